@@ -1,0 +1,101 @@
+# make, make demo, make test: each sets up what it needs.
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python3.10,\
+	$(shell $(p) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $(p))))
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+# The demonstration's knobs: make demo INPUT=path/to/covtype.data STEPS=2000
+INPUT ?=
+OUT ?= demo-out
+ROWS ?= 20000
+STEPS ?= 1000
+IMAGE_STEPS ?= 700
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export PYTHONUNBUFFERED = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-images test lint types format pytest clean
+
+help:  ## what there is to make
+	@echo 'Millrace: raw CSV -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@echo
+	@echo '  make demo INPUT=path/to/covtype.data   the demonstration on the real UCI Covertype file'
+
+$(READY): setup.py constraints.txt
+	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.10, 3.11, 3.12 or 3.13, and python3 is' \
+	    "$$(python3 -V 2>&1); name one with: make PYTHON=/path/to/python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is \
+	Python %d.%d, and Millrace needs 3.10, 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12" % v)'
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in about two minutes
+	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
+	input='$(INPUT)'; mkdir -p $(OUT); \
+	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
+	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1; }; \
+	run $(BIN)/python -m beam_jobs.preprocess --schema schemas/covertype.yaml --input "$$input" \
+	    --output $(OUT)/data --overwrite; \
+	rm -rf $(OUT)/model; \
+	run $(BIN)/python -m trainer.task --data_dir $(OUT)/data --model_dir $(OUT)/model --model dnn --max_steps $(STEPS); \
+	gzip -cdf "$$input" | head -n 100 > $(OUT)/rows.csv; \
+	best=$$(ls -d $(OUT)/model/export/best/*/ | sort | tail -n 1); \
+	run $(BIN)/python -m trainer.predict --saved_model $${best%/} --input $(OUT)/rows.csv \
+	    --output $(OUT)/predictions.jsonl --overwrite; \
+	printf '\n'; head -n 2 $(OUT)/predictions.jsonl; \
+	printf '%s\n' '' 'What was made:' \
+	    "  raw rows      $$input" \
+	    '  data set      $(OUT)/data/manifest.json names its shards, its counts and its rejects' \
+	    '  model         $(OUT)/model: checkpoints, evaluation metrics, TensorBoard summaries' \
+	    "  served model  $${best%/}" \
+	    '  predictions   $(OUT)/predictions.jsonl' \
+	    '' 'What to try next:' \
+	    '  make demo INPUT=path/to/covtype.data' \
+	    '  $(BIN)/python -m trainer.task --data_dir $(OUT)/data --model_dir $(OUT)/wide --model wide_deep --max_steps $(STEPS)' \
+	    '  a schema of your own: see docs/schema.md, then' \
+	    '  $(BIN)/python -m beam_jobs.preprocess --schema my.yaml --input my.csv --output my-data'
+
+demo-images: $(READY)  ## the same road for images: drawn shapes to a SqueezeNext that names them
+	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
+	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 150; \
+	run $(BIN)/python -m beam_jobs.preprocess --schema schemas/shapes.yaml --input '$(OUT)/images/raw/*/*' \
+	    --output $(OUT)/images/data; \
+	run $(BIN)/python -m trainer.task --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model \
+	    --model squeezenext --max_steps $(IMAGE_STEPS) --batch_size 32; \
+	best=$$(ls -d $(OUT)/images/model/export/best/[0-9]* | sort | tail -n 1); \
+	run $(BIN)/python -m trainer.predict --saved_model $$best --input '$(OUT)/images/raw/*/0000*.png' \
+	    --output $(OUT)/images/predictions.jsonl; \
+	printf '\n'; head -n 3 $(OUT)/images/predictions.jsonl; \
+	printf '%s\n' '' 'What was made:' \
+	    '  drawn images  $(OUT)/images/raw' \
+	    '  data set      $(OUT)/images/data/manifest.json' \
+	    '  model         $(OUT)/images/model: checkpoints, metrics, model_stats.csv, TensorBoard summaries' \
+	    "  served model  $$best" \
+	    '  predictions   $(OUT)/images/predictions.jsonl' \
+	    '' 'What to try next: photos of your own, in a folder for each class; see docs/images.md'
+
+test: lint types pytest  ## lint, types and tests
+
+lint: $(READY)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)  ## let ruff write what it wants to read
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)  ## mypy
+	$(BIN)/mypy
+
+pytest: $(READY)  ## the tests alone
+	$(BIN)/pytest -n 2 --dist loadfile
+
+clean:  ## remove everything that was made here
+	rm -rf $(VENV) $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,170 @@
+"""Where the records of a block of CSV bytes begin and end, found without a CSV parser."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+
+LF, CR = 10, 13
+START, FIELD, QUOTED, QUOTE_SEEN = range(4)  # of a field: its start, its plain text, inside quotes, after a quote there
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """Records inside `data`: record i is `data[starts[i]:ends[i]]`, without its line end; none is empty.
+
+    `starts` and `ends` are int64 `[n]`; `offset` is the position of `data[0]` in the file.
+    """
+
+    data: bytes
+    offset: int
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def raw(self, index: int) -> bytes:
+        """The bytes of one record."""
+        return self.data[self.starts[index] : self.ends[index]]
+
+
+def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
+    """The physical lines of `data` that are not empty.
+
+    Returns:
+        The records, and int64 `[n]` lengths that count the carriage returns before a line feed too.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    line_ends = np.flatnonzero(codes == LF)
+    if data and data[-1] != LF:
+        line_ends = np.append(line_ends, len(data))
+    starts = np.empty_like(line_ends)
+    starts[:1] = 0
+    starts[1:] = line_ends[:-1] + 1
+    ends = line_ends
+    if CR in data:
+        ends = _without_trailing_returns(codes, starts, line_ends)
+    keep = ends > starts
+    long_ends = line_ends
+    if not keep.all():
+        starts, ends, long_ends = starts[keep], ends[keep], line_ends[keep]
+    return Records(data, offset, starts, ends), long_ends - starts
+
+
+def _without_trailing_returns(codes: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """`ends` moved before the carriage returns that stand right before them."""
+    returns = np.flatnonzero(codes == CR)
+    # The length of the run of returns that ends at each return; lines are cut at line feeds, so no run crosses one.
+    breaks = np.flatnonzero(np.diff(returns, prepend=-2) != 1)
+    run_start = returns[np.repeat(breaks, np.diff(np.append(breaks, len(returns))))]
+    last = np.searchsorted(returns, ends) - 1  # the last return before each end
+    adjacent = (last >= 0) & (returns[last] == ends - 1)
+    return np.where(adjacent, np.maximum(run_start[last], starts), ends)
+
+
+class QuotedScanner:
+    """Finds record ends where a quoted field may hold line ends, as Python's csv module reads a whole text.
+
+    A quote opens a quoted field at a field's start only; a doubled quote inside stands for one; after the closing
+    quote, and in a field that does not begin with a quote, quotes are plain text. CR, LF or both end a record.
+    """
+
+    def __init__(self, *, delimiter: str, quote: str) -> None:
+        self.delimiter, self.quote = ord(delimiter), ord(quote)
+        d, q = re.escape(delimiter.encode()), re.escape(quote.encode())
+        # In plain text all that matters is the record's end, and a delimiter before a quote (or the block's end).
+        self._stop = re.compile(b"[\r\n]|" + d + b"(?=" + q + b"|\\Z)")
+
+    def scan(self, data: bytes, position: int, state: int) -> tuple[int, int]:
+        """The position of the line end that ends the record (-1: not in `data`), and the state after it."""
+        size, quote = len(data), self.quote
+        while position < size:
+            if state == QUOTED:
+                found = data.find(quote, position)
+                if found < 0:
+                    return -1, QUOTED
+                position, state = found + 1, QUOTE_SEEN
+            elif data[position] == quote and state != FIELD:
+                position, state = position + 1, QUOTED
+            else:
+                match = self._stop.search(data, position)
+                if match is None:
+                    return -1, FIELD
+                position = match.start()
+                if data[position] != self.delimiter:
+                    return position, START
+                position, state = position + 1, START
+        return -1, state
+
+    def boundaries(self, data: bytes, state: int, scanned: int) -> tuple[np.ndarray, int]:
+        """The positions of all line ends in `data` that end a record, and the state at its end.
+
+        `data` begins with a record; its first `scanned` bytes hold no record end, and lead to `state`.
+        """
+        codes = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(codes == self.quote) if self.quote in data else np.empty(0, np.int64)
+        if regular_quotes(codes, quotes, np.arange(len(quotes)), self.delimiter).all():
+            line_ends = np.flatnonzero((codes == LF) | (codes == CR))
+            outside = line_ends[np.searchsorted(quotes, line_ends) % 2 == 0]
+            if len(outside):
+                scanned, state = int(outside[-1]) + 1, START
+            return outside, self.scan(data, scanned, state)[1]
+        found: list[int] = []
+        position = scanned
+        while True:
+            position, state = self.scan(data, position, state)
+            if position < 0:
+                return np.array(found, np.int64), state
+            found.append(position)
+            position += 1
+
+
+def regular_quotes(codes: np.ndarray, quotes: np.ndarray, rank: np.ndarray, delimiter: int) -> np.ndarray:
+    """Which quotes stand where a plain writer puts them, so that every reader reads them alike.
+
+    Args:
+        codes: uint8, the bytes.
+        quotes: int64, the quotes' positions.
+        rank: int64, each quote's number within its record (or within all of `codes`), from 0.
+        delimiter: the delimiter's code.
+
+    Returns:
+        bool: an opening quote (even rank) that follows a delimiter, a line end, the start or a quote of its record; a
+        closing quote (odd rank) before a delimiter, a line end, the end or a quote.
+    """
+    padded = np.empty(len(codes) + 2, np.uint8)
+    padded[0] = padded[-1] = LF
+    padded[1:-1] = codes
+    opening = rank % 2 == 0
+    neighbour = padded[np.where(opening, quotes, quotes + 2)]
+    regular = (neighbour == delimiter) | (neighbour == LF) | (neighbour == CR)
+    touching = np.diff(quotes) == 1
+    # A doubled quote: a closing one and, right behind it, the next opening one.
+    regular[:-1] |= touching & ~opening[:-1]
+    regular[1:] |= touching & opening[1:]
+    return regular
+
+
+def irregular_records(records: Records, *, delimiter: int, quote: int, lines: bool) -> np.ndarray:
+    """bool `[n]`: the records that must be read one by one, since readers disagree about them.
+
+    These hold a quote in an odd place, an odd number of quotes, or (where records are lines) a carriage return inside.
+    """
+    odd = np.zeros(len(records), bool)
+    codes = np.frombuffer(records.data, np.uint8)
+    if quote in records.data:
+        quotes = np.flatnonzero(codes == quote)
+        owner = np.searchsorted(records.starts, quotes, side="right") - 1
+        rank = np.arange(len(quotes)) - np.searchsorted(quotes, records.starts)[owner]
+        regular = regular_quotes(codes, quotes, rank, delimiter)
+        odd[owner[~regular]] = True
+        odd |= np.bincount(owner, minlength=len(records)) % 2 == 1
+    if lines and CR in records.data:
+        returns = np.flatnonzero(codes == CR)
+        owner = np.searchsorted(records.starts, returns, side="right") - 1
+        inside = (owner >= 0) & (returns < records.ends[owner])
+        odd[owner[inside]] = True
+    return odd

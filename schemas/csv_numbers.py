@@ -1,0 +1,111 @@
+"""Text to float32: plain decimal numbers only, and nothing by guesswork."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.csv_problem import Problem, absent_problem, shown
+
+_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_ZERO, _NINE = 48, 9
+
+
+@dataclasses.dataclass(frozen=True)
+class MissingTokens:
+    """What means a missing value, compared after trimming: binary, and whether one of them reads as a number (-999)."""
+
+    tokens: pa.BinaryArray
+    numeric: bool
+
+
+def missing_tokens(tokens: Sequence[str]) -> MissingTokens:
+    """The schema's tokens, made ready once."""
+    array = pa.array([t.encode().strip() for t in tokens], pa.binary())
+    return MissingTokens(array, bool(tokens) and any(pc.match_substring_regex(array, _DECIMAL).to_pylist()))
+
+
+def numbers(
+    cells: pa.BinaryArray, missing: MissingTokens, *, if_absent: str | None
+) -> tuple[np.ndarray, dict[int, Problem]]:
+    """Decodes one column.
+
+    Args:
+        cells: binary `[n]`; white space around a number does not count.
+        missing: what means a missing value.
+        if_absent: the reason code that a missing value is rejected with; None: it becomes NaN.
+
+    Returns:
+        float32 or uint8 `[n]`, never -0, and the problems by row: not_a_number, out_of_range, `if_absent`. A number is
+        `[+-]digits[.digits][e[+-]digits]` and rounds through float64, as a client's JSON does.
+    """
+    text = _as_text(cells)
+    if not missing.numeric:  # else a clean number may still mean missing
+        values = _single_digits(cells)
+        values = _cast(text) if values is None else values
+        if values is not None:
+            return values, {}
+    return _one_by_one(text, missing.tokens, if_absent)
+
+
+def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
+    """uint8 `[n]` where every cell is one digit: flags and one-hot columns, read without a parser."""
+    count = len(cells)
+    _, offset_buffer, data_buffer = cells.buffers()
+    if not count or data_buffer is None:
+        return None
+    offsets = np.frombuffer(offset_buffer, np.int32, count + 1, cells.offset * 4)
+    if offsets[-1] - offsets[0] != count or not (np.diff(offsets) == 1).all():
+        return None
+    digits = np.frombuffer(data_buffer, np.uint8, count, int(offsets[0])) - np.uint8(_ZERO)
+    return digits if (digits <= _NINE).all() else None
+
+
+def _as_text(cells: pa.BinaryArray) -> pa.StringArray:
+    """The same bytes called text, unchecked: what is no number is refused whatever its bytes are."""
+    return pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)
+
+
+def _cast(text: pa.StringArray) -> np.ndarray | None:
+    """float32 `[n]` if every cell is a decimal number that fits: of all else, the cast takes inf and nan alone."""
+    try:
+        wide = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    with np.errstate(over="ignore"):
+        values = wide.astype(np.float32)
+    values += np.float32(0)
+    return values if np.isfinite(values).all() else None
+
+
+def _one_by_one(
+    text: pa.StringArray, missing: pa.BinaryArray, if_absent: str | None
+) -> tuple[np.ndarray, dict[int, Problem]]:
+    trimmed = pc.ascii_trim_whitespace(text)
+    cells = trimmed.view(pa.binary())
+    absent = pc.is_in(cells, value_set=missing)
+    decimal = pc.and_not(pc.match_substring_regex(cells, _DECIMAL), absent)
+    wide = pc.if_else(decimal, trimmed, pa.scalar(None, pa.string())).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        values = wide.astype(np.float32)
+    values += np.float32(0)
+    is_number = decimal.to_numpy(zero_copy_only=False)
+    is_absent = absent.to_numpy(zero_copy_only=False)
+    values[~is_number] = np.nan
+
+    def cell(row: int) -> bytes:
+        return text[row].as_buffer().to_pybytes()
+
+    problems: dict[int, Problem] = {}
+    for row in np.flatnonzero(~is_number & ~is_absent).tolist():
+        problems[row] = Problem("not_a_number", f"found {shown(cell(row))}, expected a decimal number")
+    for row in np.flatnonzero(is_number & ~np.isfinite(values)).tolist():
+        problems[row] = Problem("out_of_range", f"found {shown(cell(row))}, expected a number that fits a float32")
+    if if_absent is not None:
+        for row in np.flatnonzero(is_absent).tolist():
+            problems[row] = absent_problem(cell(row), if_absent)
+    return values, problems

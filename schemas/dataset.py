@@ -1,0 +1,99 @@
+"""A data set opened for reading: the manifest, the schema and the shards, checked as far as sizes and names tell."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from schemas import layout, storage
+from schemas.errors import MillraceError
+from schemas.image_schema import ImageSchema
+from schemas.load import AnySchema, load_schema
+from schemas.manifest import Manifest, read_manifest
+from schemas.schema import Schema
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """One committed run of a data set directory."""
+
+    path: str
+    manifest: Manifest
+    declared: AnySchema
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of a CSV data set.
+
+        Raises:
+          MillraceError: this is a data set of images.
+        """
+        if not isinstance(self.declared, Schema):
+            raise MillraceError(f"{self.path}: a data set of the format {self.declared.format}, where CSV is wanted")
+        return self.declared
+
+    @property
+    def image_schema(self) -> ImageSchema | None:
+        """The schema of an image data set; None for CSV."""
+        return None if isinstance(self.declared, Schema) else self.declared
+
+    @property
+    def run(self) -> str:
+        return self.manifest.run
+
+    @property
+    def run_dir(self) -> str:
+        """The run's folder; `tft.TFTransformOutput` opens it."""
+        return layout.join(self.path, self.run)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.manifest.splits)
+
+    @property
+    def compression(self) -> str:
+        """As `tf.data.TFRecordDataset` names it: '' or 'GZIP'."""
+        return layout.COMPRESSIONS[self.manifest.compression]
+
+    def shards(self, split: str) -> tuple[str, ...]:
+        """The split's shards by full path, in order.
+
+        Raises:
+          MillraceError: the data set has no such split.
+        """
+        if split not in self.manifest.splits:
+            raise MillraceError(f"{self.path}: no split {split!r}; it has {', '.join(self.splits)}")
+        return tuple(layout.join(self.path, shard.path) for shard in self.manifest.splits[split].shards)
+
+    def rows(self, split: str) -> int:
+        """How many examples the split holds."""
+        self.shards(split)
+        return self.manifest.splits[split].rows
+
+
+def open_dataset(path: str) -> Dataset:
+    """Opens the data set directory's current run.
+
+    Raises:
+      MillraceError: no manifest; a file that it names is missing or has another size; another schema.
+    """
+    manifest = read_manifest(path)
+    named = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
+    named += [(f.path, f.bytes) for f in manifest.files]
+    for name, size in named:
+        full = layout.join(path, name)
+        if not storage.exists(full):
+            raise MillraceError(
+                f"{full}: missing, and {layout.MANIFEST} names it. Restore it, or write the data set again."
+            )
+        found = storage.stat(full).size
+        if found != size:
+            raise MillraceError(
+                f"{full}: {found:,} bytes, and {layout.MANIFEST} says {size:,}: the file was cut or changed "
+                "after it was written. Restore it, or write the data set again."
+            )
+    schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
+    if schema.fingerprint != manifest.schema_fingerprint:
+        raise MillraceError(
+            f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
+        )
+    return Dataset(path, manifest, schema)

@@ -1,0 +1,214 @@
+"""What an image file is, from its first bytes: format and dimensions, whatever the file's name says.
+
+Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so that its header is judged first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Format = Literal["jpeg", "png", "gif", "bmp"]
+
+JPEG_SCANS = 500  # a progressive JPEG of a camera or an editor has about ten; each costs a pass over the whole image
+
+PNG = b"\x89PNG\r\n\x1a\n"
+BGRX = bytes.fromhex("0000ff00 00ff0000 ff000000")  # the masks of a 32-bit BMP whose bytes are blue, green, red, other
+_OTHERS = (  # (first bytes, more bytes at their place, name): known, and not read
+    (b"RIFF", (8, b"WEBP"), "WebP"),
+    (b"II*\0", (0, b""), "TIFF"),
+    (b"MM\0*", (0, b""), "TIFF"),
+    (b"", (4, b"ftyp"), "HEIF, AVIF or MP4"),
+    (b"\0\0\0\x0cjP  ", (0, b""), "JPEG 2000"),
+    (b"%PDF", (0, b""), "PDF"),
+    (b"<svg", (0, b""), "SVG"),
+    (b"<?xml", (0, b""), "SVG or other XML"),
+    (b"8BPS", (0, b""), "Photoshop"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageHeader:
+    """A file's format and dimensions in pixels; of a GIF, those of its first frame.
+
+    `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans).
+    """
+
+    format: Format
+    height: int
+    width: int
+    buffered: bool = False
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
+
+
+class BadImage(Exception):
+    """An image that is not taken: a reason code, and what was found."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def read_header(data: bytes) -> ImageHeader:
+    """The header of a file's bytes.
+
+    Raises:
+      BadImage: empty_file, not_an_image, unsupported_format, truncated_image or bad_header.
+    """
+    if not data:
+        raise BadImage("empty_file", "the file holds no bytes")
+    try:
+        header = _read(data)
+    except IndexError:
+        raise BadImage("truncated_image", "the file ends inside its header") from None
+    if not header.pixels:
+        raise BadImage("bad_header", f"the header says {header.height} x {header.width} pixels")
+    return header
+
+
+def ends_early(header: ImageHeader, data: bytes) -> bool:
+    """Whether the file lacks the mark at its end: what cannot be decoded then was cut."""
+    match header.format:
+        case "jpeg":
+            return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
+        case "png":
+            return b"IEND" not in data[-1024:]
+        case _:
+            return False  # their headers have been checked against the file's length
+
+
+def _read(data: bytes) -> ImageHeader:
+    if data.startswith(b"\xff\xd8\xff"):
+        return _jpeg(data)
+    if data.startswith(PNG):
+        return _png(data)
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return _gif(data)
+    if data.startswith(b"BM"):
+        return _bmp(data)
+    for start, (place, more), name in _OTHERS:
+        if data.startswith(start) and data.startswith(more, place):
+            raise BadImage("unsupported_format", f"found {name}; JPEG, PNG, GIF and BMP are read")
+    raise BadImage("not_an_image", f"the first bytes are {data[:8]!r}; JPEG, PNG, GIF and BMP are read")
+
+
+def _big(data: bytes, start: int, size: int) -> int:
+    return int.from_bytes(_part(data, start, size), "big")
+
+
+def _little(data: bytes, start: int, size: int, *, signed: bool = False) -> int:
+    return int.from_bytes(_part(data, start, size), "little", signed=signed)
+
+
+def _part(data: bytes, start: int, size: int) -> bytes:
+    if start + size > len(data):
+        raise IndexError
+    return data[start : start + size]
+
+
+def _jpeg(data: bytes) -> ImageHeader:
+    """Walks the segments to the frame header, and on to the first scan's."""
+    place = 2
+    frame: tuple[int, int, int, int] | None = None  # marker, height, width, components
+    while True:
+        if data[place] != 0xFF:
+            raise BadImage("bad_header", f"JPEG: a marker was expected at byte {place}")
+        marker = data[place + 1]
+        if marker == 0xFF:  # fill bytes
+            place += 1
+            continue
+        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # markers without a segment
+            place += 2
+            continue
+        if marker == 0xD9:
+            raise BadImage("bad_header", "JPEG: ends without an image")
+        length = _big(data, place + 2, 2)
+        if length < 2:
+            raise BadImage("bad_header", f"JPEG: a segment of length {length} at byte {place}")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            precision = data[place + 4]
+            if marker not in (0xC0, 0xC1, 0xC2, 0xC9, 0xCA) or precision != 8:
+                detail = f"JPEG of {precision} bits, coding {marker - 0xC0}; 8 bits, baseline or progressive are read"
+                raise BadImage("unsupported_format", detail)
+            frame = (marker, _big(data, place + 5, 2), _big(data, place + 7, 2), data[place + 9])
+        if marker == 0xDA:
+            if frame is None:
+                raise BadImage("bad_header", "JPEG: a scan before the frame's header")
+            coding, height, width, components = frame
+            progressive = coding in (0xC2, 0xCA)
+            if progressive and (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
+                raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
+            return ImageHeader("jpeg", height, width, progressive or data[place + 4] < components)
+        place += 2 + length
+
+
+def _png(data: bytes) -> ImageHeader:
+    if _part(data, 12, 4) != b"IHDR":
+        raise BadImage("bad_header", "PNG: the first chunk is not IHDR")
+    return ImageHeader("png", _big(data, 20, 4), _big(data, 16, 4))
+
+
+def _gif(data: bytes) -> ImageHeader:
+    """Walks the blocks to the end of the first frame; the frames behind it are never decoded."""
+    place = 13 + _color_table(data[10])
+    while True:
+        match data[place]:
+            case 0x21:
+                place = _skip_sub_blocks(data, place + 2)
+            case 0x2C:
+                width, height = _little(data, place + 5, 2), _little(data, place + 7, 2)
+                try:
+                    _skip_sub_blocks(data, place + 10 + _color_table(data[place + 9]) + 1)
+                except IndexError:
+                    if width * height == 0:
+                        raise
+                    # Its size is told all the same: that of a bomb is a better reason than its end.
+                    return _Cut("gif", height, width)
+                return ImageHeader("gif", height, width)
+            case 0x3B:
+                raise BadImage("bad_header", "GIF: ends without an image")
+            case other:
+                raise BadImage("bad_header", f"GIF: a block of the unknown kind {other:#x} at byte {place}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut(ImageHeader):
+    """The header of a GIF or BMP whose pixels end before they should."""
+
+
+def check_complete(header: ImageHeader) -> None:
+    """Raises BadImage truncated_image where the header's own walk saw the file's end too early."""
+    if isinstance(header, _Cut):
+        raise BadImage("truncated_image", f"{header.format.upper()}: the file ends inside the image")
+
+
+def _color_table(flags: int) -> int:
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _skip_sub_blocks(data: bytes, place: int) -> int:
+    while size := data[place]:
+        place += 1 + size
+    return place + 1
+
+
+def _bmp(data: bytes) -> ImageHeader:
+    header_size = _little(data, 14, 4)
+    if not 40 <= header_size < 2**16:
+        raise BadImage("unsupported_format", f"BMP with a header of {header_size} bytes; 40 to 65,535 are read")
+    start, width = _little(data, 10, 4), _little(data, 18, 4, signed=True)
+    height = abs(_little(data, 22, 4, signed=True))  # negative: the rows run from the top
+    bits, compression = _little(data, 28, 2), _little(data, 30, 4)
+    if width < 0:
+        raise BadImage("bad_header", f"BMP: the width is {width}")
+    if bits not in (8, 24, 32):
+        raise BadImage("unsupported_format", f"BMP of {bits} bits a pixel; 8, 24 and 32 are read")
+    if compression != 0 and not (compression == 3 and bits == 32 and _part(data, 54, 12) == BGRX):
+        raise BadImage("unsupported_format", f"BMP of compression {compression}; uncompressed pixels are read")
+    row = (width * bits + 31) // 32 * 4
+    kind = _Cut if start + row * height > len(data) else ImageHeader
+    return kind("bmp", height, width)

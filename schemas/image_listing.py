@@ -1,0 +1,165 @@
+"""Which images a data set has, and which label each: from folders' names, or from a CSV file. No image is read."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.rejects import Reject
+
+BUNDLE = 256  # images that one worker takes at a time
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # also a drive letter
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """The images in order, as columns: where each is, what it is called in the records, and its label.
+
+    `rejects` are lines and names that are refused; they count as read.
+    """
+
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    rejects: tuple[Reject, ...] = ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, each once, sorted."""
+        return tuple(sorted(set(self.labels)))
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageBundle:
+    """Consecutive images of a listing; `first` is the place of the first one in it."""
+
+    first: int
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def bundles(listing: Listing, size: int = BUNDLE) -> Iterator[ImageBundle]:
+    """The listing cut into bundles of at most `size` images."""
+    for i in range(0, len(listing.paths), size):
+        part = slice(i, i + size)
+        yield ImageBundle(i, listing.paths[part], listing.names[part], listing.labels[part])
+
+
+def list_folders(paths: Sequence[str]) -> Listing:
+    """Image files by path (see `schemas.storage.expand`); a file's label is the name of the folder it stands in.
+
+    Raises:
+      UsageError: a path without a folder.
+    """
+    good: list[tuple[str, str, str]] = []
+    rejects: list[Reject] = []
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        label = sys.intern(folder.rpartition("/")[2])
+        if label in ("", ".", ".."):
+            raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
+        if _CONTROL.search(path):
+            rejects.append(_refuse(path, len(good) + len(rejects), "bad_name", f"the name {path!r} has a control sign"))
+        else:
+            good.append((path, f"{label}/{name}", label))
+    return _listing(good, rejects)
+
+
+def list_csv(path: str, root: str) -> Listing:
+    """Images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot leave.
+
+    A first line that reads `path,label` is a header. `root` itself may be relative to the CSV file's folder. A line
+    that names a place outside `root` (by `..`, an absolute path, a scheme or a symbolic link), or that has no label,
+    is a reject with its line's number as offset.
+
+    Raises:
+      UsageError: the file is not UTF-8, or `root` is no folder.
+    """
+    try:
+        text = storage.read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; expected lines of path,label") from error
+    if not _is_absolute(root):
+        root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
+    if not root.startswith(storage.GCS) and not os.path.isdir(root):
+        raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are under")
+    good: list[tuple[str, str, str]] = []
+    rejects: list[Reject] = []
+    stays_inside = _Inside(root)
+    for number, row in _rows(text):
+        if number == 1 and [field.strip() for field in row] == ["path", "label"]:
+            continue
+        problem = _problem(row)
+        if problem is None and not stays_inside(row[0]):
+            problem = "path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"
+        if problem is None:
+            good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
+        else:
+            raw = ",".join(row)[:1000].encode()
+            rejects.append(_refuse(path, number, problem[0], f"line {number}: {problem[1]}", raw))
+    return _listing(good, rejects)
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of each line that is not blank. A record is a line, whatever quotes are left open."""
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+        if line.strip():
+            try:
+                yield number, next(csv.reader([line], strict=True))
+            except csv.Error:
+                yield number, [line]
+
+
+def _problem(row: list[str]) -> tuple[str, str] | None:
+    if len(row) != 2:
+        return ("too_few_columns" if len(row) < 2 else "too_many_columns", f"{len(row)} fields, expected path,label")
+    name, label = row
+    if not name or _CONTROL.search(name) or _CONTROL.search(label):
+        return "bad_name", f"the path {name[:200]!r} is empty or has a control sign"
+    if _is_absolute(name):
+        return "path_outside_root", f"found {name[:200]!r}; expected a path relative to the root"
+    if ".." in re.split(r"[/\\]", name):
+        return "path_outside_root", f"found '..' in {name[:200]!r}"
+    return None if label.strip() else ("missing_label", f"no label for {name[:200]!r}")
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None
+
+
+class _Inside:
+    """Whether a relative path, its symbolic links followed, stays under a local root. One look-up for each folder."""
+
+    def __init__(self, root: str) -> None:
+        self.local = not root.startswith(storage.GCS)
+        self.root = root
+        self.real_root = os.path.realpath(root) if self.local else root
+        self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)
+
+    def __call__(self, name: str) -> bool:
+        if not self.local:
+            return True
+        folder, _, last = os.path.join(self.root, name).rpartition("/")
+        path = os.path.join(str(self._real(folder)), last)
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+        return os.path.commonpath([path, self.real_root]) == self.real_root
+
+
+def _refuse(source: str, offset: int, reason: str, detail: str, raw: bytes = b"") -> Reject:
+    return Reject(source=source, offset=offset, stage="list", reason=reason, column=None, detail=detail, raw=raw)
+
+
+def _listing(good: list[tuple[str, str, str]], rejects: list[Reject]) -> Listing:
+    paths, names, labels = zip(*good, strict=True) if good else ((), (), ())
+    return Listing(paths, names, labels, tuple(rejects))

@@ -1,0 +1,44 @@
+"""The names of the files in a data set directory, written down once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import secrets
+
+MANIFEST = "manifest.json"
+FAILED = "failed"
+SCHEMA_YAML = "schema.yaml"
+SCHEMA_PBTXT = "schema.pbtxt"
+TRANSFORM_FN = "transform_fn"
+INGEST_FN = "ingest_fn"
+TRANSFORMED_METADATA = "transformed_metadata"
+PARITY_RAW = "parity/raw.tfrecord"
+PARITY_TRANSFORMED = "parity/transformed.tfrecord"
+SUMMARY = "summary.json"
+
+RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
+COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # ours, and tf.io's names for them
+
+
+def new_run_id() -> str:
+    """A run's name: the time it began, UTC, and four random digits."""
+    now = dt.datetime.now(dt.timezone.utc)
+    return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def shard_name(split: str, index: int, count: int, compression: str) -> str:
+    """`train-00000-of-00008.tfrecord`, with `.gz` behind it where compressed."""
+    suffix = ".gz" if compression == "gzip" else ""
+    return f"{split}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
+
+
+def rejects_name(index: int) -> str:
+    """`rejects-00000.jsonl`."""
+    return f"rejects-{index:05d}.jsonl"
+
+
+def join(base: str, *parts: str) -> str:
+    """Joins local paths and gs:// addresses alike."""
+    return os.path.join(base, *parts)

@@ -1,0 +1,120 @@
+"""The manifest of a data set directory: what a run read, wrote and rejected. It is written last, in one put."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from schemas import layout, storage
+from schemas.errors import MillraceError
+from schemas.features import Strict
+
+FORMAT_VERSION = 1
+
+
+class Shard(Strict):
+    """One TFRecord file of a split."""
+
+    path: str  # relative to the data set directory
+    rows: int
+    bytes: int
+    crc32c: str  # of the file's bytes, 8 hex digits; the same that GCS keeps
+
+
+class File(Strict):
+    """A file of the run that is not a shard."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Input(Strict):
+    """One input file and what became of its records: read = written + rejected."""
+
+    path: str
+    bytes: int
+    version: str  # mtime in ns, or the GCS generation
+    read: int
+    written: int
+    rejected: int
+
+
+class Count(Strict):
+    """How many records of one input went one way."""
+
+    input: str
+    outcome: Literal["written", "rejected"]
+    split: str | None = None  # of what was written
+    stage: str | None = None  # of what was rejected
+    reason: str | None = None
+    rows: int
+
+
+class Split(Strict):
+    """One split's shards, in order."""
+
+    rows: int
+    shards: tuple[Shard, ...]
+
+
+class Manifest(Strict):
+    """A data set's table of contents. Readers take the shard list from here and never glob."""
+
+    format_version: Literal[1] = 1
+    run: str
+    created: str
+    name: str
+    schema_fingerprint: str
+    format: str = "csv"
+    classes: tuple[str, ...] = ()  # by id, for images; the transform of a CSV data set holds its own
+    compression: Literal["none", "gzip"]
+    seed: int
+    split_hash_version: int
+    versions: dict[str, str]
+    inputs: tuple[Input, ...]
+    splits: dict[str, Split]
+    files: tuple[File, ...]
+    counts: tuple[Count, ...]
+    read: int
+    written: int
+    rejected: int
+    previous: str | None = None  # the run before, kept for readers that still have it open
+    transform_from: str | None = None  # the run whose transform this one applies, where it measured none
+    preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
+    seconds: float = Field(ge=0)
+
+    def to_json(self) -> bytes:
+        """The file's bytes."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def read_manifest(data_dir: str) -> Manifest:
+    """Reads `data_dir/manifest.json`.
+
+    Raises:
+      MillraceError: there is none (so there is no data set), or it cannot be read.
+    """
+    path = layout.join(data_dir, layout.MANIFEST)
+    if not storage.exists(path):
+        raise MillraceError(
+            f"{data_dir}: no {layout.MANIFEST}, so this is no data set, or its job has not committed. "
+            "Run `python -m beam_jobs.preprocess` with this folder as --output."
+        )
+    try:
+        return Manifest.model_validate_json(storage.read_bytes(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise MillraceError(
+            f"{path}: {place}: {first['msg']}. Not a manifest of format version {FORMAT_VERSION}; "
+            "write the data set again."
+        ) from error
+
+
+def write_manifest(data_dir: str, manifest: Manifest) -> str:
+    """Commits: swaps the manifest in one put. Returns its path."""
+    path = layout.join(data_dir, layout.MANIFEST)
+    storage.write_bytes(path, manifest.to_json())
+    return path

@@ -1,0 +1,36 @@
+"""A record that was not written, and why."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+
+
+@dataclasses.dataclass(frozen=True)
+class Reject:
+    """One rejected record: where it stands, which stage refused it, why, and its raw bytes."""
+
+    source: str
+    offset: int
+    stage: str
+    reason: str
+    column: str | None
+    detail: str
+    raw: bytes
+
+    def to_json(self) -> str:
+        """One JSON line without the line end; the raw bytes as text, or as base64 where they are not UTF-8."""
+        row = dataclasses.asdict(self)
+        try:
+            row["raw"] = self.raw.decode()
+        except UnicodeDecodeError:
+            row["raw_base64"] = base64.b64encode(row.pop("raw")).decode()
+        return json.dumps(row, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Reject:
+        """Reads what `to_json` wrote."""
+        row = json.loads(line)
+        raw = base64.b64decode(row.pop("raw_base64")) if "raw_base64" in row else row.pop("raw").encode()
+        return cls(raw=raw, **row)

@@ -1,0 +1,218 @@
+"""Files by path, on local disk and on Google Cloud Storage, behind a few small functions."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+from schemas.errors import MillraceError, UsageError
+
+GCS = "gs://"
+_MAGIC = frozenset("*?[")
+_DOWNLOAD_BYTES = 1 << 20  # the least that is fetched at once
+
+
+@dataclasses.dataclass(frozen=True)
+class FileStat:
+    """A file's size in bytes and its version: the mtime in nanoseconds, or the object's generation."""
+
+    size: int
+    version: str
+
+
+def expand(patterns: Sequence[str]) -> list[str]:
+    """The files that paths and globs name: sorted, each once.
+
+    Raises:
+        UsageError: a path that does not exist, a glob that matches no file, or no pattern at all.
+    """
+    if not patterns:
+        raise UsageError("no input was given: name at least one file or glob")
+    found: set[str] = set()
+    for pattern in patterns:
+        if pattern.startswith(GCS):
+            matches = _expand_gcs(pattern)
+        elif os.path.exists(pattern):  # also a name that happens to hold a glob's signs
+            matches = [pattern]
+        else:
+            matches = [p for p in glob.glob(pattern, recursive=True) if os.path.isfile(p)]
+        if not matches and not _MAGIC & set(pattern):
+            raise UsageError(f"{pattern}: no such file")
+        if not matches:
+            raise UsageError(f"{pattern}: no file matches this glob")
+        for path in matches:
+            if not path.startswith(GCS) and os.path.isdir(path):
+                raise UsageError(f"{path}: is a folder; name files, or a glob such as {join(path, '*.csv')}")
+        found.update(matches)
+    return sorted(found)
+
+
+def stat(path: str) -> FileStat:
+    """A file's size and version; MillraceError if it cannot be read."""
+    with naming(path):
+        if path.startswith(GCS):
+            blob = _existing_blob(path)
+            return FileStat(int(blob.size), str(blob.generation))
+        found = os.stat(path)
+    return FileStat(found.st_size, str(found.st_mtime_ns))
+
+
+def open_read(path: str, *, version: str | None = None) -> BinaryIO:
+    """A seekable binary file; where `version` is given, of that very version.
+
+    Raises:
+        MillraceError: the file cannot be opened, or has another version by now.
+    """
+    with naming(path):
+        if path.startswith(GCS):
+            blob = _existing_blob(path)
+            check_version(path, version, str(blob.generation))
+            return cast(BinaryIO, _blob(path, generation=blob.generation).open("rb", chunk_size=_DOWNLOAD_BYTES))
+        file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    if version is not None:
+        try:
+            check_version(path, version, str(os.fstat(file.fileno()).st_mtime_ns))
+        except MillraceError:
+            file.close()
+            raise
+    return file
+
+
+def read_bytes(path: str) -> bytes:
+    """The whole file."""
+    with naming(path), open_read(path) as file:
+        return file.read()
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Puts a whole file in one step: readers see the old content or the new, never a part.
+
+    Local disk: a temporary file in the same folder, flushed to disk, then renamed. GCS: one upload.
+    """
+    with naming(path):
+        if path.startswith(GCS):
+            _blob(path).upload_from_string(data, content_type="application/octet-stream")
+            return
+        folder = os.path.dirname(path) or "."
+        os.makedirs(folder, exist_ok=True)
+        temporary = join(folder, f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(folder)
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file or a folder of this name."""
+    if not path.startswith(GCS):
+        return os.path.exists(path)
+    with naming(path):
+        return bool(_blob(path).exists()) or bool(listdir(path))
+
+
+def join(path: str, *parts: str) -> str:
+    """Path and parts with one slash between; a part never replaces what stands before it."""
+    tail = "/".join(stripped for part in parts if (stripped := part.strip("/")))
+    return path + tail if not path or not tail or path.endswith("/") else f"{path}/{tail}"
+
+
+def listdir(path: str) -> list[str]:
+    """The names in a folder, sorted; empty where there is no such folder."""
+    with naming(path):
+        if path.startswith(GCS):
+            bucket, prefix = _split(path.rstrip("/") + "/")
+            listing = _client().list_blobs(bucket, prefix=prefix, delimiter="/")
+            names = {blob.name[len(prefix) :] for blob in listing}
+            return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
+        return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+
+def delete(path: str) -> None:
+    """Removes a file; it is no error if there is none."""
+    with naming(path), contextlib.suppress(FileNotFoundError):
+        if path.startswith(GCS):
+            blob = _blob(path)
+            if blob.exists():
+                blob.delete()
+            return
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Turns what goes wrong with a file, on disk or in the cloud, into a MillraceError that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise MillraceError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:
+        if type(error).__module__.startswith("google."):  # not imported unless gs:// is used
+            raise MillraceError(f"{path}: {error}") from error
+        raise
+
+
+def check_version(path: str, expected: str | None, found: str) -> None:
+    """MillraceError unless the version found is the expected one; None: any will do."""
+    if expected is not None and expected != found:
+        raise MillraceError(
+            f"{path}: changed while it was being read (version {found}, expected {expected}); start again"
+        )
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes the rename itself survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@functools.cache
+def _client() -> Any:
+    from google.cloud import storage as gcs  # imported here: only those who use gs:// wait for it
+
+    return gcs.Client()
+
+
+def _split(path: str) -> tuple[str, str]:
+    bucket, _, name = path[len(GCS) :].partition("/")
+    if not bucket:
+        raise UsageError(f"{path}: expected {GCS}bucket/name")
+    return bucket, name
+
+
+def _blob(path: str, generation: int | None = None) -> Any:
+    bucket, name = _split(path)
+    return _client().bucket(bucket).blob(name, generation=generation)
+
+
+def _existing_blob(path: str) -> Any:
+    bucket, name = _split(path)
+    blob = _client().bucket(bucket).get_blob(name)
+    if blob is None:
+        raise MillraceError(f"{path}: no such object")
+    return blob
+
+
+def _expand_gcs(pattern: str) -> list[str]:
+    bucket, name = _split(pattern)
+    with naming(pattern):
+        if _blob(pattern).exists():
+            return [pattern]
+        blobs = _client().list_blobs(bucket, match_glob=name) if _MAGIC & set(name) else ()
+        return [f"{GCS}{bucket}/{blob.name}" for blob in blobs if not blob.name.endswith("/")]

@@ -1,0 +1,82 @@
+"""Small image files made byte by byte, so that tests need no image library, and can break each field."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+
+
+def png(pixels: np.ndarray, *, color_type: int = 2, palette: bytes = b"", size: tuple[int, int] | None = None) -> bytes:
+    """A PNG of uint8 or uint16 `[height, width, channels]`; `size` (height, width) lies in the header."""
+    height, width = size or pixels.shape[:2]
+    rows = pixels.astype(">u2") if pixels.dtype == np.uint16 else pixels
+    lines = b"".join(b"\0" + row.tobytes() for row in rows)
+    header = struct.pack(">IIBBBBB", width, height, 8 * pixels.dtype.itemsize, color_type, 0, 0, 0)
+    chunks = [
+        (b"IHDR", header),
+        *([(b"PLTE", palette)] if palette else []),
+        (b"IDAT", zlib.compress(lines)),
+        (b"IEND", b""),
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
+    )
+
+
+def bmp(
+    pixels: np.ndarray,
+    *,
+    palette: bytes = b"",
+    size: tuple[int, int] | None = None,
+    bits: int | None = None,
+    compression: int = 0,
+) -> bytes:
+    """A BMP of uint8 `[height, width, channels]` as stored: blue first, or indices into a palette of 4 bytes each."""
+    height, width = size or pixels.shape[:2]
+    rows = pixels.reshape(len(pixels), -1)[::-1]
+    lines = b"".join(row.tobytes().ljust(-(-row.size // 4) * 4, b"\0") for row in rows)
+    start = 54 + len(palette)
+    head = struct.pack("<2sIHHI", b"BM", start + len(lines), 0, 0, start)
+    depth = bits or 8 * pixels.shape[2]
+    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, depth, compression, len(lines), 0, 0, len(palette) // 4, 0)
+    return head + info + palette + lines
+
+
+def gif(frames: list[np.ndarray], *, size: tuple[int, int] | None = None, comment: bytes = b"") -> bytes:
+    """A GIF of frames of indices 0 to 3 into black, red, green, blue; `size` (height, width) is told of every frame."""
+    colors = bytes([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
+    out = b"GIF89a" + struct.pack("<HHBBB", *frames[0].shape[::-1], 0x81, 0, 0) + colors
+    if comment:
+        out += b"\x21\xfe" + _sub_blocks(comment)
+    for frame in frames:
+        height, width = size or frame.shape
+        out += b"\x2c" + struct.pack("<HHHHB", 0, 0, width, height, 0) + b"\x02" + _sub_blocks(_lzw(frame))
+    return out + b";"
+
+
+def _lzw(frame: np.ndarray) -> bytes:
+    """Codes of 3 bits, with a clear code before every second one, so that no longer code ever comes up."""
+    codes: list[int] = []
+    for i, value in enumerate(frame.reshape(-1).tolist()):
+        codes += [4, value] if i % 2 == 0 else [value]
+    bits = "".join(f"{code:03b}"[::-1] for code in [*codes, 5])
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[i : i + 8][::-1], 2) for i in range(0, len(bits), 8))
+
+
+def _sub_blocks(data: bytes) -> bytes:
+    return b"".join(bytes([len(data[i : i + 255])]) + data[i : i + 255] for i in range(0, len(data), 255)) + b"\0"
+
+
+def jpeg_header(
+    height: int, width: int, *, coding: int = 0, bits: int = 8, scan: int = 3, before: bytes = b""
+) -> bytes:
+    """A JPEG up to its first scan's header; there are no pixels in it."""
+    frame = struct.pack(">HBHHB", 17, bits, height, width, 3) + bytes([1, 17, 0, 2, 17, 0, 3, 17, 0])
+    scan_header = struct.pack(">HB", 6 + 2 * scan, scan) + bytes(2 * scan + 3)
+    return b"\xff\xd8" + before + b"\xff" + bytes([0xC0 + coding]) + frame + b"\xff\xda" + scan_header
+
+
+GRADIENT = np.add.outer(7 * np.arange(12), np.array([5, 60, 120]) + 9 * np.arange(16)[:, None]).astype(np.uint8)

@@ -1,0 +1,167 @@
+"""Files by path: the same on local disk and on Google Cloud Storage."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas import storage
+from schemas.csv_file import open_csv, split_ranges
+from schemas.csv_read import read_range
+from schemas.errors import MillraceError, UsageError
+from tests.schemas import gcs_emulator
+from tests.schemas.csv_reading import schema_of
+
+
+@pytest.fixture(params=["local", "gcs"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty folder, on disk and in a bucket."""
+    if request.param == "local":
+        yield str(tmp_path / "data")
+        return
+    with gcs_emulator.running() as host:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
+        storage._client.cache_clear()
+        yield "gs://b/data"
+        storage._client.cache_clear()
+
+
+def test_what_is_written_is_read(root: str) -> None:
+    path = storage.join(root, "x.bin")
+    assert not storage.exists(path)
+    storage.write_bytes(path, b"first")
+    before = storage.stat(path)
+    storage.write_bytes(path, b"second time")
+    assert storage.read_bytes(path) == b"second time"
+    assert storage.exists(path)
+    assert storage.stat(path).size == 11
+    assert storage.stat(path).version != before.version
+    assert storage.listdir(root) == ["x.bin"]
+
+
+def test_a_file_is_read_from_any_place(root: str) -> None:
+    path = storage.join(root, "x.bin")
+    storage.write_bytes(path, bytes(range(256)))
+    with storage.open_read(path, version=storage.stat(path).version) as file:
+        file.seek(100)
+        assert file.read(3) == bytes([100, 101, 102])
+        file.seek(250)
+        assert file.read() == bytes(range(250, 256))
+
+
+def test_another_version_than_the_expected_one_is_refused(root: str) -> None:
+    path = storage.join(root, "x.bin")
+    storage.write_bytes(path, b"1")
+    version = storage.stat(path).version
+    storage.write_bytes(path, b"2")
+    with pytest.raises(MillraceError, match="changed while it was being read"):
+        storage.open_read(path, version=version)
+
+
+def test_folders_are_listed_by_name(root: str) -> None:
+    for name in ("b.txt", "a/x.txt", "a/y/z.txt"):
+        storage.write_bytes(storage.join(root, name), b"")
+    assert storage.listdir(root) == ["a", "b.txt"]
+    assert storage.listdir(storage.join(root, "a")) == ["x.txt", "y"]
+    assert storage.listdir(storage.join(root, "nowhere")) == []
+    assert storage.exists(storage.join(root, "a"))
+
+
+def test_what_is_deleted_is_gone(root: str) -> None:
+    path = storage.join(root, "x.bin")
+    storage.write_bytes(path, b"1")
+    storage.delete(path)
+    storage.delete(path)
+    assert not storage.exists(path)
+
+
+@pytest.mark.parametrize("act", [storage.stat, storage.open_read, storage.read_bytes])
+def test_a_file_that_is_not_there_is_named(root: str, act: object) -> None:
+    path = storage.join(root, "nothing.csv")
+    with pytest.raises(MillraceError, match=r"nothing\.csv: "):
+        act(path)  # type: ignore[operator]
+
+
+def test_patterns_are_expanded_sorted_and_each_file_once(root: str) -> None:
+    for name in ("b.csv", "a.csv", "c.txt"):
+        storage.write_bytes(storage.join(root, name), b"")
+    names = [storage.join(root, name) for name in ("a.csv", "b.csv", "c.txt")]
+    patterns = [storage.join(root, "c.txt"), storage.join(root, "*.csv"), storage.join(root, "a.csv")]
+    assert storage.expand(patterns) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("nothing.csv", "nothing.csv: no such file"), ("*.json", "json: no file matches this glob")],
+)
+def test_an_input_that_is_not_there_is_a_usage_error(root: str, name: str, found: str) -> None:
+    storage.write_bytes(storage.join(root, "a.csv"), b"")
+    with pytest.raises(UsageError, match=found):
+        storage.expand([storage.join(root, "a.csv"), storage.join(root, name)])
+
+
+def test_no_input_at_all_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no input was given"):
+        storage.expand([])
+
+
+def test_a_folder_is_no_input(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        storage.expand([str(tmp_path)])
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
+    for name in ("data[1].csv", "data1.csv"):
+        (tmp_path / name).touch()
+    assert storage.expand([str(tmp_path / "data[1].csv")]) == [str(tmp_path / "data[1].csv")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        (("a", "b"), "a/b"),
+        (("a/", "/b/", "c"), "a/b/c"),
+        (("/", "a"), "/a"),
+        (("", "a"), "a"),
+        (("gs://b", "x", ""), "gs://b/x"),
+        (("a",), "a"),
+    ],
+)
+def test_joined_paths(parts: tuple[str, ...], path: str) -> None:
+    assert storage.join(*parts) == path
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.bin")
+    sizes = [1, 3_000_000]
+    storage.write_bytes(path, b"\0" * sizes[0])
+    stop = threading.Event()
+    seen: set[int] = set()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(len(storage.read_bytes(path)))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for size in sizes * 10:
+        storage.write_bytes(path, b"\0" * size)
+    stop.set()
+    reader.join()
+    assert seen <= set(sizes)
+    assert os.listdir(tmp_path) == ["x.bin"]
+
+
+def test_a_csv_file_is_read_range_by_range(root: str) -> None:
+    schema = schema_of()
+    path = storage.join(root, "x.csv")
+    storage.write_bytes(path, b"a,b,c\n" + b"".join(b"%d,x,y\n" % i for i in range(1000)))
+    parts = pickle.loads(pickle.dumps(split_ranges(open_csv(path, schema), range_bytes=1000)))
+    rows = [row["a"][0] for part in parts for d in read_range(part, schema) for row in d.batch.to_pylist()]
+    assert rows == [b"%d" % i for i in range(1000)]
+    assert len(parts) == 8
