@@ -1,0 +1,208 @@
+"""From a finished pipeline to a data set: final names, the remaining files, the checks, and the manifest last."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import importlib.metadata
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from beam_jobs import parity
+from beam_jobs.inputs import InputFile, Inputs
+from beam_jobs.preprocessing import raw_feature_spec
+from beam_jobs.read import READ, WRITTEN, RejectLimit
+from beam_jobs.result import Result
+from schemas import folders, layout, split_hash, storage
+from schemas.errors import MillraceError
+from schemas.manifest import Count, File, Input, Manifest, Shard, Split, read_manifest, write_manifest
+from schemas.schema import Schema
+
+_PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The run that is to be committed."""
+
+    output: str
+    id: str
+    staging: str
+    inputs: Inputs
+    limit: RejectLimit
+    compression: Literal["none", "gzip"]
+    seed: int
+    transform_from: str | None
+    preprocessing_fn: str | None
+
+    @property
+    def folder(self) -> str:
+        return layout.join(self.output, self.id)
+
+
+def check(run: Run, result: Result) -> None:
+    """Refuses a result that is not to become a data set.
+
+    Raises:
+      MillraceError: a record is unaccounted for, too many were rejected, or a split is empty.
+    """
+    for file in run.inputs.files:
+        read, written = result.total(READ, path=file.path), result.total(WRITTEN, path=file.path)
+        rejected = result.rejected(path=file.path)
+        if read != written + rejected:
+            raise MillraceError(
+                f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
+                f"{abs(read - written - rejected):,} unaccounted for. This is a defect; nothing was committed."
+            )
+    in_shards = sum(s.rows for s in result.shards)
+    if in_shards != result.total(WRITTEN):
+        raise MillraceError(
+            f"{in_shards:,} records in the shards, {result.total(WRITTEN):,} encoded. "
+            "This is a defect; nothing was committed."
+        )
+    read, rejected = result.total(READ), result.rejected()
+    if not run.limit.allows(rejected, read):
+        raise MillraceError(
+            f"{rejected:,} of {read:,} records were rejected, which is more than --max_rejects {run.limit.rows} and "
+            f"--max_reject_fraction {run.limit.fraction:g} allow"
+        )
+    if not read:
+        raise MillraceError(f"{', '.join(f.path for f in run.inputs.files)}: no record was found in the input")
+    if not in_shards:
+        raise MillraceError(f"all {read:,} records were rejected, so there is nothing to write")
+    for split in run.inputs.schema.split_names:
+        if not sum(s.rows for s in result.shards if s.split == split):
+            raise MillraceError(
+                f"the split {split!r} is empty: none of {read:,} records fell into it. Give it a larger share "
+                "in the schema, or 0 to have no such split, or more input."
+            )
+
+
+def commit(run: Run, result: Result, *, begun: float) -> Manifest:
+    """Gives everything its final name, removes the staging folder and swaps the manifest.
+
+    `begun` is when the run began, by `time.monotonic()`.
+    """
+    splits = {split: place_shards(run, result, split) for split in run.inputs.schema.split_names}
+    place_rejects(run, result)
+    place_parity(run, result)
+    storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), run.inputs.schema_text)
+    if isinstance(run.inputs.schema, Schema):
+        storage.write_bytes(layout.join(run.folder, layout.SCHEMA_PBTXT), raw_metadata(run.inputs.schema))
+    folders.remove(run.staging)
+    manifest = Manifest(
+        run=run.id,
+        created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        name=run.inputs.schema.name,
+        schema_fingerprint=run.inputs.schema.fingerprint,
+        format=run.inputs.schema.format,
+        classes=run.inputs.classes,
+        compression=run.compression,
+        seed=run.seed,
+        split_hash_version=split_hash.VERSION,
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        inputs=tuple(account_of(file, result) for file in run.inputs.files),
+        splits=splits,
+        files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
+        counts=tuple(counts_of(result)),
+        read=result.total(READ),
+        written=result.total(WRITTEN),
+        rejected=result.rejected(),
+        previous=previous_run(run.output),
+        transform_from=run.transform_from,
+        preprocessing_fn=run.preprocessing_fn,
+        seconds=round(time.monotonic() - begun, 3),
+    )
+    write_manifest(run.output, manifest)
+    return manifest
+
+
+def place_shards(run: Run, result: Result, split: str) -> Split:
+    """Moves a split's shards to their final names; a shard without rows is left behind."""
+    written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
+    shards = []
+    for i, shard in enumerate(written):
+        name = layout.join(run.id, layout.shard_name(split, i, len(written), run.compression))
+        folders.move(shard.path, layout.join(run.output, name))
+        shards.append(Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c))
+    return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
+
+
+def place_rejects(run: Run, result: Result) -> None:
+    """The workers' reject files, and one more for what the transform rejected, its raw bytes read from the input."""
+    names = iter(layout.join(run.folder, layout.rejects_name(i)) for i in range(len(result.reject_files) + 1))
+    for file in result.reject_files:
+        folders.move(file.path, next(names))
+    if result.late_rejects:
+        lines = [
+            dataclasses.replace(r, raw=run.inputs.raw_bytes(r)).to_json()
+            for r in sorted(result.late_rejects, key=lambda r: (r.source, r.offset))
+        ]
+        storage.write_bytes(next(names), "".join(f"{line}\n" for line in lines).encode())
+
+
+def place_parity(run: Run, result: Result) -> None:
+    """The records of which both sides were kept, raw and transformed in the same order."""
+    import tensorflow as tf
+
+    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
+    both = places[:: max(1, -(-len(places) // parity.LIMIT))]
+    folders.make(layout.join(run.folder, "parity"))
+    for name, records in (
+        (layout.PARITY_RAW, result.parity_raw),
+        (layout.PARITY_TRANSFORMED, result.parity_transformed),
+    ):
+        with tf.io.TFRecordWriter(layout.join(run.folder, name)) as writer:
+            for place in both:
+                writer.write(records[place])
+
+
+def raw_metadata(schema: Schema) -> bytes:
+    """The raw features as a tensorflow_metadata Schema, in text."""
+    import tensorflow_transform as tft
+    from google.protobuf import text_format
+
+    metadata = tft.DatasetMetadata.from_feature_spec(raw_feature_spec(schema))
+    return text_format.MessageToString(metadata.schema).encode()
+
+
+def account_of(file: InputFile, result: Result) -> Input:
+    """One input file's numbers."""
+    return Input(
+        path=file.path,
+        bytes=file.bytes,
+        version=file.version,
+        read=result.total(READ, path=file.path),
+        written=result.total(WRITTEN, path=file.path),
+        rejected=result.rejected(path=file.path),
+    )
+
+
+def counts_of(result: Result) -> Iterable[Count]:
+    """What became of the records, by input, split, stage and reason."""
+    for (source, stage, reason), rows in sorted(result.counts.items()):
+        if stage == WRITTEN:
+            yield Count(input=source, outcome="written", split=reason, rows=rows)
+        elif stage != READ:
+            yield Count(input=source, outcome="rejected", stage=stage, reason=reason, rows=rows)
+
+
+def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
+    """Every other file of the run, with its checksum."""
+    for name in folders.walk(layout.join(output, run_id)):
+        path = layout.join(run_id, name)
+        if path not in except_for:
+            data = storage.read_bytes(layout.join(output, path))
+            yield File(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def previous_run(output: str) -> str | None:
+    """The run that the present manifest names, if there is one."""
+    if not storage.exists(layout.join(output, layout.MANIFEST)):
+        return None
+    try:
+        return read_manifest(output).run
+    except MillraceError:  # of another format version: --overwrite replaces it, and there is nothing to refer to
+        return None

@@ -1,0 +1,104 @@
+"""Raw CSV files in the pipeline: read, analyze, read again, transform, encode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+import tensorflow_transform.beam as tft_beam
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+
+from beam_jobs.encode import Encoded, EncodeExamples
+from beam_jobs.read import (
+    COUNTS,
+    PARITY,
+    PASSTHROUGH,
+    REJECTS,
+    ReadForAnalysis,
+    ReadForTransform,
+    arrow_schema,
+)
+from beam_jobs.steps import Plan, Steps
+from schemas.csv_file import CsvRange
+from schemas.raw import RawColumn, raw_columns
+from schemas.schema import Schema
+
+
+def csv_steps(
+    pipeline: beam.Pipeline, plan: Plan, *, schema: Schema, ranges: Sequence[CsvRange], paths: Sequence[str]
+) -> Steps:
+    """Applies the steps from byte ranges to encoded records; `paths` are the input files by number."""
+    args = (schema, plan.staging, plan.limit, plan.total)
+    numbers = {path: i for i, path in enumerate(paths)}
+    with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
+        if plan.transform_from is None:
+            raw = (
+                pipeline
+                | "RangesToAnalyze" >> Ranges(ranges)
+                | "ReadTrain" >> beam.ParDo(ReadForAnalysis(*args)).with_output_types(pa.RecordBatch)
+            )
+            transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
+                plan.preprocessing_fn
+            )
+        else:
+            transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
+
+        rows = (
+            pipeline
+            | "RangesToTransform" >> Ranges(ranges)
+            | "ReadAll"
+            >> beam.ParDo(ReadForTransform(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold))
+            .with_output_types(pa.RecordBatch)
+            .with_outputs(COUNTS, REJECTS, PARITY, main="batches")
+        )
+        transformed, _ = (
+            (rows.batches, adapter_config(schema, passthrough=True)),
+            transform_fn,
+        ) | tft_beam.TransformDataset(output_record_batches=True)
+        encoded = (
+            transformed
+            | "DropPassthrough" >> beam.Keys()
+            | "Encode"
+            >> beam.ParDo(EncodeExamples(label=schema.label.name, paths=paths, parity_threshold=plan.parity_threshold))
+            .with_output_types(Encoded)
+            .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
+        )
+    return Steps(
+        encoded=encoded.examples,
+        transform_fn=transform_fn,
+        counts=(rows[COUNTS], encoded[COUNTS]),
+        reject_files=rows[REJECTS],
+        late_rejects=encoded[REJECTS],
+        parity_raw=rows[PARITY],
+        parity_stored=encoded[PARITY],
+    )
+
+
+class Ranges(beam.PTransform):
+    """-> CsvRange, spread over the workers."""
+
+    def __init__(self, ranges: Sequence[CsvRange]) -> None:
+        super().__init__()
+        self.ranges = tuple(ranges)
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        return root | beam.Create(self.ranges, reshuffle=True)
+
+
+def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:
+    """How tf.Transform makes tensors of the batches: dense, `[rows]` or `[rows, width]`."""
+    representations = {c.name: dense_representation(c) for c in raw_columns(schema)}
+    return TensorAdapterConfig(arrow_schema(schema, passthrough=passthrough), representations)
+
+
+def dense_representation(column: RawColumn) -> schema_pb2.TensorRepresentation:
+    """A dense tensor of a column, with its fixed width."""
+    representation = schema_pb2.TensorRepresentation()
+    representation.dense_tensor.column_name = column.name
+    if column.width is not None:
+        representation.dense_tensor.shape.dim.add().size = column.width
+    else:
+        representation.dense_tensor.shape.SetInParent()
+    return representation

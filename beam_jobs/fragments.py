@@ -1,0 +1,151 @@
+"""Fragments: a batch's framed records in one local file, cell after cell, and shards merged from their slices.
+
+One file per batch, and not one per batch and cell: with hundreds of cells the opening of files would cost more than all
+the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+
+from beam_jobs.encode import Encoded
+from beam_jobs.shuffle import Deal, permutation
+
+FRAMING = 16  # bytes that TFRecord adds to a record: length 8, its crc 4, the data's crc 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragment:
+    """A batch's records on disk. `path` holds them framed, `path`.index their framed lengths (int32), in cell order."""
+
+    path: str
+    place: tuple[int, int]  # of the batch's first row: file, offset
+    rows: np.ndarray  # int32 [cells]
+    sizes: np.ndarray  # int64 [cells]: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenShard:
+    """A shard as it was written, under its temporary path."""
+
+    split: str
+    index: int
+    path: str
+    rows: int
+    bytes: int
+    crc32c: str
+
+
+def write_fragment(encoded: Encoded, deal: Deal, folder: str) -> Fragment:
+    """Deals the batch's records to cells and writes them, under a name that no retried bundle meets again."""
+    cells = deal.draw(encoded.splits, encoded.file, encoded.offset)
+    order = np.argsort(cells, kind="stable")
+    lengths = np.fromiter(map(len, encoded.examples), np.int32, len(order))[order] + FRAMING
+    path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
+    with tf.io.TFRecordWriter(path) as writer:
+        write, examples = writer.write, encoded.examples
+        for i in order.tolist():
+            write(examples[i])
+    lengths.tofile(f"{path}.index")
+    rows = np.bincount(cells, minlength=deal.total)
+    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    row_ends = np.cumsum(rows)
+    place = (encoded.file, encoded.offset)
+    return Fragment(path, place, rows.astype(np.int32), ends[row_ends] - ends[row_ends - rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class FragmentTable:
+    """Where each cell's slice lies in each fragment: slice c is from column c to column c + 1."""
+
+    paths: tuple[str, ...]
+    rows: np.ndarray  # int64 [fragments, cells + 1]
+    sizes: np.ndarray  # int64 [fragments, cells + 1]: bytes
+
+    @classmethod
+    def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
+        """The table, in the order of the input, so that a seed gives the same shards whatever order work is done in."""
+        fragments = sorted(fragments, key=lambda f: f.place)
+
+        def starts(counts: list[np.ndarray]) -> np.ndarray:
+            return np.pad(np.cumsum(np.array(counts, np.int64), axis=1), ((0, 0), (1, 0)))
+
+        return cls(
+            tuple(f.path for f in fragments), starts([f.rows for f in fragments]), starts([f.sizes for f in fragments])
+        )
+
+    def cell_rows(self, cells: range) -> int:
+        """How many rows consecutive cells hold."""
+        return int((self.rows[:, cells.stop] - self.rows[:, cells.start]).sum())
+
+    def cell_sizes(self, cells: range) -> list[int]:
+        """How many framed bytes each of consecutive cells holds."""
+        edges = self.sizes[:, cells.start : cells.stop + 1].sum(axis=0)
+        return np.diff(edges).tolist()
+
+    def read_cell(self, cell: int) -> tuple[bytes, np.ndarray]:
+        """All framed records of a cell, and their framed lengths (int32)."""
+        blobs, lengths = [], [np.zeros(0, np.int32)]
+        for path, rows, sizes in zip(self.paths, self.rows, self.sizes, strict=True):
+            if rows[cell] < rows[cell + 1]:
+                blobs.append(_slice(path, int(sizes[cell]), int(sizes[cell + 1])))
+                index = _slice(f"{path}.index", 4 * int(rows[cell]), 4 * int(rows[cell + 1]))
+                lengths.append(np.frombuffer(index, np.int32))
+        return b"".join(blobs), np.concatenate(lengths)
+
+
+def _slice(path: str, start: int, end: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), end - start, start)
+    if len(data) != end - start:
+        raise OSError(f"{path}: {len(data)} bytes at {start}, expected {end - start}: the fragment was cut")
+    return data
+
+
+def permuted(blob: bytes, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer | bytes:
+    """The records of `blob` in the given order, gathered in C++."""
+    if not len(order):
+        return b""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    records = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(blob)]
+    )
+    return records.take(pa.array(order)).buffers()[2]
+
+
+def merge_cells(table: FragmentTable, cells: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:
+    """A shard's framed bytes, cell by cell, each shuffled whole."""
+    for cell in cells:
+        blob, lengths = table.read_cell(cell)
+        yield permuted(blob, lengths, permutation(seed, cell, len(lengths)))
+
+
+def write_shard(
+    path: str, chunks: Iterator[pa.Buffer | bytes], *, split: str, index: int, rows: int, compression: str
+) -> WrittenShard:
+    """Writes framed records as a shard, gzip'd where asked, and takes the file's CRC-32C on the way."""
+    crc = google_crc32c.Checksum()
+    size = 0
+    gzip = zlib.compressobj(wbits=31) if compression == "gzip" else None
+    with open(path, "wb", buffering=0) as file:
+
+        def put(data: pa.Buffer | bytes) -> None:
+            nonlocal size
+            crc.update(data)
+            size += file.write(data)
+
+        for chunk in chunks:
+            put(gzip.compress(chunk) if gzip else chunk)
+        if gzip:
+            put(gzip.flush())
+        os.fsync(file.fileno())
+    return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode())

@@ -1,0 +1,164 @@
+"""Bundles of image files -> batches of canonical records: a thread per core, and memory that stays flat."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+
+from beam_jobs.bounded import Budget, in_order
+from beam_jobs.image_records import ImageBatch, RecordMaker, Stored, moments
+from beam_jobs.ingest import Ingest
+from schemas import storage
+from schemas.errors import MillraceError
+from schemas.image_header import BadImage, ImageHeader, ends_early
+from schemas.image_limits import check_image, decoding_bytes
+from schemas.image_listing import ImageBundle
+from schemas.image_options import ImageOptions, ImageSplit
+from schemas.rejects import Reject
+
+BATCH_BYTES = 16 * 2**20  # of canonical images in a batch
+READ_BYTES = 64 * 2**20  # of files held at once; a larger one is held alone
+DECODE_BYTES = 320 * 2**20  # of images being decoded at once; a larger one is decoded alone
+REMOTE_READERS = 32  # threads where each file is a request to the cloud
+
+
+class ImageReader:
+    """Ingests bundles. Holds threads, so that it is used as a context manager, or closed.
+
+    Args:
+        images: how images are stored.
+        classes: the labels in the order of their ids; another label is a reject.
+        split: shares of a hash, or the split of each label (for identities, which are never in two splits).
+        threads: how many images are worked on at once; by default one for each core, more where files are remote.
+    """
+
+    def __init__(
+        self,
+        images: ImageOptions,
+        *,
+        classes: Sequence[str],
+        split: ImageSplit | Mapping[str, str],
+        threads: int | None = None,
+    ) -> None:
+        self._images = images
+        self._classes = frozenset(classes)
+        self._split = split
+        self._make = RecordMaker(images.store, tuple(classes), split)
+        self._threads = threads
+        self._reads = Budget(READ_BYTES)
+        self._decodes = Budget(DECODE_BYTES)
+        self._ingest = Ingest(images).stored_and_pixels.get_concrete_function()
+        self._pools: dict[int, ThreadPoolExecutor] = {}
+
+    def __enter__(self) -> ImageReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        for pool in self._pools.values():
+            pool.shutdown(cancel_futures=True)
+        self._pools.clear()
+
+    def read(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
+        """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject."""
+        rows: list[Stored] = []
+        rejects: list[Reject] = []
+        size = 0
+        places = range(bundle.first, bundle.first + len(bundle.paths))
+        items = zip(places, bundle.paths, bundle.names, bundle.labels, strict=True)
+        threads = self._threads or default_threads(bundle.paths)
+        for outcome in in_order(self._pool(threads), self._one, items, waiting_at_most=4 * threads):
+            if isinstance(outcome, Reject):
+                rejects.append(outcome)
+                continue
+            rows.append(outcome)
+            size += len(outcome.encoded)
+            if size >= BATCH_BYTES:
+                yield self._make.batch(rows, rejects)
+                rows, rejects, size = [], [], 0
+        if rows or rejects:
+            yield self._make.batch(rows, rejects)
+
+    def _pool(self, threads: int) -> ThreadPoolExecutor:
+        if threads not in self._pools:
+            self._pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
+        return self._pools[threads]
+
+    def _one(self, item: tuple[int, str, str, str]) -> Stored | Reject:
+        place, path, name, label = item
+        stage = "label"
+        size: int | None = None
+        try:
+            if label not in self._classes:
+                raise BadImage(
+                    "label_not_in_values", f"the label {label!r} is none of the {len(self._classes)} classes"
+                )
+            stage = "read"
+            size = file_size(path)
+            if size > self._images.max_file_bytes:
+                raise BadImage("file_too_large", f"at most {self._images.max_file_bytes:,} bytes are read")
+            with self._reads.holding(size):
+                data = storage.read_bytes(path)
+                stage = "ingest"
+                header = check_image(data, self._images)
+                with self._decodes.holding(decoding_bytes(header, self._images)):
+                    encoded, pixels = self._decode(data, header)
+                by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
+                digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
+        except BadImage as bad:
+            return _reject(path, place, stage, bad.reason, bad.detail, size)
+        except MillraceError as error:
+            return _reject(path, place, stage, "unreadable_file", str(error), size)
+        except MemoryError:
+            return _reject(path, place, stage, "out_of_memory", "there was no memory to decode it", size)
+        height, width = pixels.shape[:2]
+        return Stored(place, name, label, encoded, height, width, moments(pixels), int.from_bytes(digest, "little"))
+
+    def _decode(self, data: bytes, header: ImageHeader) -> tuple[bytes, np.ndarray]:
+        try:
+            encoded, pixels = self._ingest(tf.constant(data))
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError from error
+        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
+            reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
+            size = f"{header.format.upper()}, {header.height} x {header.width} pixels"
+            raise BadImage(reason, f"{size}: {_short(error)}") from error
+        return encoded.numpy(), pixels.numpy()
+
+
+def default_threads(paths: Sequence[str]) -> int:
+    """One for each core that this process may use; more where files are remote."""
+    remote = bool(paths) and paths[0].startswith(storage.GCS)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return REMOTE_READERS if remote else cores
+
+
+def file_size(path: str) -> int:
+    """A file's bytes. BadImage not_a_file for a folder, a pipe or a device, which reading could wait on for ever."""
+    if not path.startswith(storage.GCS):
+        with storage.naming(path):
+            found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise BadImage("not_a_file", "a folder, a pipe or a device stands here")
+        return found.st_size
+    return storage.stat(path).size
+
+
+def _reject(path: str, place: int, stage: str, reason: str, detail: str, size: int | None) -> Reject:
+    told = detail if size is None else f"{detail} ({size:,} bytes)"
+    return Reject(source=path, offset=place, stage=stage, reason=reason, column=None, detail=told, raw=b"")
+
+
+def _short(error: Exception) -> str:
+    """What is wrong, without the ops' names that TensorFlow puts around it."""
+    lines = str(getattr(error, "message", error)).split(" [[", 1)[0].strip().splitlines()
+    return lines[-1].strip()[:300] if lines else type(error).__name__

@@ -1,0 +1,246 @@
+"""One preprocessing job, from options to a committed data set: plan, run the pipeline, check, commit."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from beam_jobs import parity, progress
+from beam_jobs.csv_inputs import open_csv_inputs
+from beam_jobs.image_inputs import open_image_inputs
+from beam_jobs.inputs import Inputs
+from beam_jobs.options import JobOptions
+from schemas import folders, layout, storage
+from schemas.errors import MillraceError, UsageError
+from schemas.load import load_schema
+from schemas.manifest import Manifest
+from schemas.quiet_start import quiet_start
+from schemas.schema import SPLITS, Schema
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.shards import ShardOptions
+
+
+def run_job(options: JobOptions) -> Manifest:
+    """Runs the job to its end.
+
+    Raises:
+      UsageError: it was asked wrongly; nothing was done.
+      MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
+    """
+    inputs = check_inputs(options)
+    transform = open_transform(options, inputs)
+    run_id = layout.new_run_id()
+    staging = layout.join(options.output, run_id, "staging")
+    load_libraries()
+    preprocessing_fn = load_preprocessing(options, inputs)
+    progress.reset(total=inputs.total)
+    with progress.Display(enabled=not options.quiet):
+        try:
+            return _run(options, inputs, preprocessing_fn, run_id=run_id, staging=staging, transform=transform)
+        except MillraceError as error:
+            kept = keep_failed(options.output, run_id, staging, error)
+            raise type(error)(f"{error}{kept}") from error
+        except BaseException as error:
+            keep_failed(options.output, run_id, staging, error)
+            raise
+
+
+def check_inputs(options: JobOptions) -> Inputs:
+    """Reads the schema and lists or opens the input. Imports nothing heavy.
+
+    Raises:
+      UsageError: the schema, the input or the output is not as it must be.
+    """
+    schema = load_schema(options.schema)
+    check_output(options)
+    paths = storage.expand(options.input)
+    text = storage.read_bytes(options.schema)
+    if isinstance(schema, Schema):
+        return open_csv_inputs(schema, text, paths, range_bytes=int(options.range_mb * 2**20))
+    return open_image_inputs(schema, text, paths, patterns=options.input)
+
+
+def check_output(options: JobOptions) -> None:
+    """Refuses an output folder that holds a data set, unless it is to be replaced, or that holds something else."""
+    names = storage.listdir(options.output)
+    if not options.output.startswith(storage.GCS) and os.path.isfile(options.output):
+        raise UsageError(f"--output {options.output}: is a file; name a folder")
+    if layout.MANIFEST in names and not options.overwrite:
+        raise UsageError(
+            f"--output {options.output}: holds a data set already. Give --overwrite to replace it "
+            "once the new one is whole, or name another folder."
+        )
+    foreign = [n for n in names if n not in (layout.MANIFEST, layout.FAILED) and not layout.RUN.fullmatch(n)]
+    if foreign and layout.MANIFEST not in names:
+        raise UsageError(
+            f"--output {options.output}: holds {foreign[0]!r}, which is no part of a data set. "
+            "Name a folder of its own."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherTransform:
+    """The transform of another data set's run."""
+
+    run_dir: str
+    run: str
+
+
+def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None:
+    """The transform that --transform_from names, if it is given.
+
+    Raises:
+      UsageError: there is no data set, or its transform does not fit this data.
+    """
+    if options.transform_from is None:
+        return None
+    from schemas.dataset import open_dataset
+
+    try:
+        other = open_dataset(options.transform_from)
+    except MillraceError as error:
+        raise UsageError(f"--transform_from: {error}") from error
+    if not inputs.fits_transform_of(other):
+        raise UsageError(
+            f"--transform_from {options.transform_from}: was written with other features or another label than "
+            f"{options.schema} declares; its transform does not fit. "
+            f"Use {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
+        )
+    return OtherTransform(other.run_dir, other.run)
+
+
+def load_libraries() -> None:
+    """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
+    with quiet_start():
+        importlib.import_module("beam_jobs.pipeline")
+        tensorflow = importlib.import_module("tensorflow")
+        tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
+
+
+def load_preprocessing(options: JobOptions, inputs: Inputs) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The schema's own preprocessing_fn, or the user's.
+
+    Raises:
+      UsageError: the user's cannot be imported.
+    """
+    if options.preprocessing_fn is None:
+        return inputs.preprocessing_fn()
+    module, _, name = options.preprocessing_fn.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--preprocessing_fn {options.preprocessing_fn}: {error}") from error
+
+
+def _run(
+    options: JobOptions,
+    inputs: Inputs,
+    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    run_id: str,
+    staging: str,
+    transform: OtherTransform | None,
+) -> Manifest:
+    from beam_jobs import commit, pipeline, result, runner
+    from beam_jobs.read import RejectLimit
+    from beam_jobs.steps import Plan
+
+    begun = time.monotonic()
+    folders.make(staging)
+    run_dir = layout.join(options.output, run_id)
+    inputs.write_graphs(run_dir)
+    limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
+    with tempfile.TemporaryDirectory() as local_temp:
+        plan = Plan(
+            run_dir=run_dir,
+            temp_dir=local_temp if options.is_local else layout.join(staging, "tft"),
+            total=inputs.total,
+            limit=limit,
+            parity_threshold=parity.threshold(inputs.estimated_rows),
+            shards=plan_shards(options, inputs, staging),
+            preprocessing_fn=preprocessing_fn,
+            transform_from=transform.run_dir if transform else None,
+        )
+
+        def build(p: beam.Pipeline) -> None:
+            pipeline.finish(p, plan, inputs.steps(p, plan))
+
+        runner.run(options, build)
+    progress.enter("committing")
+    account = result.read_result(layout.join(staging, result.RESULT))
+    run = commit.Run(
+        output=options.output,
+        id=run_id,
+        staging=staging,
+        inputs=inputs,
+        limit=limit,
+        compression=options.compression,
+        seed=options.seed,
+        transform_from=transform.run if transform else None,
+        preprocessing_fn=options.preprocessing_fn,
+    )
+    commit.check(run, account)
+    return commit.commit(run, account, begun=begun)
+
+
+def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptions:
+    """How rows are dealt to shards, given what is known before the data is read."""
+    from beam_jobs.shards import ShardOptions
+    from beam_jobs.shuffle import plan_deal, shards_of
+
+    shares = inputs.shares()
+    shard_bytes = options.shard_size_mb * 2**20
+    through_files = options.is_local and not options.output.startswith(storage.GCS)
+    wanted = options.num_shards
+    if wanted is None and not through_files:  # a cluster's shuffle has to know the number in advance
+        wanted = max(4, round(inputs.estimated_bytes * shares["train"] / shard_bytes))
+    deal = plan_deal(
+        shares,
+        estimated_bytes=inputs.estimated_bytes,
+        num_shards=wanted,
+        shard_bytes=shard_bytes,
+        seed=options.seed,
+        one_cell_each=not through_files,
+    )
+    counts = tuple(
+        None if wanted is None or name not in shares else shards_of(name, shares[name] / shares["train"], wanted)
+        for name in SPLITS
+    )
+    return ShardOptions(deal, counts, shard_bytes, options.compression, staging, through_files)
+
+
+def keep_failed(output: str, run_id: str, staging: str, error: BaseException) -> str:
+    """Keeps a failed run's rejects, an account of them and the error under `failed/`, and removes the rest.
+
+    Returns:
+      What to tell of the rejects: how many there are by reason, and where they are kept; '' where there are none.
+    """
+    kept = layout.join(output, layout.FAILED, run_id)
+    names = [n for n in storage.listdir(staging) if n.startswith("rejects-")]
+    # Where the second pass began, its rejects are those of the first and more.
+    phase = "transforming" if any("transforming" in n for n in names) else "analyzing"
+    reasons: collections.Counter[str] = collections.Counter()
+    for i, name in enumerate(n for n in names if phase in n):
+        path = layout.join(kept, layout.rejects_name(i))
+        folders.move(layout.join(staging, name), path)
+        reasons.update(json.loads(line)["reason"] for line in storage.read_bytes(path).splitlines())
+    folders.remove(layout.join(output, run_id))
+    if not reasons:
+        return ""
+    summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
+    storage.write_bytes(layout.join(kept, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
+    told = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
+    return (
+        f"\nrejected: {told}\nEach stands in {layout.join(kept, 'rejects-*.jsonl')}, with its place and its raw bytes. "
+        "Nothing was committed. Mend the input, or raise a limit."
+    )

@@ -1,0 +1,121 @@
+"""Pairs of canonical images -> records, a chunk of pairs at a time."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import tensorflow as tf
+
+from beam_jobs import parity
+from beam_jobs.encode import Encoded
+from beam_jobs.read import COUNTS, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
+from beam_jobs.steps import Plan
+from schemas import image_record as key
+from schemas import storage
+from schemas.image_pairs import Pair
+from schemas.image_schema import SAME
+from schemas.rejects import Reject
+from schemas.schema import SPLITS
+
+LABEL = "same"  # int64 []: 1 where both images show one identity
+SIDES = ("left", "right")
+
+
+@dataclasses.dataclass(frozen=True)
+class PairUse:
+    """An image's part in a pair: the pair's number, and which side it is."""
+
+    pair: int
+    side: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredImage:
+    """A canonical image, as a record holds it."""
+
+    encoded: bytes
+    format: bytes
+    height: int
+    width: int
+    filename: bytes
+
+
+def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
+    """A serialised tf.Example: `left/image/encoded` and so on, the same with `right/`, and `same`."""
+    features: dict[str, tf.train.Feature] = {}
+    for side, image in sides.items():
+        features |= {
+            f"{side}/{key.ENCODED}": _bytes(image.encoded),
+            f"{side}/{key.FORMAT}": _bytes(image.format),
+            f"{side}/{key.HEIGHT}": _int(image.height),
+            f"{side}/{key.WIDTH}": _int(image.width),
+            f"{side}/{key.FILENAME}": _bytes(image.filename),
+        }
+    features[LABEL] = _int(int(same))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def _bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def _int(value: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+class AssemblePairs(beam.DoFn):
+    """(chunk, its images) -> Encoded. A pair with a rejected image is a reject itself, for that image's reason.
+
+    Side outputs: counts, reject files, raw parity records in PARITY and stored ones in "stored".
+    """
+
+    def __init__(self, pairs: Sequence[Pair], paths: Sequence[str], *, source: str, plan: Plan) -> None:
+        self.pairs = tuple(pairs)
+        self.paths = tuple(paths)
+        self.source = source
+        self.staging = plan.staging
+        self.parity_threshold = plan.parity_threshold
+
+    def process(self, element: tuple[int, Iterable[tuple[PairUse, StoredImage | Reject]]]) -> Iterator[Any]:
+        _, uses = element
+        by_pair: dict[int, dict[str, StoredImage | Reject]] = collections.defaultdict(dict)
+        for use, image in uses:
+            by_pair[use.pair][use.side] = image
+        rejects, numbers, examples = [], [], []
+        for number in sorted(by_pair):
+            sides = by_pair[number]
+            bad = next((sides[side] for side in SIDES if isinstance(sides[side], Reject)), None)
+            if isinstance(bad, Reject):
+                rejects.append(dataclasses.replace(bad, stage="pair", detail=f"pair {number}: {bad.detail}"))
+                continue
+            numbers.append(number)
+            good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
+            examples.append(pair_example(good, same=self.pairs[number].same))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), len(by_pair)))
+        for reject in rejects:
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, "pair", reject.reason), 1))
+        if rejects:
+            path = write_reject_file(self.staging, "transforming", rejects)
+            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        if not numbers:
+            return
+        splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
+        for split, rows in collections.Counter(splits.tolist()).items():
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, WRITTEN, SPLITS[split]), rows))
+        for i in parity.choose(0, np.array(numbers), self.parity_threshold):
+            place = (0, numbers[i])
+            yield beam.pvalue.TaggedOutput(PARITY, (place, self.raw(numbers[i])))
+            yield beam.pvalue.TaggedOutput("stored", (place, examples[i]))
+        yield Encoded(examples, splits, 0, numbers[0])
+
+    def raw(self, number: int) -> bytes:
+        """The raw parity record of a pair: both files, and the class's name."""
+        pair = self.pairs[number]
+        left, right = (storage.read_bytes(self.paths[place]) for place in (pair.a, pair.b))
+        features = {"left": _bytes(left), "right": _bytes(right), "label": _bytes(SAME[pair.same].encode())}
+        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

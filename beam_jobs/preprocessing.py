@@ -1,0 +1,223 @@
+"""The `preprocessing_fn` that a schema implies: raw features in, transformed features out, as a tf.Transform graph.
+
+Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
+reader, so that it means the same at training and serving: white space around strings, the schema's missing tokens, NaN.
+All statistics are of the values that are present, and are taken in one pass: tf.Transform would read the data again for
+a statistic of a filled value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from schemas.features import Bool, Bucketize, Category, CategoryLabel, Cross, Key, Numeric, OneHot, Scale, Text, Weight
+from schemas.raw import raw_columns
+from schemas.schema import Schema
+
+Tensors = dict[str, Any]
+
+QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share of the rows at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """The derived `preprocessing_fn`, as a value that pickles."""
+
+    schema: Schema
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        """Maps raw tensors (see `schemas.raw.raw_columns`) to transformed ones."""
+        missing = self.schema.csv.missing
+        outputs: Tensors = {}
+        for feature in sorted(self.schema.features, key=lambda f: isinstance(f, Cross)):  # crosses read the others' ids
+            x = inputs.get(feature.name)
+            match feature:
+                case Numeric():
+                    outputs |= transform_numeric(feature, x)
+                case Category():
+                    outputs[feature.name] = transform_category(feature, clean(x, missing))
+                case OneHot():
+                    outputs[feature.name] = tf.argmax(x, axis=1, output_type=tf.int64)
+                case Bool():
+                    outputs[feature.name] = transform_bool(feature, clean(x, missing))
+                case Text():
+                    outputs[feature.name] = transform_text(feature, clean(x, missing))
+                case Cross():
+                    outputs[feature.name] = transform_cross(feature, outputs)
+                case Weight() | Key():
+                    outputs[feature.name] = tf.identity(x)
+        label = self.schema.label
+        x = inputs[label.name]
+        outputs[label.name] = transform_label(label, x) if isinstance(label, CategoryLabel) else tf.identity(x)
+        return outputs
+
+
+def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
+    """Trims strings, and makes every token that means missing the empty string."""
+    x = tf.strings.strip(x)
+    for token in missing:
+        if token:
+            x = tf.where(tf.equal(x, token), "", x)
+    return x
+
+
+def transform_numeric(feature: Numeric, x: tf.Tensor) -> Tensors:
+    """The feature's transformed values, and the indicator where it declares one.
+
+    Undeclared, NaN is no input; a client that sends it all the same gets NaN back, and not an invented number.
+    """
+    absent = tf.math.is_nan(x)
+    outputs = {}
+    if feature.indicator:
+        outputs[f"{feature.name}_missing"] = tf.cast(absent, tf.float32)
+    if isinstance(feature.missing, float | int):
+        x = tf.where(absent, tf.cast(feature.missing, tf.float32), x)
+    outputs[feature.name] = scale_numeric(feature, x, absent)
+    return outputs
+
+
+def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tensor:
+    """Scales, and fills what is missing with the mean or the median of what is present.
+
+    Every statistic is taken of `x` itself, where tf.Transform passes NaN over: a statistic of the filled values would
+    need another read of the data.
+    """
+    name, filled = feature.name, x
+    if feature.missing == "median":
+        filled = restack([tf.where(tf.math.is_nan(column), median(column), column) for column in unstack(x)], x)
+    elif feature.missing == "mean" and feature.transform != "z_score":
+        filled = tf.where(absent, mean_of(x, name), x)
+    match feature.transform:
+        case "z_score" if feature.missing == "median":
+            mean, deviation = mean_of(x, name), deviation_of(x, name)
+            return tf.where(deviation > 0, (filled - mean) / tf.where(deviation > 0, deviation, 1.0), filled - mean)
+        case "z_score":
+            wide = tf.cast(x, tf.float64)  # see `mean_of`
+            z = tf.cast(tft.scale_to_z_score(wide, elementwise=True, name=f"{name}_z_score"), tf.float32)
+            return tf.where(absent, 0.0, z) if feature.missing == "mean" else z
+        case "min_max":
+            low = tft.min(tf.where(absent, x.dtype.max, x), reduce_instance_dims=False, name=f"{name}_min")
+            high = tft.max(tf.where(absent, x.dtype.min, x), reduce_instance_dims=False, name=f"{name}_max")
+            return (filled - low) / tf.where(high > low, high - low, 1.0)
+        case "log":
+            return tf.math.log1p(filled)
+        case Scale(scale=(low, high)):
+            return (filled - low) / (high - low)
+        case Bucketize(bucketize=tuple(boundaries)):
+            return tft.apply_buckets(filled, tf.constant([boundaries], tf.float32))
+        case Bucketize(bucketize=count):
+            columns = zip(unstack(x), unstack(filled), strict=True)
+            quantiles = [(tft.quantiles(column, count, epsilon=QUANTILE_EPSILON), full) for column, full in columns]
+            return restack([tft.apply_buckets(full, boundaries) for boundaries, full in quantiles], x)
+        case _:
+            return tf.identity(filled)
+
+
+def mean_of(x: tf.Tensor, name: str) -> tf.Tensor:
+    """The mean of each column of what is present, float32.
+
+    It is summed in float64, so that neither the number of rows nor the way they are cut into batches shows in it.
+    """
+    mean = tft.mean(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_mean")
+    return tf.cast(mean, tf.float32)
+
+
+def deviation_of(x: tf.Tensor, name: str) -> tf.Tensor:
+    """The standard deviation of each column of what is present, float32."""
+    variance = tft.var(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_var")
+    return tf.cast(tf.sqrt(variance), tf.float32)
+
+
+def unstack(x: tf.Tensor) -> list[tf.Tensor]:
+    """The columns of `[batch, n]`, or `[batch]` itself."""
+    return [x] if x.shape.rank == 1 else tf.unstack(x, axis=1)
+
+
+def restack(columns: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
+    """Columns in the shape that `unstack` took them from."""
+    return columns[0] if like.shape.rank == 1 else tf.stack(columns, axis=-1)
+
+
+def median(column: tf.Tensor) -> tf.Tensor:
+    """The median of what is present, approximate by `QUANTILE_EPSILON`. A scalar."""
+    return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]
+
+
+def lookup(x: tf.Tensor, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
+    """Ids by the values' places; others by hash into `oov_buckets` ids behind them, or -1 where there are none."""
+
+    def make() -> Any:
+        initializer = tf.lookup.KeyValueTensorInitializer(list(values), list(range(len(values))), tf.string, tf.int64)
+        if oov_buckets:
+            return tf.lookup.StaticVocabularyTable(initializer, oov_buckets)
+        return tf.lookup.StaticHashTable(initializer, -1)
+
+    return tft.make_and_track_object(make).lookup(x)
+
+
+def transform_category(feature: Category, x: tf.Tensor) -> tf.Tensor:
+    """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
+    if feature.missing is not None:
+        x = tf.where(tf.equal(x, ""), feature.missing, x)
+    if feature.values is not None:
+        return lookup(x, feature.values, feature.oov_buckets)
+    if feature.hash_buckets is not None:
+        return tf.strings.to_hash_bucket_fast(x, feature.hash_buckets)
+    return tft.compute_and_apply_vocabulary(
+        x,
+        top_k=feature.top_k,
+        frequency_threshold=feature.frequency_threshold,
+        num_oov_buckets=feature.oov_buckets,
+        vocab_filename=feature.name,
+    )
+
+
+def transform_bool(feature: Bool, x: tf.Tensor) -> tf.Tensor:
+    """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
+    lower = tf.strings.lower(x)
+    true = tf.reduce_any(tf.equal(lower[:, tf.newaxis], [[token.lower() for token in feature.true]]), axis=1)
+    if feature.missing:
+        true = tf.logical_or(true, tf.equal(x, ""))
+    return tf.cast(true, tf.float32)
+
+
+def transform_text(feature: Text, x: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
+    """Token ids from 1 on, int64: `[batch, length]` padded with 0, or a sparse bag."""
+    lower = tf.strings.lower(x, encoding="utf-8") if feature.lower else x
+    ids = tft.compute_and_apply_vocabulary(
+        tf.strings.split(lower).to_sparse(),
+        top_k=feature.top_k,
+        frequency_threshold=feature.frequency_threshold,
+        num_oov_buckets=feature.oov_buckets,
+        vocab_filename=feature.name,
+    )
+    ids = tf.SparseTensor(ids.indices, ids.values + 1, ids.dense_shape)
+    if feature.length is None:
+        return ids
+    return tf.RaggedTensor.from_sparse(ids).to_tensor(0, shape=[None, feature.length])
+
+
+def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
+    """The hash of the crossed features' ids, into `buckets`. int64."""
+    ids = [tf.strings.as_string(outputs[name]) for name in feature.of]
+    return tf.strings.to_hash_bucket_fast(tf.strings.join(ids, separator="_"), feature.buckets)
+
+
+def transform_label(label: CategoryLabel, x: tf.Tensor) -> tf.Tensor:
+    """Class ids, int64; -1 for a class that the train split does not hold."""
+    if label.values is not None:
+        return lookup(x, label.values, 0)
+    return tft.compute_and_apply_vocabulary(x, vocab_filename=label.name)
+
+
+def raw_feature_spec(schema: Schema) -> dict[str, tf.io.FixedLenFeature]:
+    """The raw columns as a parsing spec: shape [] or [width], float32 or string."""
+    dtypes = {"float32": tf.float32, "string": tf.string}
+    return {
+        c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], dtypes[c.dtype])
+        for c in raw_columns(schema)
+    }

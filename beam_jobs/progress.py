@@ -1,0 +1,103 @@
+"""Progress of the job in this process: counters that DoFns add to, and a side thread that shows them.
+
+`Pipeline.run` blocks, and the local runner runs DoFns in this very process, so a module-level registry, which DoFns
+reach by import, is the plainest way to see them work. On another runner the counters stay at 0 and the runner's own
+console shows the job.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TextIO
+
+
+@dataclasses.dataclass
+class Counters:
+    """What the DoFns of this process have done since `reset`."""
+
+    phase: str = "starting"
+    total: int = 0  # of one pass over the input
+    read: int = 0  # records, in this phase
+    done: int = 0  # of total, in this phase
+    rejected: int = 0
+    merged: int = 0  # shards
+    shards: int = 0
+
+
+counters = Counters()
+_lock = threading.Lock()
+
+
+def reset(*, total: int) -> None:
+    """Begins a job."""
+    vars(counters).update(vars(Counters(total=total)))
+
+
+def enter(phase: str) -> None:
+    """Begins a phase if it is not the present one."""
+    with _lock:
+        if counters.phase != phase:
+            counters.phase = phase
+            counters.read = counters.done = counters.rejected = 0
+
+
+def add(**amounts: int) -> None:
+    """Adds to the counters by name."""
+    with _lock:
+        for name, amount in amounts.items():
+            setattr(counters, name, getattr(counters, name) + amount)
+
+
+def render(now: Counters, *, seconds: float, rate: float) -> str:
+    """One line for a person: the phase, how far, rows and rows/s."""
+    line = f"{now.phase}: {now.read:,} rows"
+    if now.phase == "merging":
+        line = f"merging: {now.merged} of {now.shards} shards"
+    elif now.total and now.done:
+        line += f", {min(100.0, 100 * now.done / now.total):.0f} %"
+    if rate and now.phase != "merging":
+        line += f", {rate:,.0f} rows/s"
+    if now.rejected:
+        line += f", {now.rejected:,} rejected"
+    return f"{line}  [{seconds:.0f} s]"
+
+
+class Display:
+    """Shows the counters while its `with` block runs: in place on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self, *, stream: TextIO | None = None, enabled: bool = True) -> None:
+        self._stream = stream or sys.stderr
+        self._tty = self._stream.isatty()
+        self._enabled = enabled
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Display:
+        if self._enabled:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._enabled:
+            self._thread.join()
+        if self._tty and self._enabled:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _run(self) -> None:
+        seen, at = ("", 0), time.monotonic()
+        while not self._stop.wait(0.5 if self._tty else 10):
+            now, moment = dataclasses.replace(counters), time.monotonic()
+            rate = (now.read - seen[1]) / (moment - at) if seen[0] == now.phase else 0.0
+            seen, at = (now.phase, now.read), moment
+            line = render(now, seconds=moment - self._begun, rate=max(rate, 0.0))
+            self._stream.write(f"\r\x1b[K{line}" if self._tty else f"{line}\n")
+            self._stream.flush()

@@ -1,0 +1,200 @@
+"""Byte ranges of CSV files -> raw RecordBatches, with every record counted and every reject kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs import parity, progress
+from beam_jobs.prefetch import prefetch
+from schemas import layout, storage
+from schemas.csv_file import CsvRange
+from schemas.csv_read import Decoded, read_range
+from schemas.errors import MillraceError
+from schemas.raw import OFFSET, SPLIT, raw_columns
+from schemas.rejects import Reject
+from schemas.schema import SPLITS, Schema
+
+FILE = "_file"  # the input file's number
+PASSTHROUGH = (FILE, OFFSET, SPLIT)  # columns beside the features, int64 lists of one, which tf.Transform hands through
+
+COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
+
+# (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest.
+CountKey = tuple[str, str, str]
+READ, WRITTEN = "*read", "*written"  # no stage that rejects is called so
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectLimit:
+    """How many rejects a job stands: `max(rows, fraction x read)`."""
+
+    rows: int
+    fraction: float
+
+    def allows(self, rejected: int, read: int) -> bool:
+        """Whether a finished job may commit."""
+        return rejected <= max(self.rows, self.fraction * read)
+
+
+class TooManyRejects(MillraceError):
+    """It is certain that the job's rejects exceed its limit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectFile:
+    """Rejects that a worker wrote, and how many they are."""
+
+    path: str
+    rows: int
+
+
+def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
+    """The batches' Arrow schema: `list<float32>` and `list<binary>` features, then the passthrough columns."""
+    types = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
+    fields = [pa.field(c.name, types[c.dtype]) for c in raw_columns(schema)]
+    if passthrough:
+        fields += [pa.field(name, pa.list_(pa.int64())) for name in PASSTHROUGH]
+    return pa.schema(fields)
+
+
+def as_lists(values: np.ndarray) -> pa.ListArray:
+    """An int64 vector as a column of lists of one."""
+    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int64)))
+
+
+def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
+    """The features of the rows of the train split; None where there are none."""
+    batch = decoded.batch
+    in_train = np.asarray(batch.column(SPLIT)) == SPLITS.index("train")
+    if not in_train.any():
+        return None
+    features = batch.select([c.name for c in raw_columns(schema)])
+    return features if in_train.all() else features.filter(pa.array(in_train))
+
+
+def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
+    """All rows, with the passthrough columns in tf.Transform's layout."""
+    batch = decoded.batch
+    columns = [batch.column(c.name) for c in raw_columns(schema)]
+    columns.append(as_lists(np.full(batch.num_rows, file)))
+    columns += [as_lists(np.asarray(batch.column(name))) for name in (OFFSET, SPLIT)]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True))
+
+
+class _ReadRanges(beam.DoFn):
+    """Reads ranges with one batch in advance, counts, and keeps the rejects in files of their own."""
+
+    phase: str
+    reject_file: RejectFile | None = None  # of the range that was decoded last
+
+    def __init__(self, schema: Schema, staging: str, limit: RejectLimit, total: int) -> None:
+        self.schema = schema
+        self.staging = staging
+        self.limit = limit
+        self.total = total
+
+    def decode(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        """The range's batches; its rejects are on disk when it ends, however it ends."""
+        self.reject_file = None
+        rejects: list[Reject] = []
+        size = (csv_range.end or csv_range.file.size) - csv_range.start
+        progress.enter(self.phase)
+        try:
+            for decoded in prefetch(read_range(csv_range, self.schema, with_split=True)):
+                rejects += decoded.rejects
+                progress.add(read=decoded.read, rejected=len(decoded.rejects))
+                self.give_up_if_certain(csv_range)
+                yield decoded
+            progress.add(done=size)
+        finally:
+            if rejects:
+                self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
+
+    def give_up_if_certain(self, csv_range: CsvRange) -> None:
+        """Raises when the records still to come cannot bring the rejects' share under the limit any more."""
+        now = progress.counters
+        if now.rejected <= self.limit.rows or csv_range.file.gzip:  # how much a gzip'd file holds is not known
+            return
+        fewest_bytes = csv_range.file.num_columns  # a record has a delimiter or a line end behind every column
+        to_come = max(0, self.total - now.done) // fewest_bytes
+        if not self.limit.allows(now.rejected, now.read + to_come):
+            raise TooManyRejects(
+                f"{now.rejected:,} of {now.read:,} records read so far were rejected, which is more than --max_rejects "
+                f"{self.limit.rows} and --max_reject_fraction {self.limit.fraction:g} allow"
+            )
+
+
+def write_reject_file(staging: str, phase: str, rejects: Iterable[Reject]) -> str:
+    """Writes rejects under a name of its own, so that a bundle that is run again leaves two, of which one is named."""
+    path = layout.join(staging, f"rejects-{phase}-{uuid.uuid4().hex}.jsonl")
+    storage.write_bytes(path, "".join(f"{r.to_json()}\n" for r in rejects).encode())
+    return path
+
+
+class ReadForAnalysis(_ReadRanges):
+    """CsvRange -> RecordBatches of the raw features of the train split."""
+
+    phase = "analyzing"
+
+    def process(self, csv_range: CsvRange) -> Iterator[pa.RecordBatch]:
+        for decoded in self.decode(csv_range):
+            batch = train_batch(decoded, self.schema)
+            if batch is not None:
+                yield batch
+
+
+class ReadForTransform(_ReadRanges):
+    """CsvRange -> RecordBatches of all rows with the passthrough columns.
+
+    Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.
+    """
+
+    phase = "transforming"
+
+    def __init__(
+        self,
+        schema: Schema,
+        staging: str,
+        limit: RejectLimit,
+        total: int,
+        *,
+        file_numbers: Mapping[str, int],
+        parity_threshold: int,
+    ) -> None:
+        super().__init__(schema, staging, limit, total)
+        self.file_numbers = dict(file_numbers)
+        self.parity_threshold = parity_threshold
+
+    def process(self, csv_range: CsvRange) -> Iterator[object]:
+        from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+        path = csv_range.file.path
+        file = self.file_numbers[path]
+        for decoded in self.decode(csv_range):
+            yield from count(path, decoded)
+            if not decoded.batch.num_rows:
+                continue
+            batch = keyed_batch(decoded, self.schema, file)
+            offsets = np.asarray(decoded.batch.column(OFFSET))
+            kept = parity.choose(file, offsets, self.parity_threshold)
+            if len(kept):
+                features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(kept))
+                for place, example in zip(offsets[kept], RecordBatchToExamples(features), strict=True):
+                    yield beam.pvalue.TaggedOutput(PARITY, ((file, int(place)), example))
+            yield batch
+        if self.reject_file:
+            yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
+
+
+def count(path: str, decoded: Decoded) -> Iterable[beam.pvalue.TaggedOutput]:
+    """What was read and what was rejected, for COUNTS."""
+    yield beam.pvalue.TaggedOutput(COUNTS, ((path, READ, ""), decoded.read))
+    for reject in decoded.rejects:
+        yield beam.pvalue.TaggedOutput(COUNTS, ((path, reject.stage, reject.reason), 1))

@@ -1,0 +1,80 @@
+"""The account that a finished pipeline leaves for the launcher: one JSON file in the staging folder."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+
+from beam_jobs.fragments import WrittenShard
+from beam_jobs.read import READ, WRITTEN, CountKey, RejectFile
+from schemas import storage
+from schemas.rejects import Reject
+
+RESULT = "result.json"
+
+Place = tuple[int, int]  # (input file's number, offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a pipeline wrote and counted."""
+
+    shards: tuple[WrittenShard, ...]
+    counts: dict[CountKey, int]
+    reject_files: tuple[RejectFile, ...]
+    late_rejects: tuple[Reject, ...]  # of the transform; their raw bytes are still to be read
+    parity_raw: dict[Place, bytes]
+    parity_transformed: dict[Place, bytes]
+
+    def total(self, stage: str, *, path: str | None = None) -> int:
+        """Records counted in a stage (READ, WRITTEN, or one that rejects), of one input file or of all."""
+        return sum(n for (source, at, _), n in self.counts.items() if at == stage and path in (None, source))
+
+    def rejected(self, *, path: str | None = None) -> int:
+        """Records rejected in any stage, of one input file or of all."""
+        return sum(
+            n for (source, at, _), n in self.counts.items() if at not in (READ, WRITTEN) and path in (None, source)
+        )
+
+
+def write_result(
+    path: str,
+    shards: list[WrittenShard],
+    counts: list[tuple[CountKey, int]],
+    reject_files: list[RejectFile],
+    late_rejects: list[Reject],
+    raw: list[tuple[Place, bytes]],
+    transformed: list[tuple[Place, bytes]],
+) -> None:
+    """Writes the account in one put."""
+
+    def places(records: list[tuple[Place, bytes]]) -> list[list[object]]:
+        return [[*place, base64.b64encode(record).decode()] for place, record in records]
+
+    account = {
+        "shards": [dataclasses.asdict(s) for s in shards],
+        "counts": [[*key, n] for key, n in counts],
+        "reject_files": [dataclasses.asdict(f) for f in reject_files],
+        "late_rejects": [r.to_json() for r in late_rejects],
+        "parity_raw": places(raw),
+        "parity_transformed": places(transformed),
+    }
+    storage.write_bytes(path, json.dumps(account).encode())
+
+
+def read_result(path: str) -> Result:
+    """Reads what `write_result` wrote."""
+    account = json.loads(storage.read_bytes(path))
+
+    def places(name: str) -> dict[Place, bytes]:
+        return {(file, offset): base64.b64decode(record) for file, offset, record in account[name]}
+
+    return Result(
+        shards=tuple(WrittenShard(**s) for s in account["shards"]),
+        counts={(source, stage, reason): n for source, stage, reason, n in account["counts"]},
+        reject_files=tuple(RejectFile(**f) for f in account["reject_files"]),
+        late_rejects=tuple(Reject.from_json(line) for line in account["late_rejects"]),
+        parity_raw=places("parity_raw"),
+        parity_transformed=places("parity_transformed"),
+    )
