@@ -1,0 +1,249 @@
+"""The command: what it refuses at once, what it leaves behind, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from schemas.dataset import open_dataset
+from trainer import task
+from trainer.evaluations import read_evaluations, steps_without_improvement
+from trainer.stopping import StopWithChief, mark_ended, read_ended
+
+ROOT = Path(__file__).parent.parent.parent
+DIRS = ["--data_dir", "d", "--model_dir", "m"]
+OWN = "tests.trainer.own_models"
+
+
+def run(dataset, model_dir, *argv: str, model: str = "linear", steps: int = 40) -> int:
+    fixed = ["--data_dir", dataset.path, "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps)]
+    return task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv])
+
+
+def numbered(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if p.name.isdecimal())
+
+
+class TestAnswersAtOnce:
+    """TensorFlow is not imported for these."""
+
+    @pytest.mark.parametrize(
+        ("argv", "code", "message"),
+        [
+            (["--help"], 0, "hidden_units=256,256,128"),
+            ([], 2, "required: --data_dir, --model_dir"),
+            (
+                [*DIRS, "--hparams", "depth=3"],
+                2,
+                "model 'dnn' has no hyper-parameter 'depth'",
+            ),
+            (
+                [*DIRS, "--model", "cnn"],
+                2,
+                "--model cnn: give linear, dnn, wide_deep, softmax",
+            ),
+            ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
+            (DIRS, 1, "d: no manifest.json"),
+        ],
+    )
+    def test_in_a_second_and_a_half(self, argv, code, message, tmp_path):
+        command = [sys.executable, "-m", "trainer.task", *argv]
+        seconds = []
+        for _ in range(3):  # the fastest counts: other tests share the machine
+            start = time.perf_counter()
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            seconds.append(time.perf_counter() - start)
+        assert (done.returncode, message in done.stdout + done.stderr) == (code, True)
+        assert min(seconds) < 1.5
+
+    @pytest.mark.parametrize(
+        ("argv", "message"),
+        [
+            (["--batch_size", "-1"], "--batch_size -1: must be 1 or more"),
+            (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
+            (["--early_stopping_steps", "10"], "there is one evaluation every 20 steps"),
+            (["--hparams", "learning_rate"], "'learning_rate': give key=value"),
+        ],
+    )
+    def test_refuses(self, people, tmp_path, capsys, argv, message):
+        assert run(people, tmp_path / "model", *argv) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture(scope="module")
+def model_dir(people, tmp_path_factory) -> Path:
+    """40 steps of `linear`; not to be changed."""
+    folder = tmp_path_factory.mktemp("task") / "model"
+    assert run(people, folder, "--evaluate_test") == 0
+    return folder
+
+
+class TestTraining:
+    def test_model_json_says_what_it_is(self, people, model_dir):
+        manifest = json.loads((model_dir / "model.json").read_text())
+        assert manifest["current"]["model"] == "linear"
+        assert manifest["current"]["hparams"] == {"learning_rate": 0.01, "decay": True}
+        assert manifest["current"]["data"]["run"] == people.run
+        assert manifest["current"]["versions"]["tensorflow-estimator"] == "2.15.0"
+
+    @pytest.mark.parametrize("split", ["eval", "test"])
+    def test_metrics(self, people, model_dir, split):
+        metrics = json.loads((model_dir / f"metrics-{split}.json").read_text())
+        assert (metrics["split"], metrics["rows"], metrics["data_run"]) == (split, people.rows(split), people.run)
+        assert metrics["metrics"]["global_step"] == 40
+        assert 0 <= metrics["metrics"]["auc"] <= 1
+
+    def test_each_checkpoint_is_evaluated(self, model_dir):
+        assert [e["global_step"] for e in read_evaluations(str(model_dir))] == [20, 40]
+        ended = read_ended(str(model_dir))
+        assert ended is not None
+        assert ended["reason"] == "--max_steps 40 reached"
+
+    def test_exports_and_summaries(self, model_dir):
+        assert len(numbered(model_dir / "export" / "best")) >= 1
+        assert len(numbered(model_dir / "export" / "final")) == 1
+        assert list(model_dir.glob("events.out.tfevents.*"))
+        assert list((model_dir / "eval").glob("events.out.tfevents.*"))
+
+    def test_goes_on_where_it_stopped(self, people, model_dir, tmp_path, capsys):
+        shutil.copytree(model_dir, tmp_path / "model")
+        assert run(people, tmp_path / "model", steps=60) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["eval"]["global_step"] == 60
+        assert "trained  20 steps in " in err
+        assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
+
+    def test_nothing_left_to_train(self, people, model_dir, tmp_path, capsys):
+        shutil.copytree(model_dir, tmp_path / "model")
+        assert run(people, tmp_path / "model") == 0
+        out, err = capsys.readouterr()
+        assert "trained  nothing: the model is at step 40; raise --max_steps to go on" in err
+        assert json.loads(out)["eval"] == json.loads((model_dir / "metrics-eval.json").read_text())["metrics"]
+
+    @pytest.mark.parametrize(
+        ("argv", "model", "data", "message"),
+        [
+            (["--hparams", "learning_rate=0.5"], "linear", "people", "its learning_rate is 0.01, not 0.5"),
+            ([], "softmax", "people", "its model is 'linear', not 'softmax'"),
+            ([], "linear", "wages", "it was trained on run "),
+        ],
+    )
+    def test_another_training_is_refused(self, request, model_dir, capsys, argv, model, data, message):
+        before = (model_dir / "model.json").read_bytes()
+        assert run(request.getfixturevalue(data), model_dir, *argv, model=model) == 2
+        assert message in capsys.readouterr().err
+        assert (model_dir / "model.json").read_bytes() == before
+
+    def test_unless_told(self, people, model_dir, tmp_path):
+        copy = tmp_path / "model"
+        shutil.copytree(model_dir, copy)
+        assert run(people, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=60) == 0
+        manifest = json.loads((copy / "model.json").read_text())
+        rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
+        assert rates == [0.01, 0.5]
+
+    def test_a_checkpoint_that_does_not_fit(self, people, model_dir, tmp_path, capsys):
+        shutil.copytree(model_dir, tmp_path / "model")
+        assert run(people, tmp_path / "model", "--allow_changes", model="softmax") == 1
+        assert "its last checkpoint is of another model" in capsys.readouterr().err
+
+
+class TestModelsOfOnesOwn:
+    @pytest.mark.parametrize("name", ["model_fn", "keras_model"])
+    def test_trains_and_exports(self, people, tmp_path, name):
+        argv = ("--hparams", "learning_rate=0.01")
+        assert run(people, tmp_path / "model", *argv, model=f"{OWN}:{name}") == 0
+        assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
+
+    def test_hparams_are_its_own(self, people, tmp_path, capsys):
+        assert run(people, tmp_path / "model", "--hparams", "depth=3", model=f"{OWN}:model_fn") == 2
+        assert "has no hyper-parameter 'depth'. It has: learning_rate=0.05, units=4" in capsys.readouterr().err
+
+
+class TestFailures:
+    def test_nan_loss(self, people, tmp_path, capsys):
+        assert run(people, tmp_path / "model", model=f"{OWN}:nan_model_fn") == 1
+        assert "the loss became NaN" in capsys.readouterr().err
+
+    def test_damaged_shard(self, people, tmp_path, capsys):
+        shutil.copytree(people.path, tmp_path / "out")
+        damaged = open_dataset(str(tmp_path / "out"))
+        shard = Path(damaged.shards("train")[0])
+        content = bytearray(shard.read_bytes())
+        content[100] ^= 0xFF
+        shard.write_bytes(content)
+        assert run(damaged, tmp_path / "model") == 1
+        assert f"{shard}: cannot be read beyond record " in capsys.readouterr().err
+
+    def test_missing_shard(self, people, tmp_path, capsys):
+        shutil.copytree(people.path, tmp_path / "out")
+        shard = Path(open_dataset(str(tmp_path / "out")).shards("train")[0])
+        shard.unlink()
+        argv = ["--data_dir", str(tmp_path / "out"), "--model_dir", str(tmp_path / "model")]
+        assert task.main(argv) == 1
+        assert f"{shard}: missing" in capsys.readouterr().err
+
+    def test_no_such_metric(self, people, tmp_path, capsys):
+        assert run(people, tmp_path / "model", "--best_metric", "f1") == 2
+        assert "no metric 'f1' to choose the best model by; it gives accuracy" in capsys.readouterr().err
+
+
+class TestEarlyStopping:
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [
+            ([], 0),
+            ([0.7], 0),
+            ([0.7, 0.8], 0),
+            ([0.8, 0.7], 20),
+            ([0.8, 0.8, 0.8], 40),  # as good is no better
+            ([0.7, 0.9, 0.8, 0.85], 40),
+            ([float("nan"), 0.1, 0.1], 20),
+        ],
+    )
+    def test_steps_without_improvement(self, people, values, expected):
+        evaluations = [{"accuracy": v, "loss": 1.0, "global_step": 20 * (i + 1)} for i, v in enumerate(values)]
+        assert steps_without_improvement(evaluations, people, metric="accuracy") == expected
+
+    def test_stops(self, people, tmp_path, capsys):
+        argv = ("--early_stopping_steps", "40", "--hparams", "learning_rate=0")
+        assert run(people, tmp_path / "model", *argv, steps=1000) == 0
+        out, err = capsys.readouterr()
+        assert "ended    no better evaluation for 40 steps" in err
+        step = json.loads(out)["eval"]["global_step"]
+        assert 60 <= step < 80
+        assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
+        # what stopped one training does not stop the next
+        assert run(people, tmp_path / "model", "--hparams", "learning_rate=0", steps=step + 5) == 0
+        assert json.loads(capsys.readouterr().out)["eval"]["global_step"] == step + 5
+
+    @pytest.mark.parametrize(
+        ("at_first", "later", "stops"),
+        [(None, None, False), (None, "a", True), ("a", "a", False), ("a", "b", True)],
+    )
+    def test_workers_stop_with_the_chief(self, tmp_path, at_first, later, stops):
+        class Context:
+            stopped = False
+
+            def request_stop(self):
+                self.stopped = True
+
+        now = [0.0]
+        hook, context = StopWithChief(str(tmp_path), every_secs=10, clock=lambda: now[0]), Context()
+        if at_first:
+            mark_ended(str(tmp_path), at_first)
+        hook.begin()
+        if later not in (None, at_first):
+            mark_ended(str(tmp_path), later)
+        hook.after_run(context, None)
+        assert not context.stopped  # not due yet
+        now[0] = 11.0
+        hook.after_run(context, None)
+        assert context.stopped == stops

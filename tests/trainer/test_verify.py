@@ -1,0 +1,160 @@
+"""The proof that what is served is what was trained on, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from schemas import layout
+from schemas.dataset import Dataset, open_dataset
+from schemas.errors import MillraceError
+from trainer import verify
+from trainer.parity_records import read_parity_records
+from trainer.verify import SkewError, check_export, check_transform
+
+
+@pytest.fixture
+def copied(people, tmp_path) -> Dataset:
+    """The data set, to be changed."""
+    shutil.copytree(people.path, tmp_path / "out")
+    return open_dataset(str(tmp_path / "out"))
+
+
+def change_records(dataset: Dataset, name: str, record: int, change) -> None:
+    """Rewrites one record of a parity file."""
+    path = layout.join(dataset.run_dir, name)
+    examples = [tf.train.Example.FromString(r) for r in tf.compat.v1.io.tf_record_iterator(path)]
+    change(examples[record].features.feature)
+    with tf.io.TFRecordWriter(path) as writer:
+        for example in examples:
+            writer.write(example.SerializeToString())
+
+
+def add_to_age(features):
+    features["age"].float_list.value[0] += 0.5
+
+
+def next_city(features):
+    features["city"].int64_list.value[0] = (features["city"].int64_list.value[0] + 1) % 3
+
+
+def other_key(features):
+    features["id"].bytes_list.value[0] = b"someone else"
+
+
+def another_word(features):
+    features["words"].int64_list.value.append(1)
+
+
+def other_label(features):
+    features["income"].int64_list.value[0] = 1 - features["income"].int64_list.value[0]
+
+
+class TestTransform:
+    def test_raw_records_become_the_stored_ones(self, people):
+        records = read_parity_records(people)
+        assert len(records.raw) > 100
+        check_transform(people, records)
+
+    @pytest.mark.parametrize(
+        ("change", "feature"),
+        [(add_to_age, "age"), (next_city, "city"), (other_key, "id"), (another_word, "words"), (other_label, "income")],
+    )
+    def test_a_difference_is_named_by_record_feature_and_both_values(self, copied, change, feature):
+        change_records(copied, layout.PARITY_TRANSFORMED, 3, change)
+        with pytest.raises(SkewError, match=rf"skew: record 3, '{feature}': expected .*, found .*do not serve it"):
+            check_transform(copied, read_parity_records(copied))
+
+    def test_a_difference_within_the_tolerance_is_none(self, copied):
+        def nudge(features):
+            features["age"].float_list.value[0] *= 1.00001
+
+        change_records(copied, layout.PARITY_TRANSFORMED, 3, nudge)
+        check_transform(copied, read_parity_records(copied))
+
+
+class TestExport:
+    def check(self, dataset, export, estimator):
+        check_export(
+            dataset,
+            read_parity_records(dataset),
+            export_dir=export,
+            estimator=estimator,
+            checkpoint_path=estimator.latest_checkpoint(),
+        )
+
+    def test_the_signatures_predict_what_the_estimator_does(self, people, people_export, people_estimator):
+        self.check(people, people_export, people_estimator)
+
+    def test_another_models_export_is_found_out(self, people, people_export, make_estimator):
+        with pytest.raises(SkewError, match=r"record 0, 'probabilities|record 0, 'logits|record \d+, 'class"):
+            self.check(people, people_export, make_estimator(people, steps=100))
+
+    def test_a_stored_record_that_differs_is_found_out(self, copied, people_export, people_estimator):
+        change_records(copied, layout.PARITY_TRANSFORMED, 5, other_key)
+        with pytest.raises(SkewError, match="record 5, 'key': expected b'someone else', found b'k"):
+            self.check(copied, people_export, people_estimator)
+
+
+class TestRecords:
+    def test_there_must_be_some(self, copied):
+        for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED):
+            Path(layout.join(copied.run_dir, name)).write_bytes(b"")
+        with pytest.raises(MillraceError, match="0 raw parity records and 0 transformed ones"):
+            read_parity_records(copied)
+
+    def test_a_damaged_file_is_named(self, copied):
+        path = Path(layout.join(copied.run_dir, layout.PARITY_RAW))
+        path.write_bytes(path.read_bytes()[:-3])
+        with pytest.raises(MillraceError, match=r"parity/raw\.tfrecord: cannot be read"):
+            read_parity_records(copied)
+
+
+class TestCommand:
+    def test_no_skew(self, titanic, titanic_model, capsys):
+        assert verify.main(["--data_dir", titanic.path, "--saved_model", str(titanic_model.export)]) == 0
+        assert capsys.readouterr().out.startswith("no skew: ")
+
+    def test_an_export_that_was_moved_needs_its_model_dir(self, titanic, titanic_model, tmp_path, capsys):
+        moved = str(shutil.copytree(titanic_model.export, tmp_path / "served" / "1"))
+        argv = ["--data_dir", titanic.path, "--saved_model", moved]
+        assert verify.main(argv) == 2
+        assert "say which with --model_dir" in capsys.readouterr().err
+        assert verify.main([*argv, "--model_dir", str(titanic_model.model_dir)]) == 0
+
+    def test_skew(self, titanic, titanic_model, tmp_path, capsys):
+        path = str(shutil.copytree(titanic.path, tmp_path / "out"))
+
+        def change(features):
+            features["age"].float_list.value[0] += 1
+
+        change_records(open_dataset(path), layout.PARITY_TRANSFORMED, 7, change)
+        assert verify.main(["--data_dir", path, "--saved_model", str(titanic_model.export)]) == 1
+        assert "skew: record 7, 'age': expected " in capsys.readouterr().err
+
+    @pytest.mark.parametrize("missing", ["saved_model.pb", "assets.extra/millrace.json", "assets.extra/schema.yaml"])
+    def test_what_is_no_whole_export_is_refused(self, titanic, titanic_model, tmp_path, capsys, missing):
+        export = Path(shutil.copytree(titanic_model.export, tmp_path / "1"))
+        (export / missing).unlink()
+        assert verify.main(["--data_dir", titanic.path, "--saved_model", str(export)]) == 2
+        assert f"no {missing}" in capsys.readouterr().err
+
+    def test_notes_of_another_schema_are_refused(self, titanic, titanic_model, tmp_path, capsys):
+        export = Path(shutil.copytree(titanic_model.export, tmp_path / "1"))
+        notes = export / "assets.extra" / "millrace.json"
+        notes.write_text(json.dumps({**json.loads(notes.read_text()), "schema_fingerprint": "0"}))
+        assert verify.main(["--data_dir", titanic.path, "--saved_model", str(export)]) == 1
+        assert "another schema than schema.yaml beside it" in capsys.readouterr().err
+
+    def test_the_data_of_another_schema_is_refused(self, people, titanic_model, capsys):
+        assert verify.main(["--data_dir", people.path, "--saved_model", str(titanic_model.export)]) == 2
+        assert "trained on another schema" in capsys.readouterr().err
+
+    def test_a_folder_without_a_model_is_refused(self, titanic, titanic_model, tmp_path, capsys):
+        argv = ["--data_dir", titanic.path, "--saved_model", str(titanic_model.export), "--model_dir", str(tmp_path)]
+        assert verify.main(argv) == 2
+        assert "no model.json" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""Hyper-parameters: `key=value` as typed on a command line, into a model's frozen dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from schemas.errors import UsageError
+
+T = TypeVar("T")
+_BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def parse_hparams(kind: type[T], settings: Sequence[str], *, model: str) -> T:
+    """A model's hyper-parameters; see `parse_settings`. `model` is its name, for messages."""
+    return parse_settings(kind, settings, flag="--hparams", of=f"model {model!r}")
+
+
+def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str) -> T:
+    """Builds a frozen dataclass from its defaults and the given settings.
+
+    Values are read by the field's type: int, float, bool, str, `X | None` ('none'), and tuples of one type, separated
+    by commas or 'x' (`hidden_units=256,128`).
+
+    Args:
+      kind: a frozen dataclass whose fields all have defaults; it may check itself in `__post_init__` (ValueError).
+      settings: `key=value` each; several in one string are separated by white space.
+      flag: under which they were given, and
+      of: whose they are ('' where the flag says it), for messages.
+
+    Raises:
+      UsageError: an unknown name, one given twice, a value of another type, or one that the dataclass refuses.
+    """
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(typing.cast(Any, kind))]
+    values: dict[str, Any] = {}
+    for setting in (part for text in settings for part in text.split()):
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise UsageError(f"{flag} {setting!r}: give key=value")
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            known = describe_hparams(kind) or "none"
+            owner = f"{of} has no hyper-parameter" if of else "there is no"
+            raise UsageError(f"{flag}: {owner} {name!r}.{hint} {'It has' if of else 'There are'}: {known}")
+        if name in values:
+            raise UsageError(f"{flag}: {name} is given twice; give it once")
+        try:
+            values[name] = _read(hints[name], text)
+        except ValueError:
+            raise UsageError(f"{flag} {name}={text}: expected {_type_name(hints[name])}") from None
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise UsageError(f"{flag}{f' of {of}' if of else ''}: {error}") from None
+
+
+def describe_hparams(kind: type[Any]) -> str:
+    """`name=default` for each hyper-parameter, as they would be typed."""
+    return ", ".join(f"{field.name}={_typed(field.default)}" for field in dataclasses.fields(kind))
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _read(hint: Any, text: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if type(None) in arguments and text.lower() == "none":
+            return None
+        return _read(next(a for a in arguments if a is not type(None)), text)
+    if origin is tuple:
+        parts = text.removesuffix(",").split(",") if "," in text else text.split("x")
+        return tuple(_read(arguments[0], part) for part in parts) if text else ()
+    if hint is bool:
+        if text.lower() not in _BOOLS:
+            raise ValueError(text)
+        return _BOOLS[text.lower()]
+    value = hint(text)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _type_name(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("none" if a is type(None) else _type_name(a) for a in arguments)
+    if origin is tuple:
+        return f"{_type_name(arguments[0])}, one or more, separated by commas"
+    return {int: "an integer", float: "a number", bool: "true or false", str: "text"}.get(hint, str(hint))

@@ -1,0 +1,84 @@
+"""A served model's images: files' bytes through the data set's own ingest graph, then as evaluation sees them.
+
+What comes out of the ingest graph is encoded and decoded again, as a stored image is: the pixels that training saw are
+those of the stored JPEG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from schemas import layout
+from schemas.dataset import Dataset
+from schemas.image_record import ENCODED, FORMAT, HEIGHT, WIDTH
+from schemas.image_schema import ImageSchema
+from schemas.raw import RawColumn
+from trainer.augment import AugmentOptions
+from trainer.image_features import image_names
+from trainer.image_inputs import stored_image
+
+SIDE_BY_SIDE = 8  # images of a request that are decoded at once: a large one takes some 100 MB
+
+
+def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
+    """What a request sends: each image as a string, a whole file's bytes."""
+    return tuple(RawColumn(name, "string") for name in image_names(schema))
+
+
+def load_ingest(dataset: Dataset) -> Any:
+    """The data set's ingest graph, in the graph that is being built (or eagerly): `record` is for one file's bytes.
+
+    It holds no variables, so that nothing has to be initialised, whatever kind of graph this is.
+    """
+    return tf.saved_model.load(layout.join(dataset.run_dir, layout.INGEST_FN))
+
+
+def ingest_records(ingest: Any, files: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Files as they are stored.
+
+    Args:
+      ingest: what `load_ingest` gives.
+      files: string `[batch]`, of any length.
+
+    Returns:
+      `image/encoded` and `image/format`, strings, `image/height` and `image/width`, int64; each `[batch]`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: one of the files is no image, or more than the schema allows.
+    """
+    strings, sizes = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
+    signature = {ENCODED: strings, FORMAT: strings, HEIGHT: sizes, WIDTH: sizes}
+    records: dict[str, tf.Tensor] = tf.map_fn(
+        ingest.record, files, fn_output_signature=signature, parallel_iterations=SIDE_BY_SIDE
+    )
+    return records
+
+
+def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Files' bytes -> what the model reads.
+
+    Args:
+      dataset: whose ingest graph and whose size.
+      files: string `[batch]` under each of `image_names`.
+
+    Returns:
+      uint8 `[batch, height, width, 3]` under the same names.
+    """
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
+    size = schema.images.input_size
+    options = AugmentOptions(size=size)
+    ingest = load_ingest(dataset)
+
+    def see(data: tf.Tensor) -> tf.Tensor:
+        return stored_image(ingest.record(data), schema.images, options)
+
+    pixels = tf.TensorSpec([*size, 3], tf.uint8)
+    with tf.device("/cpu:0"):  # the decoders are there: image by image, other devices would only be in the way
+        return {
+            name: tf.map_fn(see, data, fn_output_signature=pixels, parallel_iterations=SIDE_BY_SIDE)
+            for name, data in files.items()
+        }

@@ -1,0 +1,215 @@
+"""Reads a data set's records: shards in, batches of (features, label) out.
+
+Transformed records of a CSV data set are batched while they are still serialized and parsed a batch at a time, in C++:
+record by record is a tenth of the rate. In training the shards are opened in random order and read side by side. Each
+has a shuffle buffer of its own, so that they are shuffled in parallel, and gives its records in blocks, of which
+batches are then made: what one thread does for every record of all shards is what limits the rate. (The job has dealt
+the records to the shards at random, and shuffled each shard whole.) Evaluation and prediction read the shards one after
+the other, so that every run sees the same records in the same order.
+
+Images are decoded, and in training cropped and changed at random, one by one on every core (`trainer.image_inputs`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from trainer import augment
+from trainer.augmentation import Augmentation
+from trainer.estimator import tf_estimator
+from trainer.image_hooks import name_split
+from trainer.image_inputs import image_examples, record_spec
+
+ModeKeys = tf_estimator.ModeKeys
+READ_BUFFER = 1 << 20  # bytes, each open shard
+_LEAST = {"batch_size": 1, "shuffle_buffer": 0, "cycle_length": 1, "block_length": 1, "prefetch": -1, "num_workers": 1}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """How a split is read.
+
+    Attributes:
+      batch_size: examples a batch.
+      shuffle_buffer: records that wait to be drawn from, in TRAIN, all open shards together; 0 leaves them in the order
+        in which they are read.
+      num_epochs: passes over the split; None repeats for ever in TRAIN, and is one pass elsewhere.
+      cycle_length: shards read side by side, in TRAIN.
+      block_length: records taken from one shard before the next one's turn.
+      prefetch: batches made ahead of the model; -1 lets tf.data choose.
+      drop_remainder: leave out a last batch that is not full, so that shapes are static.
+      deterministic: in TRAIN, the same order again for the same seed, at some cost in speed.
+      seed: of the shuffling; None draws one.
+      num_workers: how many workers share the split in TRAIN, each reading its own part of it.
+      worker: which of them this is, counted from 0.
+      augmentation: what TRAIN does to images.
+    """
+
+    batch_size: int = 512
+    shuffle_buffer: int = 50_000
+    num_epochs: int | None = None
+    cycle_length: int = 8
+    block_length: int = 64
+    prefetch: int = -1
+    drop_remainder: bool = False
+    deterministic: bool = False
+    seed: int | None = None
+    num_workers: int = 1
+    worker: int = 0
+    augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
+
+    def __post_init__(self) -> None:
+        for name, low in _LEAST.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be {low} or more")
+        if self.num_epochs is not None and self.num_epochs < 1:
+            raise ValueError(f"num_epochs is {self.num_epochs}, and must be 1 or more, or None")
+        if not 0 <= self.worker < self.num_workers:
+            raise ValueError(f"worker is {self.worker}, and num_workers {self.num_workers}")
+
+    def for_task(self, config: Any) -> InputOptions:
+        """The same for one task of a cluster: its part of the split, by the `RunConfig` that it runs under.
+
+        The evaluator and parameter servers have no part: for them nothing changes.
+        """
+        if config.global_id_in_cluster is None or config.global_id_in_cluster >= config.num_worker_replicas:
+            return self
+        return dataclasses.replace(self, num_workers=config.num_worker_replicas, worker=config.global_id_in_cluster)
+
+
+def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, config: Any = None) -> tf.data.Dataset:
+    """Reads a split.
+
+    Args:
+      dataset: an opened data set; its manifest names the shards.
+      split: 'train', 'eval' or 'test'.
+      mode: a `tf_estimator.ModeKeys`. TRAIN shuffles, repeats and reads this worker's part; EVAL and PREDICT read the
+        whole split in order. The key is among the features in PREDICT only.
+      options: see `InputOptions`.
+      config: the `RunConfig` of a cluster's task, which says what part of the split it reads.
+
+    Returns:
+      A `tf.data.Dataset` of (features, label): features by name, each `[batch]`, `[batch, n]` or a SparseTensor, the
+      weight among them; the label int64 `[batch]` (a class) or float32 `[batch]`. Of images, the features are uint8
+      `[batch, height, width, 3]`: `image`, or `left` and `right`.
+
+    Raises:
+      MillraceError: the data set has no such split.
+    """
+    shards = dataset.shards(split)
+    name_split(split)
+    training = mode == ModeKeys.TRAIN
+    columns = dataset.image_schema is None
+    if training:
+        options = options if config is None else options.for_task(config)
+        records = shuffled(shards, dataset.compression, options, in_blocks=columns).repeat(options.num_epochs)
+    else:
+        records = tf.data.TFRecordDataset(list(shards), dataset.compression, READ_BUFFER)
+        records = records.repeat(options.num_epochs or 1)
+    read = _columns if columns else _images
+    return read(dataset, records, mode, options).prefetch(options.prefetch)
+
+
+def _columns(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """Batches of a CSV data set; `records` are blocks of them in TRAIN."""
+    spec = stored_spec(dataset)
+    key, label = dataset.schema.key, dataset.schema.label.name
+    if key is not None and mode != ModeKeys.PREDICT:
+        spec.pop(key.name, None)
+
+    def parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+        features = tf.io.parse_example(serialized, spec)
+        return features, features.pop(label)
+
+    training = mode == ModeKeys.TRAIN
+    batch = records.rebatch if training else records.batch
+    batches = batch(options.batch_size, drop_remainder=options.drop_remainder)
+    in_order = options.deterministic or not training
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
+
+
+def _images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """Batches of an image data set, of its records one by one."""
+    assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
+    training = mode == ModeKeys.TRAIN
+    examples = image_examples(
+        records,
+        dataset.image_schema,
+        options.augmentation.at(dataset.image_schema.images.input_size),
+        seeds=augment.seeds(options.seed) if training else None,
+        deterministic=options.deterministic or not training,
+    )
+    return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
+
+
+def stored_spec(dataset: Dataset) -> dict[str, Any]:
+    """How a record of the shards is parsed."""
+    if dataset.image_schema is not None:
+        return record_spec(dataset.image_schema)
+    return dict(tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec())
+
+
+def shuffled(shards: tuple[str, ...], compression: str, options: InputOptions, *, in_blocks: bool) -> tf.data.Dataset:
+    """One worker's part of the records, once through, in another order each time.
+
+    A worker takes whole shards where there are enough for all; else its share of the records of every shard. Between
+    them the workers read every record once.
+
+    Returns:
+      A Dataset of serialized records: in blocks, string `[block_length]` (fewer at a shard's end), or one by one,
+      string `[]`. Blocks are for small records; large ones cost more to copy than to hand on one by one.
+    """
+    files = tf.data.Dataset.from_tensor_slices(list(shards))
+    workers, worker = options.num_workers, options.worker
+    by_shard = len(shards) >= workers
+    if workers > 1 and by_shard:
+        files = files.shard(workers, worker)
+    if options.shuffle_buffer:
+        files = files.shuffle(len(shards), seed=options.seed)
+    open_shards = max(1, min(options.cycle_length, len(shards) // workers if by_shard else len(shards)))
+
+    def read(path: tf.Tensor, seed: tf.Tensor) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(path, compression, READ_BUFFER)
+        if not by_shard:
+            records = records.shard(workers, worker)
+        if options.shuffle_buffer:
+            records = records.shuffle(math.ceil(options.shuffle_buffer / open_shards), seed=seed)
+        return records.batch(options.block_length) if in_blocks else records
+
+    # A seed for each shard, another in each epoch: a constant one would repeat the shard's order.
+    seeds = tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True)
+    return tf.data.Dataset.zip((files, seeds)).interleave(
+        read,
+        cycle_length=open_shards,
+        block_length=1 if in_blocks else options.block_length,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=options.deterministic,
+    )
+
+
+def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:
+    """Reads a split's shards through, one by one, after a read of them failed.
+
+    Returns:
+      What is wrong with the first that cannot be read, naming the file and the record; None where all can be.
+    """
+    spec = stored_spec(dataset)
+    for path in dataset.shards(split):
+        rows = 0
+        try:
+            for batch in tf.data.TFRecordDataset(path, dataset.compression).batch(1000):
+                tf.io.parse_example(batch, spec)
+                rows += int(batch.shape[0])
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            return MillraceError(
+                f"{path}: cannot be read beyond record {rows:,} ({error.message}). The file was damaged after it was "
+                "written: restore it, or write the data set again."
+            )
+    return None

@@ -1,0 +1,87 @@
+"""A model of one's own: `--model package.module:function`.
+
+The function is one of two, told apart by its parameters:
+
+* `model_fn(features, labels, mode, params)` (`config` too, as Estimator takes it): `params` holds the hyper-parameters
+  by name, and `problem`, the `trainer.problem.Problem`, or of images the `trainer.image_problem.ImageProblem`;
+* `build(problem, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
+
+The hyper-parameters are a frozen dataclass called `Hparams` in the function's module; without one there are none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from schemas.errors import MillraceError, UsageError
+from trainer.estimator import tf_estimator
+from trainer.models import keras
+from trainer.problem import AnyProblem
+
+
+@dataclasses.dataclass(frozen=True)
+class NoHparams:
+    """For a module without `Hparams`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Custom:
+    """A function of one's own, found and understood."""
+
+    name: str
+    function: Callable[..., Any]
+    hparams: type[Any]
+    is_model_fn: bool
+
+    def build(self, problem: AnyProblem, hparams: Any, config: Any) -> Any:
+        """Returns the Estimator, in the config's model_dir.
+
+        Raises:
+          MillraceError: the function returned something other than a compiled tf.keras model.
+        """
+        if self.is_model_fn:
+            takes_params = "params" in inspect.signature(self.function).parameters
+            params = {**dataclasses.asdict(hparams), "problem": problem} if takes_params else None
+            return tf_estimator.Estimator(self.function, config=config, params=params)
+        model = self.function(problem, hparams)
+        if not keras.is_compiled(model):
+            raise MillraceError(
+                f"--model {self.name}: returned {keras.describe(model)}; expected a compiled tf.keras model of Keras 2 "
+                "(`import tensorflow as tf` and tf.keras, or the package tf_keras)"
+            )
+        return keras.build(model, problem, config)
+
+
+def load(name: str) -> Custom:
+    """Imports `package.module:function`.
+
+    Raises:
+      UsageError: there is no such module or function, or its parameters are neither form's.
+    """
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and something that it imports is not
+        raise UsageError(f"--model {name}: no module {error.name!r} on the Python path") from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        functions = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
+        raise UsageError(f"--model {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
+    parameters = list(inspect.signature(function).parameters)
+    if parameters[:2] != ["problem", "hparams"] and not {"features", "mode"} <= set(parameters):
+        raise UsageError(
+            f"--model {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"
+            "(features, labels, mode, params), or a function(problem, hparams) that returns a compiled Keras model"
+        )
+    hparams = getattr(module, "Hparams", NoHparams)
+    if not dataclasses.is_dataclass(hparams) or any(
+        field.default is dataclasses.MISSING for field in dataclasses.fields(hparams)
+    ):
+        raise UsageError(f"--model {name}: {module_name}.Hparams must be a dataclass whose fields all have defaults")
+    return Custom(name, function, hparams, "features" in parameters)

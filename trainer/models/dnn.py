@@ -1,0 +1,29 @@
+"""`dnn`: a canned deep model over numbers, indicators and embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.columns import deep_columns
+from trainer.estimator import tf_estimator
+from trainer.models import DnnHparams
+from trainer.models.canned import label_settings, with_prepared_ids
+from trainer.models.optimizers import adam
+from trainer.problem import Problem
+
+
+def build(problem: Problem, hparams: DnnHparams, config: Any) -> Any:
+    """A DNNClassifier, or a DNNRegressor where the label is a number."""
+    make = tf_estimator.DNNRegressor if problem.classes is None else tf_estimator.DNNClassifier
+    estimator = make(
+        feature_columns=deep_columns(
+            problem.inputs, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
+        ),
+        hidden_units=list(hparams.hidden_units),
+        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=problem.max_steps),
+        dropout=hparams.dropout or None,
+        batch_norm=hparams.batch_norm,
+        config=config,
+        **label_settings(problem),
+    )
+    return with_prepared_ids(estimator, problem)

@@ -1,0 +1,96 @@
+"""A compiled Keras model (Keras 2) as an Estimator, through `model_to_estimator`."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from schemas.errors import MillraceError
+from trainer.columns import prepare
+from trainer.estimator import tf_estimator
+from trainer.image_problem import ImageProblem
+from trainer.normalize import normalized
+from trainer.problem import AnyProblem
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether this is a Keras 2 model that `compile` was called on."""
+    return isinstance(model, tf.keras.Model) and bool(getattr(model, "optimizer", None))
+
+
+def describe(model: Any) -> str:
+    """What it is, for a message."""
+    if isinstance(model, tf.keras.Model):
+        return "a tf.keras model that is not compiled"
+    return f"a {type(model).__module__}.{type(model).__name__}"
+
+
+def build(model: Any, problem: AnyProblem, config: Any) -> Any:
+    """Converts a model whose inputs are called like the features that it reads; images are normalised for it.
+
+    Its one output is what `trainer.predictions` takes a single output for: class probabilities `[batch, classes]` (end
+    the model in a softmax), or for a numeric label the value `[batch, 1]`. Examples are weighed where the data set has
+    a weight.
+
+    Raises:
+      MillraceError: the model reads a feature that the data set does not have.
+    """
+    known = _names(problem)
+    missing = [name for name in model.input_names if name not in known]
+    if missing:
+        raise MillraceError(
+            f"the Keras model reads {missing}, which the data set does not have; its features are {sorted(known)}. "
+            "Name each Input after a feature."
+        )
+    with _without_warnings():
+        converted = tf.keras.estimator.model_to_estimator(
+            keras_model=model,
+            config=config,
+            checkpoint_format="saver",  # variables by name, `global_step` among them, as all Estimators save them
+        )
+
+    ranks = {name: len(x.shape) for name, x in zip(model.input_names, model.inputs, strict=True)}
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        prepared = _prepared(features, problem)
+        if labels is not None and problem.classes is None:
+            labels = tf.reshape(labels, [-1, 1])  # as the model's output is, or Keras cannot weigh the losses
+        inputs: Any = {name: _of_rank(ranks[name], prepared[name]) for name in model.input_names}
+        if not isinstance(problem, ImageProblem) and problem.weight and mode != tf_estimator.ModeKeys.PREDICT:
+            inputs = {"features": inputs, "sample_weights": tf.reshape(features[problem.weight], [-1])}
+        with _without_warnings():
+            return converted.model_fn(inputs, labels, mode, config)
+
+    return tf_estimator.Estimator(model_fn, config=config, warm_start_from=converted._warm_start_settings)
+
+
+def _names(problem: AnyProblem) -> set[str]:
+    if not isinstance(problem, ImageProblem):
+        return {entry.name for entry in problem.inputs}
+    return {"left", "right"} if problem.pairs else {"image"}
+
+
+def _prepared(features: Any, problem: AnyProblem) -> Any:
+    if not isinstance(problem, ImageProblem):
+        return prepare(features, problem.inputs)
+    transform_output = tft.TFTransformOutput(problem.run_dir)
+    return {name: normalized(features[name], transform_output) for name in _names(problem)}
+
+
+def _of_rank(rank: int, x: Any) -> Any:
+    """A feature `[batch]` as `[batch, 1]`, which is what `Input((1,))` takes."""
+    dense = not isinstance(x, tf.SparseTensor)
+    return tf.expand_dims(x, -1) if dense and x.shape.rank == 1 and rank == 2 else x
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The way that Estimator takes into Keras is one that Keras warns of: nothing that a user could change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(set_learning_phase|state_updates)", UserWarning)
+        yield

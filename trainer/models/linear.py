@@ -1,0 +1,24 @@
+"""`linear`: a canned linear model, one weight for each number and for each id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.columns import linear_columns
+from trainer.estimator import tf_estimator
+from trainer.models import LinearHparams
+from trainer.models.canned import label_settings, with_prepared_ids
+from trainer.models.optimizers import adam
+from trainer.problem import Problem
+
+
+def build(problem: Problem, hparams: LinearHparams, config: Any) -> Any:
+    """A LinearClassifier, or a LinearRegressor where the label is a number."""
+    make = tf_estimator.LinearRegressor if problem.classes is None else tf_estimator.LinearClassifier
+    estimator = make(
+        feature_columns=linear_columns(problem.inputs),
+        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=problem.max_steps),
+        config=config,
+        **label_settings(problem),
+    )
+    return with_prepared_ids(estimator, problem)

@@ -1,0 +1,63 @@
+"""`softmax`: one dense layer, as a `model_fn` written out in full. The example to copy for a model of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from trainer.columns import deep_columns, prepare
+from trainer.estimator import tf_estimator
+from trainer.image_problem import ImageProblem
+from trainer.models import SoftmaxHparams
+from trainer.models.canned import classes_of
+from trainer.normalize import normalized
+from trainer.problem import AnyProblem
+
+
+def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any]) -> Any:
+    """Softmax regression.
+
+    Args:
+      features: transformed features by name, see `trainer.problem`; or `image`, see `trainer.image_problem`.
+      labels: class ids, int64 `[batch]`; None in PREDICT.
+      mode: TRAIN, EVAL or PREDICT.
+      params: the hyper-parameters by name, and `problem`.
+    """
+    problem: AnyProblem = params["problem"]
+    if isinstance(problem, ImageProblem):
+        pixels = normalized(features["image"], tft.TFTransformOutput(problem.run_dir))
+        inputs = tf.keras.layers.Flatten()(pixels)  # [batch, width]
+        classes, weight = len(problem.classes), None
+    else:
+        columns = deep_columns(
+            problem.inputs, indicator_limit=params["indicator_limit"], embedding_size=params["embedding_size"]
+        )
+        inputs = tf.keras.layers.DenseFeatures(columns)(prepare(features, problem.inputs))  # [batch, width]
+        classes, weight = classes_of(problem, "softmax"), problem.weight
+    logits = tf.keras.layers.Dense(classes)(inputs)  # [batch, classes]
+    probabilities = tf.nn.softmax(logits)
+    class_ids = tf.argmax(logits, axis=1)
+
+    if mode == tf_estimator.ModeKeys.PREDICT:
+        predictions = {"class_id": class_ids, "probabilities": probabilities, "logits": logits}
+        return tf_estimator.EstimatorSpec(mode, predictions=predictions)
+
+    weights = features[weight] if weight else None
+    loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits, 1.0 if weights is None else weights)
+
+    if mode == tf_estimator.ModeKeys.EVAL:
+        metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids, weights)}
+        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+
+    optimizer = tf.compat.v1.train.AdamOptimizer(params["learning_rate"])
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def build(problem: AnyProblem, hparams: SoftmaxHparams, config: Any) -> Any:
+    """An Estimator over `model_fn`."""
+    return tf_estimator.Estimator(model_fn, config=config, params={**dataclasses.asdict(hparams), "problem": problem})

@@ -1,0 +1,97 @@
+"""Compares two batches of named arrays record by record: ids and classes exactly, floats within a tolerance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+RTOL = 1e-4
+ATOL = 1e-5
+
+Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record where lengths vary
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The first place where two batches part."""
+
+    record: int | None  # None: the batches differ as a whole (a feature or a number of records)
+    feature: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        place = "all records" if self.record is None else f"record {self.record}"
+        return f"{place}, {self.feature!r}: expected {self.expected}, found {self.found}"
+
+
+def first_difference(expected: Batch, found: Batch, *, rtol: float = RTOL, atol: float = ATOL) -> Difference | None:
+    """The first differing record, and in it the first differing feature in the order of `expected`.
+
+    Floats agree where |found - expected| <= atol + rtol * |expected|, or where both are NaN; everything else agrees
+    where it is equal. Shapes and kinds of type (float, integer, string) must agree as well.
+
+    Returns:
+      The difference, or None where there is none.
+    """
+    for name in (*expected, *found):
+        if name not in found or name not in expected:
+            return Difference(None, name, *(("a value", "none") if name in expected else ("none", "a value")))
+    first: Difference | None = None
+    for name in expected:
+        difference = _first_in_feature(name, expected[name], found[name], rtol, atol)
+        if difference is not None and (first is None or _place(difference) < _place(first)):
+            first = difference
+    return first
+
+
+def _place(difference: Difference) -> int:
+    return -1 if difference.record is None else difference.record
+
+
+def _first_in_feature(name: str, expected: Any, found: Any, rtol: float, atol: float) -> Difference | None:
+    if len(expected) != len(found):
+        return Difference(None, name, f"{len(expected)} records", f"{len(found)} records")
+    if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
+        return _first_by_record(name, expected, found, rtol, atol)
+    if expected.shape[1:] != found.shape[1:]:
+        return Difference(None, name, f"shape {list(expected.shape[1:])}", f"shape {list(found.shape[1:])}")
+    if _family(expected) != _family(found):
+        return Difference(None, name, str(expected.dtype), str(found.dtype))
+    bad = np.flatnonzero(~_agree(expected, found, rtol, atol).reshape(len(expected), -1).all(axis=1))
+    return None if not bad.size else _at(name, int(bad[0]), expected, found)
+
+
+def _first_by_record(
+    name: str, expected: Sequence[Any], found: Sequence[Any], rtol: float, atol: float
+) -> Difference | None:
+    for i, (want, got) in enumerate(zip(expected, found, strict=True)):
+        a, b = np.asarray(want), np.asarray(got)
+        same_kind = a.size == b.size == 0 or _family(a) == _family(b)
+        if a.shape != b.shape or not same_kind or not np.all(_agree(a, b, rtol, atol)):
+            return _at(name, i, expected, found)
+    return None
+
+
+def _family(array: np.ndarray) -> str:
+    return {"f": "float", "i": "integer", "u": "integer"}.get(array.dtype.kind, "other")
+
+
+def _agree(expected: np.ndarray, found: np.ndarray, rtol: float, atol: float) -> np.ndarray:
+    if expected.dtype.kind == "f":
+        return np.isclose(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+    return np.asarray(expected == found)
+
+
+def _at(name: str, record: int, expected: Any, found: Any) -> Difference:
+    """Names the one component that differs where there are several."""
+    want, got = np.asarray(expected[record]), np.asarray(found[record])
+    if want.shape == got.shape and want.ndim:
+        for index in np.ndindex(want.shape):
+            if not _agree(want[index], got[index], RTOL, ATOL):
+                where = f"{name}[{', '.join(map(str, index))}]"
+                return Difference(record, where, str(want[index]), str(got[index]))
+    return Difference(record, name, str(expected[record]), str(found[record]))

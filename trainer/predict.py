@@ -1,0 +1,197 @@
+"""Predicts on raw CSV rows or on image files with an exported model.
+
+    python -m trainer.predict --saved_model model/export/best/1700000000 --input 'raw/*.csv' --output predictions.jsonl
+    python -m trainer.predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
+
+Rows are read as the preprocessing job reads them and go through the exported graph, in which the transform is. One JSON
+line a row, in the order of the input: where the row stands (source, offset in bytes, row counted from 0), its key where
+the schema has one, and the class under its own name with the probabilities of all classes, or a regression's value.
+Files may be larger than memory. The label's column may be there or not; it is not read.
+
+Images go as they are into the exported graph. One line an image: its path, its class, and the five most probable
+classes; the same is printed. A model of pairs takes CSV files of two paths a line, relative to the file's own folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+from schemas import storage
+from schemas.errors import MillraceError, UsageError
+from schemas.image_schema import ImagePairsSchema
+from schemas.schema import Schema
+from trainer.predict_options import PredictOptions, Summary
+from trainer.served import ServedModel, read_notes
+from trainer.verbosity import start_tensorflow
+from trainer.written_aside import written_aside
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    description, command, rest = (__doc__ or "").split("\n\n", 2)
+    result = argparse.ArgumentParser(
+        prog="python -m trainer.predict",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"{description}\n\n{command}\n\n{rest}",
+        epilog="Exit code: 0 done, 1 failed, 2 asked wrongly. A failed run leaves no predictions behind.",
+    )
+    result.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
+    result.add_argument(
+        "--input",
+        required=True,
+        nargs="+",
+        action="extend",
+        help="files or globs: CSV, plain or gzip'd; images; or CSV files of pairs of images",
+    )
+    result.add_argument(
+        "--output", default="predictions.jsonl", help="where to write the predictions, JSON lines; default: %(default)s"
+    )
+    result.add_argument(
+        "--rejects", help="where to write what cannot be read; default: predictions.rejects.jsonl for predictions.jsonl"
+    )
+    result.add_argument("--root", help="the folder that the paths in a CSV file of pairs are under; default: its own")
+    result.add_argument("--quiet", action="store_true", help="write the predictions on images and do not print them")
+    result.add_argument(
+        "--signature",
+        choices=("predict", "examples"),
+        default="predict",
+        help="send raw features by name, or serialized tf.Examples; default: predict",
+    )
+    result.add_argument("--batch_size", type=int, help="rows or images a batch; default: 4096 rows, 64 images")
+    result.add_argument(
+        "--max_rejects", type=int, default=10, help="so many rejects are no failure; default: %(default)s"
+    )
+    result.add_argument(
+        "--max_reject_fraction", type=float, default=0.001, help="nor is this share of the input; default: %(default)s"
+    )
+    result.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    return result
+
+
+class Progress:
+    """How many and how many a second: in place on a terminal, a line every ten seconds elsewhere.
+
+    A terminal that predictions are printed on tells by itself how far things are.
+    """
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self.silent = False
+        self._shown = time.monotonic()
+
+    def __call__(self, summary: Summary) -> None:
+        now = time.monotonic()
+        if self.silent or now - self._shown < (0.5 if self._terminal else 10):
+            return
+        self._shown = now
+        line = f"{summary.read:,} {summary.unit}, {summary.rate:,.0f} {summary.unit}/s"
+        sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
+        sys.stderr.flush()
+
+    def show(self, text: str) -> None:
+        """Prints predictions."""
+        if text:
+            self.silent = self.silent or sys.stdout.isatty()
+            sys.stdout.write(text)
+
+    def end(self) -> None:
+        """Clears the line."""
+        if self._terminal and not self.silent:
+            sys.stderr.write("\r\x1b[K")
+
+
+def predict(
+    options: PredictOptions,
+    *,
+    progress: Callable[[Summary], None] = lambda summary: None,
+    show: Callable[[str], None] = lambda text: None,
+) -> Summary:
+    """Writes a prediction for every row or image.
+
+    Args:
+      options: what to predict on.
+      progress: is called after each batch.
+      show: is given what is to be printed of it.
+
+    Raises:
+      UsageError: no such model or input, an output that exists, a file that does not fit the model's schema.
+      MillraceError: more rejects than the options stand for (the rejects are written, the predictions are not).
+    """
+    schema, notes = read_notes(options.saved_model)
+    paths = storage.expand(options.inputs)
+    for path in (options.output, options.rejects):
+        if path in paths:
+            raise UsageError(f"{path}: is an input as well as an output")
+        if storage.exists(path) and not options.overwrite:
+            raise UsageError(f"{path}: exists already; give --overwrite to replace it")
+    if isinstance(schema, Schema):
+        from trainer.predict_rows import open_rows
+
+        summary, predicted = Summary(), open_rows(options, paths, schema, notes)
+    else:
+        from trainer.predict_images import open_images
+
+        summary = Summary("pairs" if isinstance(schema, ImagePairsSchema) else "images")
+        predicted = open_images(options, paths, schema, notes)
+    start_tensorflow(verbose=False)
+    with (
+        ServedModel(options.saved_model) as model,
+        written_aside(options.rejects) as rejects,
+        written_aside(options.output) as output,
+    ):
+        begun = time.monotonic()
+        for outcome in predicted(model):
+            for reject in outcome.rejects:
+                rejects.write(f"{reject.to_json()}\n")
+            output.write(outcome.lines)
+            summary.add(outcome)
+            summary.seconds = time.monotonic() - begun
+            show(outcome.shown)
+            progress(summary)
+        rejects.commit()
+        summary.check(options)
+        output.commit()
+    return summary
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parses, predicts, prints a summary, and returns the exit code."""
+    given = parser().parse_args(argv)
+    progress = Progress()
+    try:
+        options = PredictOptions(
+            saved_model=given.saved_model.rstrip("/"),
+            inputs=tuple(given.input),
+            output=given.output,
+            rejects=given.rejects or f"{given.output.removesuffix('.jsonl')}.rejects.jsonl",
+            signature=given.signature,
+            batch_size=given.batch_size,
+            max_rejects=given.max_rejects,
+            max_reject_fraction=given.max_reject_fraction,
+            overwrite=given.overwrite,
+            root=given.root,
+        )
+        summary = predict(options, progress=progress, show=progress.show if not given.quiet else lambda text: None)
+    except MillraceError as error:
+        progress.end()
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        progress.end()
+        print("interrupted: no predictions were written", file=sys.stderr)
+        return 130
+    progress.end()
+    unit = summary.unit
+    print(f"read       {summary.read:,} {unit} in {summary.seconds:.1f} s ({summary.rate:,.0f} {unit}/s)")
+    print(f"predicted  {summary.predicted:,}: {options.output}")
+    print(f"rejected   {summary.rejected.total():,}: {options.rejects}")
+    for reason, count in summary.rejected.most_common():
+        print(f"           {count:,} {reason}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Image files through an exported model, a batch at a time: the files' bytes, the exported graph, JSON lines.
+
+A file is looked at before it is sent: its size, and the dimensions in its header. Where the graph refuses a batch, its
+images go one by one, so that a broken image is a reject and its neighbours are predicted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from schemas import storage
+from schemas.errors import MillraceError
+from schemas.image_header import BadImage, ImageHeader, ends_early
+from schemas.image_limits import check_image, decoding_bytes
+from schemas.image_options import ImageOptions
+from schemas.image_schema import ImagePairsSchema, ImageSchema
+from schemas.rejects import Reject
+from trainer.ahead import ahead, mapped_ahead
+from trainer.image_features import IMAGE
+from trainer.image_lines import FIELDS, Item, encode_lines, plain
+from trainer.pair_lists import read_pairs
+from trainer.predict_options import SIGNATURES, Outcome, PredictOptions
+from trainer.served import Notes, ServedModel
+from trainer.verbosity import standard_error_closed
+
+BATCH_SIZE = 64
+BATCH_BYTES = 64 << 20  # of files in a batch; a larger one goes alone
+DECODING_BYTES = 1 << 30  # of what a batch takes to decode, all images together
+READERS = 4  # threads: reading is waiting, on a network disk more than here
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """A file that may be sent."""
+
+    data: bytes
+    header: ImageHeader
+    decoding: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """An item and its files by input, or why they are not taken."""
+
+    item: Item
+    files: Mapping[str, _File]
+    reject: Reject | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(len(file.data) for file in self.files.values())
+
+    @property
+    def decoding(self) -> int:
+        return sum(file.decoding for file in self.files.values())
+
+
+def open_images(
+    options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: Notes
+) -> Callable[[ServedModel], Iterator[Outcome]]:
+    """Images, or CSV files of pairs of them, to be predicted.
+
+    Returns:
+      A function that reads the images and predicts on them with a model.
+
+    Raises:
+      UsageError: a CSV file of pairs that cannot be read, or a root that is no folder.
+    """
+    if isinstance(schema, ImagePairsSchema):
+        items = read_pairs(paths, options.root)
+    else:
+        items = (Item(path, place, {IMAGE: path}) for place, path in enumerate(paths))
+    batch_size = options.batch_size or BATCH_SIZE
+
+    def outcomes(model: ServedModel) -> Iterator[Outcome]:
+        def read(item: Item) -> _Read:
+            return _read(item, schema.images)
+
+        everything = mapped_ahead(read, items, threads=READERS, waiting=2 * READERS)
+        for batch in ahead(_batches(everything, batch_size)):
+            yield _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
+
+    return outcomes
+
+
+def _read(item: Item, images: ImageOptions) -> _Read:
+    files: dict[str, _File] = {}
+    if item.problem is not None:
+        return _Read(item, {}, _reject(item, "", *item.problem, stage="list"))
+    for name, path in item.files.items():
+        try:
+            if not path.startswith(storage.GCS) and not os.path.isfile(path):
+                raise BadImage("not_a_file", "there is no such file, or a folder, a pipe or a device stands here")
+            size = storage.stat(path).size
+            if size > images.max_file_bytes:
+                raise BadImage("file_too_large", f"{size:,} bytes; at most {images.max_file_bytes:,} are read")
+            data = storage.read_bytes(path)
+            header = check_image(data, images)
+            files[name] = _File(data, header, decoding_bytes(header, images))
+        except BadImage as bad:
+            return _Read(item, {}, _reject(item, name, bad.reason, bad.detail))
+        except MillraceError as error:
+            return _Read(item, {}, _reject(item, name, "unreadable_file", str(error)))
+    return _Read(item, files)
+
+
+def _batches(everything: Iterator[_Read], batch_size: int) -> Iterator[list[_Read]]:
+    """Batches in order, the rejected ones among them; each of few enough images, bytes and pixels."""
+    batch: list[_Read] = []
+    size = decoding = 0
+    for read in everything:
+        size, decoding = size + read.size, decoding + read.decoding
+        if batch and (len(batch) >= batch_size or size > BATCH_BYTES or decoding > DECODING_BYTES):
+            yield batch
+            batch, size, decoding = [], read.size, read.decoding
+        batch.append(read)
+    if batch:
+        yield batch
+
+
+def _predicted(batch: list[_Read], model: ServedModel, signature: str, classes: Sequence[str]) -> Outcome:
+    sent = [read for read in batch if read.reject is None]
+    rejects = {id(read): read.reject for read in batch if read.reject is not None}
+    # The decoders write to standard error what they make of a broken image; the rejects say it better.
+    with standard_error_closed():
+        parts, refused = _run_parts(model, signature, sent)
+    rejects |= {id(read): reject for read, reject in refused}
+    lines = [line for reads, outputs in parts for line in encode_lines([r.item for r in reads], outputs, classes)]
+    told = dict(zip((id(read) for reads, _ in parts for read in reads), (line.text for line in lines), strict=True))
+    told |= {id(read): _told(read, rejects[id(read)]) for read in batch if id(read) in rejects}
+    return Outcome(
+        read=len(batch),
+        predicted=len(lines),
+        lines="".join(line.json for line in lines),
+        rejects=[rejects[id(read)] for read in batch if id(read) in rejects],
+        shown="".join(told[id(read)] for read in batch),
+    )
+
+
+def _run_parts(
+    model: ServedModel, signature: str, sent: list[_Read]
+) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
+    """Predicts on all at once; where that fails, on each alone, to find out which one it is."""
+    import tensorflow as tf
+
+    if not sent:
+        return [], []
+    try:
+        return [(sent, _run(model, signature, sent))], []
+    except tf.errors.OpError:
+        parts, refused = [], []
+    for read in sent:
+        try:
+            parts.append(([read], _run(model, signature, [read])))
+        except tf.errors.OpError as error:
+            refused.append((read, _refused(read, error)))
+    return parts, refused
+
+
+def _run(model: ServedModel, signature: str, reads: Sequence[_Read]) -> Mapping[str, Any]:
+    if signature == SIGNATURES["predict"]:
+        names = reads[0].files
+        inputs = {name: [read.files[name].data for read in reads] for name in names}
+        return model.predict(inputs, signature=signature, outputs=FIELDS)
+    return model.predict({"examples": [_example(read) for read in reads]}, signature=signature, outputs=FIELDS)
+
+
+def _example(read: _Read) -> bytes:
+    import tensorflow as tf
+
+    features = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.data])) for name, file in read.files.items()
+    }
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def _refused(read: _Read, error: Any) -> Reject:
+    """The reject for what passed the look at its header and could not be decoded."""
+    cut = [name for name, file in read.files.items() if ends_early(file.header, file.data)]
+    name = cut[0] if cut else ", ".join(read.files)
+    lines = str(error.message).split(" [[", 1)[0].strip().splitlines()
+    detail = lines[-1].strip()[:300] if lines else type(error).__name__
+    return _reject(read.item, name, "truncated_image" if cut else "undecodable_image", detail)
+
+
+def _reject(item: Item, name: str, reason: str, detail: str, *, stage: str = "ingest") -> Reject:
+    several = len(item.files) > 1
+    told = f"{plain(item.files[name])}: {detail}" if several and name in item.files else detail
+    return Reject(plain(item.source), item.place, stage, reason, name or None if several else None, told, b"")
+
+
+def _told(read: _Read, reject: Reject) -> str:
+    return f"{read.item.shown}: rejected, {reject.reason} ({reject.detail})\n"

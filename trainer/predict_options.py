@@ -1,0 +1,101 @@
+"""What to predict on and how, and what came of it: the same for rows and for images."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from schemas.errors import MillraceError, UsageError
+from schemas.rejects import Reject
+
+SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """What to predict on, with which model, and where to write.
+
+    Attributes:
+      saved_model: an exported model's folder.
+      inputs: files and globs: CSV files, plain or gzip'd; images; or CSV files of two images' paths a line.
+      output: the predictions, JSON lines in the order of the input.
+      rejects: what could not be read, JSON lines.
+      signature: 'predict' (raw features by name) or 'examples' (serialized `tf.Example`s).
+      batch_size: rows or images a batch; None: 4,096 rows, 64 images.
+      max_rejects: how many rejects are stood for, whatever their share,
+      max_reject_fraction: or what share of the input.
+      overwrite: replace an output that exists.
+      root: the folder that paths in a CSV file of pairs are relative to; None: the file's own.
+    """
+
+    saved_model: str
+    inputs: tuple[str, ...]
+    output: str
+    rejects: str
+    signature: str = "predict"
+    batch_size: int | None = None
+    max_rejects: int = 10
+    max_reject_fraction: float = 0.001
+    overwrite: bool = False
+    root: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.signature not in SIGNATURES:
+            raise UsageError(f"--signature {self.signature}: give one of {', '.join(SIGNATURES)}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise UsageError(f"--batch_size {self.batch_size}: give 1 or more")
+        if self.max_rejects < 0 or not 0 <= self.max_reject_fraction <= 1:
+            raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction between 0 and 1")
+        if self.output == self.rejects:
+            raise UsageError(f"--rejects and --output are both {self.output}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a part of the input became: read = predicted + rejects.
+
+    `lines` are JSON lines; `shown` is the same for people, where it is to be printed.
+    """
+
+    read: int
+    predicted: int
+    lines: str
+    rejects: list[Reject]
+    shown: str = ""
+
+
+@dataclasses.dataclass
+class Summary:
+    """What became of the input: read = predicted + rejected, counted in `unit`."""
+
+    unit: str = "rows"
+    read: int = 0
+    predicted: int = 0
+    rejected: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """So many a second, of the reading and predicting alone."""
+        return self.read / self.seconds if self.seconds else 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Counts a part."""
+        self.read += outcome.read
+        self.predicted += outcome.predicted
+        self.rejected.update(reject.reason for reject in outcome.rejects)
+
+    def check(self, options: PredictOptions) -> None:
+        """Raises MillraceError where the numbers do not add up, or more was rejected than the options stand for."""
+        rejected = self.rejected.total()
+        if self.read != self.predicted + rejected:
+            raise MillraceError(
+                f"{self.read:,} {self.unit} read, {self.predicted:,} predicted and {rejected:,} rejected"
+            )
+        if rejected > max(options.max_rejects, options.max_reject_fraction * self.read):
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
+            raise MillraceError(
+                f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), more than --max_rejects "
+                f"{options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g} allow. Each stands "
+                f"in {options.rejects}; no predictions were written. Mend the {self.unit}, or raise a limit."
+            )

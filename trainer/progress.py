@@ -1,0 +1,88 @@
+"""Says how training goes: one line that is written over on a terminal, one every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+import tensorflow as tf
+
+TERMINAL_SECS = 0.5
+LOG_SECS = 10.0
+
+
+class Display:
+    """Where progress is written: a line that is replaced by the next, and lines that stay."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self.is_terminal = self._stream.isatty()
+        self._open = False
+
+    def update(self, text: str) -> None:
+        """Replaces the current line on a terminal; elsewhere writes another."""
+        if self.is_terminal:
+            self._write(f"\r{text}\x1b[K")
+            self._open = True
+        else:
+            self._write(f"{text}\n")
+
+    def line(self, text: str) -> None:
+        """Writes a line that stays."""
+        self._write(f"\r{text}\x1b[K\n" if self._open else f"{text}\n")
+        self._open = False
+
+    def close(self) -> None:
+        """Leaves the current line as it stands."""
+        if self._open:
+            self._write("\n")
+            self._open = False
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class ProgressHook(tf.compat.v1.train.SessionRunHook):
+    """Step, steps and examples a second, and the loss; asks the session for them only when a line is due."""
+
+    def __init__(self, display: Display, *, max_steps: int, batch_size: int) -> None:
+        self._display = display
+        self._max_steps = max_steps
+        self._batch_size = batch_size
+        self._every = TERMINAL_SECS if display.is_terminal else LOG_SECS
+        self._asked: Any = None
+        self._runs = 0
+        self._seconds = 0.0
+        self._since = 0.0
+        self._next = 0.0
+
+    def begin(self) -> None:
+        loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
+        self._asked = {"step": tf.compat.v1.train.get_global_step(), "loss": loss}
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._next = time.monotonic() + self._every
+        self._runs, self._seconds = 0, 0.0
+
+    def before_run(self, run_context: Any) -> Any:
+        self._since = time.monotonic()
+        return tf.compat.v1.train.SessionRunArgs(self._asked) if self._since >= self._next else None
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        now = time.monotonic()
+        self._runs += 1
+        self._seconds += now - self._since  # evaluations, which run between two steps, do not count
+        if run_values.results is None:
+            return
+        rate = self._runs / max(self._seconds, 1e-9)
+        self._display.update(
+            f"step {int(run_values.results['step']):,} of {self._max_steps:,}, {rate:,.0f} steps/s, "
+            f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
+        )
+        self._next = now + self._every
+        self._runs, self._seconds = 0, 0.0
+
+    def end(self, session: Any) -> None:
+        self._display.close()

@@ -1,0 +1,177 @@
+"""Trains a model on a data set.
+
+    python -m trainer.task --data_dir out/ --model_dir model/ --model dnn --max_steps 5000
+
+Run it again to go on from the last checkpoint. In a cluster, each process runs it with its own TF_CONFIG.
+
+Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from schemas.dataset import open_dataset
+from schemas.errors import MillraceError, UsageError
+from trainer.augmentation import Augmentation, augmentation
+from trainer.hparams import describe_hparams, parse_hparams
+from trainer.models import BUILT_IN
+from trainer.options import IMAGES, ROWS, TrainOptions
+from trainer.verbosity import start_tensorflow
+
+if TYPE_CHECKING:
+    from trainer.runner import Trained
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses, trains, reports. Returns the exit code."""
+    try:
+        options = parse_options(argv)
+        check_model(options)
+        dataset = open_dataset(options.data_dir)
+        print("starting TensorFlow", file=sys.stderr, flush=True)
+        start_tensorflow(verbose=options.verbose)
+        from trainer.failures import explained
+        from trainer.progress import Display
+        from trainer.runner import train
+
+        with explained(dataset, options):
+            trained = train(dataset, options, Display())
+    except MillraceError as error:
+        print(f"trainer.task: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("trainer.task: interrupted; run it again to go on from the last checkpoint", file=sys.stderr)
+        return 130
+    if trained is not None:
+        print(summary(trained, options, images=dataset.image_schema is not None), file=sys.stderr)
+        print(json.dumps(trained.metrics))
+    return 0
+
+
+def parse_options(argv: Sequence[str] | None) -> TrainOptions:
+    """Reads the command line.
+
+    Raises:
+      UsageError: a number out of its range.
+      SystemExit: --help (0), or what argparse refuses (2).
+    """
+    defaults = dataclasses.asdict(TrainOptions(data_dir="", model_dir=""))
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.task",
+        description="Trains a model on a data set that beam_jobs.preprocess wrote, evaluates it and exports it.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(
+        **{**{k: v for k, v in defaults.items() if k not in ("data_dir", "model_dir")}, "hparams": [], "augment": []}
+    )
+    add = parser.add_argument
+    add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
+    add("--model_dir", required=True, metavar="DIR", help="where checkpoints, metrics and exports go")
+    add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
+    add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="the model's own settings, listed below")
+    add(
+        "--augment",
+        nargs="+",
+        action="extend",
+        metavar="KEY=VALUE",
+        help=f"what training does to images beside the random crop (default {describe_hparams(Augmentation)})",
+    )
+    add("--max_steps", type=int, metavar="N", help=f"train up to this step (default {defaults['max_steps']})")
+    add("--batch_size", type=int, metavar="N", help=f"examples a step (default {ROWS}, of images {IMAGES})")
+    add(
+        "--save_checkpoints_steps",
+        type=int,
+        metavar="N",
+        help=f"steps between checkpoints; each is evaluated (default {defaults['save_checkpoints_steps']})",
+    )
+    add("--early_stopping_steps", type=int, metavar="N", help="stop when evaluations have not improved for N steps")
+    add(
+        "--best_metric",
+        metavar="NAME",
+        help="what the best export and early stopping go by (default: auc for two classes, accuracy, average_loss)",
+    )
+    add("--eval_split", choices=("eval", "test", "train"), help="the split to evaluate on (default eval)")
+    add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the whole split)")
+    add("--evaluate_test", action="store_true", help="evaluate on the test split as well, once, at the end")
+    add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
+    add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
+    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 256 MB of them)")
+    add("--keep_checkpoints", type=int, metavar="N", help=f"the newest N stay (default {defaults['keep_checkpoints']})")
+    add("--keep_exports", type=int, metavar="N", help=f"of either kind (default {defaults['keep_exports']})")
+    add(
+        "--allow_changes",
+        action="store_true",
+        help="go on from a checkpoint of other data, another model or other hparams",
+    )
+    add("--verbose", action="store_true", help="TensorFlow's own log as well")
+    arguments = vars(parser.parse_args(argv))
+    for name in ("hparams", "augment"):
+        arguments[name] = tuple(arguments[name])
+    return TrainOptions(**arguments)
+
+
+def _epilog() -> str:
+    lines = ["models and their hyper-parameters:"]
+    for name, model in BUILT_IN.items():
+        lines += [f"  {name}: {model.summary}", f"      {describe_hparams(model.hparams)}"]
+    lines += [
+        "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
+        "      returns a compiled Keras model; its module's dataclass Hparams has its settings (docs/training.md)",
+        "",
+        "examples:",
+        "  python -m trainer.task --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1",
+        "  python -m trainer.task --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000",
+    ]
+    return "\n".join(lines)
+
+
+def check_model(options: TrainOptions) -> None:
+    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
+
+    Raises:
+      UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
+    """
+    augmentation(options.augment)
+    if options.model in BUILT_IN:
+        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
+    elif ":" not in options.model:
+        known = ", ".join(BUILT_IN)
+        raise UsageError(f"--model {options.model}: give {known}, or package.module:function for one of your own")
+
+
+def summary(trained: Trained, options: TrainOptions, *, images: bool) -> str:
+    """What a training left behind, for people."""
+    lines = [f"ended    {trained.ended}"]
+    if trained.steps:
+        rate = trained.steps / max(trained.seconds, 1e-9)
+        examples = rate * options.batch(images=images)
+        lines.append(
+            f"trained  {trained.steps:,} steps in {trained.seconds:.1f} s, evaluations and exports included "
+            f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"
+        )
+    elif trained.steps == 0:
+        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise --max_steps to go on")
+    for split, metrics in trained.metrics.items():
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "global_step")
+        lines.append(f"{split:8} {values}")
+    lines += [f"{name:8} {path}" for name, path in trained.exports.items()]
+    written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
+    lines.append(f"metrics  {', '.join(written)}")
+    lines.append(f"next     tensorboard --logdir {trained.model_dir}")
+    best = trained.exports.get("best", trained.exports["final"])
+    files = "'photos/*'" if images else "raw.csv"
+    lines.append(f"         python -m trainer.predict --saved_model {best} --input {files} --output predictions.jsonl")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
