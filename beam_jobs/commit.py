@@ -110,7 +110,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         read=result.total(READ),
         written=result.total(WRITTEN),
         rejected=result.rejected(),
-        previous=previous_run(run.output),
+        previous=previous_runs(run.output),
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
         seconds=round(time.monotonic() - begun, 3),
@@ -198,11 +198,11 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
             yield File(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def previous_run(output: str) -> str | None:
-    """The run that the present manifest names, if there is one."""
+def previous_runs(output: str) -> tuple[str, ...]:
+    """The runs that the present manifest's data set consists of; none where there is no manifest."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
-        return None
+        return ()
     try:
-        return read_manifest(output).run
+        return tuple(sorted(read_manifest(output).runs))
     except MillraceError:  # of another format version: --overwrite replaces it, and there is nothing to refer to
-        return None
+        return ()

@@ -80,10 +80,16 @@ class Manifest(Strict):
     read: int
     written: int
     rejected: int
-    previous: str | None = None  # the run before, kept for readers that still have it open
+    previous: tuple[str, ...] = ()  # the runs that the manifest before named, kept for readers that have it open
     transform_from: str | None = None  # the run whose transform this one applies, where it measured none
     preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
     seconds: float = Field(ge=0)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The runs that this data set consists of: the current one, and the older ones in whose folders files lie."""
+        paths = [shard.path for split in self.splits.values() for shard in split.shards] + [f.path for f in self.files]
+        return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
 
     def to_json(self) -> bytes:
         """The file's bytes."""

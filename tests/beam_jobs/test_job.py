@@ -138,7 +138,7 @@ def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept
         people.run()
     second = people.run(overwrite=True)
     assert second.run != first.run
-    assert second.manifest.previous == first.run
+    assert second.manifest.previous == (first.run,)
     assert sum(records(first, "train").values()) == first.rows("train")
 
 

@@ -1,0 +1,42 @@
+"""What a manifest tells of itself."""
+
+from __future__ import annotations
+
+from schemas.manifest import File, Manifest, Shard, Split, read_manifest, write_manifest
+
+
+def manifest(**changes) -> Manifest:
+    """A small manifest of the run 'new', with `changes`."""
+    shard = Shard(path="new/train-00000-of-00001.tfrecord", rows=1, bytes=3, crc32c="00000000")
+    values = {
+        "run": "new",
+        "created": "2026-01-01T00:00:00+00:00",
+        "name": "n",
+        "schema_fingerprint": "f",
+        "compression": "none",
+        "seed": 0,
+        "split_hash_version": 1,
+        "versions": {},
+        "inputs": (),
+        "splits": {"train": Split(rows=1, shards=(shard,))},
+        "files": (File(path="new/schema.yaml", bytes=1, sha256="0"),),
+        "counts": (),
+        "read": 1,
+        "written": 1,
+        "rejected": 0,
+        "seconds": 1.0,
+    }
+    return Manifest(**{**values, **changes})
+
+
+def test_the_runs_are_those_in_whose_folders_files_lie():
+    assert manifest().runs == {"new"}
+    older = Shard(path="old/train-00000-of-00001.tfrecord", rows=1, bytes=3, crc32c="00000000")
+    appended = manifest(splits={"train": Split(rows=1, shards=(older,))}, previous=("old", "older"))
+    assert appended.runs == {"new", "old"}
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
+    written = manifest(previous=("a", "b"))
+    write_manifest(str(tmp_path), written)
+    assert read_manifest(str(tmp_path)) == written
