@@ -7,7 +7,7 @@ import datetime as dt
 import hashlib
 import importlib.metadata
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from beam_jobs import parity
@@ -92,6 +92,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
     if isinstance(run.inputs.schema, Schema):
         storage.write_bytes(layout.join(run.folder, layout.SCHEMA_PBTXT), raw_metadata(run.inputs.schema))
     folders.remove(run.staging)
+    headers = tuple(sorted({file.header for file in run.inputs.files if file.header is not None}))
     manifest = Manifest(
         run=run.id,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
@@ -103,7 +104,8 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         seed=run.seed,
         split_hash_version=split_hash.VERSION,
         versions={name: importlib.metadata.version(name) for name in _PACKAGES},
-        inputs=tuple(account_of(file, result) for file in run.inputs.files),
+        inputs=tuple(account_of(file, result, headers) for file in run.inputs.files),
+        headers=headers,
         splits=splits,
         files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
         counts=tuple(counts_of(result)),
@@ -168,8 +170,8 @@ def raw_metadata(schema: Schema) -> bytes:
     return text_format.MessageToString(metadata.schema).encode()
 
 
-def account_of(file: InputFile, result: Result) -> Input:
-    """One input file's numbers."""
+def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...]]) -> Input:
+    """One input file's numbers, and how its records were written."""
     return Input(
         path=file.path,
         bytes=file.bytes,
@@ -177,6 +179,8 @@ def account_of(file: InputFile, result: Result) -> Input:
         read=result.total(READ, path=file.path),
         written=result.total(WRITTEN, path=file.path),
         rejected=result.rejected(path=file.path),
+        encoding=file.encoding,
+        header=None if file.header is None else headers.index(file.header),
     )
 
 

@@ -61,7 +61,14 @@ def csv_steps(
             transformed
             | "DropPassthrough" >> beam.Keys()
             | "Encode"
-            >> beam.ParDo(EncodeExamples(label=schema.label.name, paths=paths, parity_threshold=plan.parity_threshold))
+            >> beam.ParDo(
+                EncodeExamples(
+                    label=schema.label.name,
+                    column=label_column(schema),
+                    paths=paths,
+                    parity_threshold=plan.parity_threshold,
+                )
+            )
             .with_output_types(Encoded)
             .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
         )
@@ -74,6 +81,12 @@ def csv_steps(
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
     )
+
+
+def label_column(schema: Schema) -> str:
+    """What rejects call the label's column: its name, or its position where columns have no names."""
+    (ref,) = schema.label.refs
+    return schema.csv.columns[ref] if isinstance(ref, int) and schema.csv.columns else str(ref)
 
 
 class Ranges(beam.PTransform):

@@ -55,8 +55,9 @@ class EncodeExamples(beam.DoFn):
     REJECTS (the raw bytes are filled in at the end, from the file); (place, tf.Example) in PARITY.
     """
 
-    def __init__(self, *, label: str, paths: Sequence[str], parity_threshold: int) -> None:
+    def __init__(self, *, label: str, column: str | None = None, paths: Sequence[str], parity_threshold: int) -> None:
         self.label = label
+        self.column = column  # the label's in the file
         self.paths = tuple(paths)
         self.parity_threshold = parity_threshold
 
@@ -85,6 +86,6 @@ class EncodeExamples(beam.DoFn):
             reason = "label_not_in_vocabulary"
             detail = f"the label of this row of the {SPLITS[int(split)]} split occurs in no row of the train split"
             yield beam.pvalue.TaggedOutput(
-                REJECTS, Reject(path, int(offset), "transform", reason, self.label, detail, b"")
+                REJECTS, Reject(path, int(offset), "transform", reason, self.column, detail, b"")
             )
             yield beam.pvalue.TaggedOutput(COUNTS, ((path, "transform", reason), 1))

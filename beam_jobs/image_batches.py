@@ -18,7 +18,7 @@ from schemas import storage
 from schemas.errors import MillraceError
 from schemas.image_header import BadImage, ImageHeader, ends_early
 from schemas.image_limits import check_image, decoding_bytes
-from schemas.image_listing import ImageBundle
+from schemas.image_listing import ImageBundle, listed_as
 from schemas.image_options import ImageOptions, ImageSplit
 from schemas.rejects import Reject
 
@@ -115,13 +115,19 @@ class ImageReader:
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
         except BadImage as bad:
-            return _reject(path, place, stage, bad.reason, bad.detail, size)
+            reason, detail = bad.reason, bad.detail
         except MillraceError as error:
-            return _reject(path, place, stage, "unreadable_file", str(error), size)
+            reason, detail = "unreadable_file", str(error)
         except MemoryError:
-            return _reject(path, place, stage, "out_of_memory", "there was no memory to decode it", size)
-        height, width = pixels.shape[:2]
-        return Stored(place, name, label, encoded, height, width, moments(pixels), int.from_bytes(digest, "little"))
+            reason, detail = "out_of_memory", "there was no memory to decode it"
+        else:
+            height, width = pixels.shape[:2]
+            split_by = int.from_bytes(digest, "little")
+            return Stored(place, name, label, encoded, height, width, moments(pixels), split_by)
+        by_csv = self._images.listing == "csv"
+        column = "label" if by_csv and stage == "label" else None
+        told = detail if size is None else f"{detail} ({size:,} bytes)"
+        return Reject(path, place, stage, reason, column, told, listed_as(path, name, label, by_csv=by_csv))
 
     def _decode(self, data: bytes, header: ImageHeader) -> tuple[bytes, np.ndarray]:
         try:
@@ -151,11 +157,6 @@ def file_size(path: str) -> int:
             raise BadImage("not_a_file", "a folder, a pipe or a device stands here")
         return found.st_size
     return storage.stat(path).size
-
-
-def _reject(path: str, place: int, stage: str, reason: str, detail: str, size: int | None) -> Reject:
-    told = detail if size is None else f"{detail} ({size:,} bytes)"
-    return Reject(source=path, offset=place, stage=stage, reason=reason, column=None, detail=told, raw=b"")
 
 
 def _short(error: Exception) -> str:

@@ -100,11 +100,12 @@ def pair_steps(
         .with_output_types(Encoded)
         .with_outputs(COUNTS, REJECTS, PARITY, "stored", main="examples")
     )
+    listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
     return Steps(
         encoded=rows.examples,
         transform_fn=analyze(pipeline, plan, moments),
-        counts=(rows[COUNTS],),
-        reject_files=rows[REJECTS],
+        counts=(rows[COUNTS], listed_counts),
+        reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
         parity_raw=rows[PARITY],
         parity_stored=rows["stored"],

@@ -22,6 +22,8 @@ class InputFile:
     path: str
     bytes: int
     version: str
+    encoding: str | None = None  # of a CSV file
+    header: tuple[str, ...] | None = None  # of a CSV file that has one
 
 
 class Inputs(Protocol):

@@ -17,6 +17,7 @@ from beam_jobs.read import COUNTS, PARITY, READ, REJECTS, WRITTEN, RejectFile, w
 from beam_jobs.steps import Plan
 from schemas import image_record as key
 from schemas import storage
+from schemas.image_listing import listed_as
 from schemas.image_pairs import Pair
 from schemas.image_schema import SAME
 from schemas.rejects import Reject
@@ -91,7 +92,7 @@ class AssemblePairs(beam.DoFn):
             sides = by_pair[number]
             bad = next((sides[side] for side in SIDES if isinstance(sides[side], Reject)), None)
             if isinstance(bad, Reject):
-                rejects.append(dataclasses.replace(bad, stage="pair", detail=f"pair {number}: {bad.detail}"))
+                rejects.append(self.refuse(number, bad))
                 continue
             numbers.append(number)
             good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
@@ -112,6 +113,12 @@ class AssemblePairs(beam.DoFn):
             yield beam.pvalue.TaggedOutput(PARITY, (place, self.raw(numbers[i])))
             yield beam.pvalue.TaggedOutput("stored", (place, examples[i]))
         yield Encoded(examples, splits, 0, numbers[0])
+
+    def refuse(self, number: int, bad: Reject) -> Reject:
+        """A pair is rejected for one of its images. Its offset is its number, its raw bytes are the two paths."""
+        pair = self.pairs[number]
+        raw = listed_as("", self.paths[pair.a], self.paths[pair.b], by_csv=True)
+        return dataclasses.replace(bad, offset=number, stage="pair", detail=f"pair {number}: {bad.detail}", raw=raw)
 
     def raw(self, number: int) -> bytes:
         """The raw parity record of a pair: both files, and the class's name."""

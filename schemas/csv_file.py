@@ -83,7 +83,7 @@ def open_csv(path: str, schema: Schema, *, label: Literal["required", "optional"
         columns, width, data_start = Layout(()), schema.csv.width or 0, bom + len(first)
     else:
         fields = _names(split_fields(first[start:end], schema.csv.delimiter, schema.csv.quote), codec)
-        items = _items(schema, prediction=label == "optional")
+        items = items_of(schema, prediction=label == "optional")
         if is_header(path, fields, schema, items):
             header = fields
             columns, width = header_layout(path, fields, schema, items)
@@ -121,7 +121,7 @@ def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
     return [CsvRange(file, start, min(start + max(1, range_bytes), file.size)) for start in starts]
 
 
-def _items(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:
+def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:
     """What is read from a file: all that holds raw columns; ignored ones are among them, to be known by name."""
     items = tuple(item for item in (*schema.features, schema.label) if not isinstance(item, Cross))
     return tuple(i for i in items if not isinstance(i, Weight) and i is not schema.label) if prediction else items

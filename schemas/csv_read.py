@@ -65,7 +65,7 @@ def read_range(
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
         UsageError: the split is by file, and the file matches no pattern or several.
     """
-    reader = _RangeReader(part.file, schema, with_split=with_split)
+    reader = RecordDecoder(part.file, schema, with_split=with_split)
     blocks = read_blocks(
         part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, max_ratio=max_input_ratio
     )
@@ -94,8 +94,8 @@ def _pieces(records: Records) -> Iterator[Records]:
         first = last
 
 
-class _RangeReader:
-    """What stays the same from batch to batch; safe to use from several threads."""
+class RecordDecoder:
+    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads."""
 
     def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool) -> None:
         self._file, self._schema, self._with_split = file, schema, with_split
@@ -155,7 +155,7 @@ class _RangeReader:
             rejects.append(Reject(self._file.path, offset, "parse", "record_too_long", None, detail, head))
         rejects.sort(key=lambda reject: reject.offset)
         read = len(block.records) + len(block.too_long)
-        batch = pa.concat_batches([p[0] for p in pieces]) if pieces else self._empty()
+        batch = pa.concat_batches([p[0] for p in pieces]) if pieces else self.empty()
         if read != batch.num_rows + len(rejects):
             raise MillraceError(
                 f"{self._file.path}: {read} records near byte {block.records.offset}, but {batch.num_rows} rows and "
@@ -163,7 +163,8 @@ class _RangeReader:
             )
         return Decoded(batch, rejects, read)
 
-    def _empty(self) -> pa.RecordBatch:
+    def empty(self) -> pa.RecordBatch:
+        """A batch without rows."""
         return pa.RecordBatch.from_pylist([], schema=batch_schema(self._columns, with_split=self._with_split))
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from schemas import storage
+from schemas.csv_problem import Problem
 from schemas.errors import UsageError
 from schemas.rejects import Reject
 
@@ -55,8 +57,19 @@ def bundles(listing: Listing, size: int = BUNDLE) -> Iterator[ImageBundle]:
         yield ImageBundle(i, listing.paths[part], listing.names[part], listing.labels[part])
 
 
+def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
+    """What a listing says of an image, which a reject keeps as its raw bytes: its path, or a line `path,label`."""
+    if not by_csv:
+        return path.encode()
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow((name, label))
+    return line.getvalue().encode()
+
+
 def list_folders(paths: Sequence[str]) -> Listing:
     """Image files by path (see `schemas.storage.expand`); a file's label is the name of the folder it stands in.
+
+    A path that holds a control character, or that is not UTF-8, is a reject with its place as offset.
 
     Raises:
       UsageError: a path without a folder.
@@ -68,8 +81,11 @@ def list_folders(paths: Sequence[str]) -> Listing:
         label = sys.intern(folder.rpartition("/")[2])
         if label in ("", ".", ".."):
             raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
-        if _CONTROL.search(path):
-            rejects.append(_refuse(path, len(good) + len(rejects), "bad_name", f"the name {path!r} has a control sign"))
+        raw = os.fsencode(path)  # a name that is not UTF-8 comes with surrogates, which nothing can store
+        if _CONTROL.search(path) or not _is_utf8(raw):
+            shown = path.encode("utf-8", "backslashreplace").decode()
+            detail = f"the name {shown!r} has a control sign, or is not UTF-8"
+            rejects.append(_refuse(shown, len(good) + len(rejects), Problem("bad_name", detail), raw))
         else:
             good.append((path, f"{label}/{name}", label))
     return _listing(good, rejects)
@@ -89,6 +105,12 @@ def list_csv(path: str, root: str) -> Listing:
         text = storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; expected lines of path,label") from error
+    rows = ((n, line) for n, line in _lines(text) if n > 1 or [f.strip() for f in _fields(line)] != ["path", "label"])
+    return list_lines(rows, path, root)
+
+
+def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listing:
+    """Images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
     if not _is_absolute(root):
         root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
     if not root.startswith(storage.GCS) and not os.path.isdir(root):
@@ -96,41 +118,56 @@ def list_csv(path: str, root: str) -> Listing:
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
     stays_inside = _Inside(root)
-    for number, row in _rows(text):
-        if number == 1 and [field.strip() for field in row] == ["path", "label"]:
-            continue
-        problem = _problem(row)
+    for number, line in lines:
+        row = _fields(line)
+        problem, column = _problem(row)
         if problem is None and not stays_inside(row[0]):
-            problem = "path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"
+            problem, column = Problem("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
         if problem is None:
             good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
         else:
-            raw = ",".join(row)[:1000].encode()
-            rejects.append(_refuse(path, number, problem[0], f"line {number}: {problem[1]}", raw))
+            told = Problem(problem.reason, f"line {number}: {problem.detail}")
+            rejects.append(_refuse(path, number, told, line.encode(), column))
     return _listing(good, rejects)
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each line that is not blank. A record is a line, whatever quotes are left open."""
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each line that is not blank. A record is a line, whatever quotes are left open."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         if line.strip():
-            try:
-                yield number, next(csv.reader([line], strict=True))
-            except csv.Error:
-                yield number, [line]
+            yield number, line
 
 
-def _problem(row: list[str]) -> tuple[str, str] | None:
+def _fields(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return [line]
+
+
+def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
+    """What is wrong with a line, and in which column."""
     if len(row) != 2:
-        return ("too_few_columns" if len(row) < 2 else "too_many_columns", f"{len(row)} fields, expected path,label")
+        reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
+        return Problem(reason, f"{len(row)} fields, expected path,label"), None
     name, label = row
-    if not name or _CONTROL.search(name) or _CONTROL.search(label):
-        return "bad_name", f"the path {name[:200]!r} is empty or has a control sign"
+    if not name or _CONTROL.search(name):
+        return Problem("bad_name", f"the path {name[:200]!r} is empty or has a control sign"), "path"
+    if _CONTROL.search(label):
+        return Problem("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
     if _is_absolute(name):
-        return "path_outside_root", f"found {name[:200]!r}; expected a path relative to the root"
+        return Problem("path_outside_root", f"found {name[:200]!r}; expected a path relative to the root"), "path"
     if ".." in re.split(r"[/\\]", name):
-        return "path_outside_root", f"found '..' in {name[:200]!r}"
-    return None if label.strip() else ("missing_label", f"no label for {name[:200]!r}")
+        return Problem("path_outside_root", f"found '..' in {name[:200]!r}"), "path"
+    return (None, None) if label.strip() else (Problem("missing_label", f"no label for {name[:200]!r}"), "label")
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_absolute(path: str) -> bool:
@@ -156,8 +193,8 @@ class _Inside:
         return os.path.commonpath([path, self.real_root]) == self.real_root
 
 
-def _refuse(source: str, offset: int, reason: str, detail: str, raw: bytes = b"") -> Reject:
-    return Reject(source=source, offset=offset, stage="list", reason=reason, column=None, detail=detail, raw=raw)
+def _refuse(source: str, offset: int, problem: Problem, raw: bytes, column: str | None = None) -> Reject:
+    return Reject(source, offset, "list", problem.reason, column, problem.detail, raw)
 
 
 def _listing(good: list[tuple[str, str, str]], rejects: list[Reject]) -> Listing:

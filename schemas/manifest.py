@@ -39,6 +39,8 @@ class Input(Strict):
     read: int
     written: int
     rejected: int
+    encoding: str | None = None  # of a CSV file, as it was found: what its records' raw bytes are in
+    header: int | None = None  # of a CSV file that has one: its place among the manifest's `headers`
 
 
 class Count(Strict):
@@ -74,6 +76,7 @@ class Manifest(Strict):
     split_hash_version: int
     versions: dict[str, str]
     inputs: tuple[Input, ...]
+    headers: tuple[tuple[str, ...], ...] = ()  # the CSV files' headers, each different one once
     splits: dict[str, Split]
     files: tuple[File, ...]
     counts: tuple[Count, ...]

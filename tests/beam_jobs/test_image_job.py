@@ -66,6 +66,8 @@ def test_every_image_is_stored_or_rejected_with_its_reason(shapes):
     assert reasons["text.jpg"] == "not_an_image"
     assert reasons["huge.png"] == "too_many_pixels"
     assert reasons["cut.png"] in ("truncated_image", "undecodable_image")
+    for reject in rejects_of(dataset).values():
+        assert (reject.stage, reject.column, reject.raw) == ("ingest", None, reject.source.encode())
 
 
 def test_records_follow_the_imagenet_convention(shapes):
@@ -136,6 +138,9 @@ def test_a_list_of_paths_and_labels(tmp_path):
     reasons = [(c.stage, c.reason, c.rows) for c in dataset.manifest.counts if c.outcome == "rejected"]
     assert ("list", "path_outside_root", 3) in reasons
     assert sum(rows for *_, rows in reasons) == 4
+    rejects = rejects_of(dataset)
+    assert rejects["nowhere.png"].raw == b"disc/nowhere.png,disc"
+    assert (rejects["list.csv"].raw, rejects["list.csv"].column) == (b"gs://b/x.png,disc", "path")
 
 
 def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
@@ -154,10 +159,18 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
         people[split] = {person for pair in sides for person in pair}
     assert not people["train"] & people["eval"]
     (tmp_path / "raw" / "p0" / "0.jpg").write_bytes(b"broken")
+    (tmp_path / "raw" / "p0" / "a\tb.jpg").write_bytes(b"a name that is refused")
     again = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"), output="out2", max_reject_fraction=1.0)
-    assert again.manifest.read == 61
-    assert again.manifest.rejected > 0
-    assert {c.reason for c in again.manifest.counts if c.outcome == "rejected"} == {"not_an_image"}
+    assert again.manifest.read == 62  # the pairs, and the name that the listing refused
+    reasons = {(c.stage, c.reason) for c in again.manifest.counts if c.outcome == "rejected"}
+    assert reasons == {("pair", "not_an_image"), ("list", "bad_name")}
+    files = sorted(Path(again.run_dir).glob("rejects-*"))
+    found = [Reject.from_json(line) for path in files for line in path.read_text().splitlines()]
+    pairs = [r for r in found if r.stage == "pair"]
+    assert len({(r.source, r.offset) for r in pairs}) == len(pairs) == again.manifest.rejected - 1
+    for reject in pairs:
+        assert reject.source == str(tmp_path / "raw/p0/0.jpg")
+        assert reject.source in reject.raw.decode().split(",")
 
 
 def test_too_many_broken_images_fail_the_job(tmp_path):

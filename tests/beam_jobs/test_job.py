@@ -77,6 +77,8 @@ def test_the_manifest_tells_what_became_of_every_record(people):
     assert (manifest.read, manifest.written, manifest.rejected) == (502, 500, 2)
     (account,) = manifest.inputs
     assert (account.path, account.read, account.written, account.rejected) == (str(people.raw), 502, 500, 2)
+    assert account.encoding == "utf-8"
+    assert manifest.headers[account.header] == tuple(people_csv(0).strip().split(","))
     reasons = {(c.stage, c.reason): c.rows for c in manifest.counts if c.outcome == "rejected"}
     assert sum(reasons.values()) == 2
     assert {reason for _, reason in reasons} == {"label_not_in_values", "too_few_columns"}
@@ -235,7 +237,7 @@ def test_a_preprocessing_fn_of_ones_own_replaces_the_derived_one(people):
 
 
 def test_a_label_that_training_never_saw_is_a_reject(people):
-    schema = PLAIN_SCHEMA[: PLAIN_SCHEMA.index("label:")] + "label: {name: y, kind: category}\n"
+    schema = PLAIN_SCHEMA[: PLAIN_SCHEMA.index("label:")] + "label: {name: likes_it, column: y, kind: category}\n"
     people.schema.write_text(schema + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n')
     (people.folder / "a.csv").write_text(people_csv(100))
     odd = people_row(3)[: people_row(3).rindex(",")] + ",maybe"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import UsageError
 from schemas.image_listing import bundles, list_csv, list_folders
+from schemas.rejects import Reject
 
 
 def test_a_folder_is_a_label() -> None:
@@ -28,7 +30,18 @@ def test_a_file_without_a_folder_has_no_label(path: str) -> None:
 def test_a_name_with_a_control_sign_is_a_reject(path: str) -> None:
     listing = list_folders([path, "cat/1.jpg"])
     assert listing.names == ("cat/1.jpg",)
-    assert [(r.source, r.stage, r.reason) for r in listing.rejects] == [(path, "list", "bad_name")]
+    assert [(r.source, r.stage, r.reason, r.raw) for r in listing.rejects] == [
+        (path, "list", "bad_name", path.encode())
+    ]
+
+
+def test_a_name_that_is_not_utf8_is_a_reject_that_keeps_its_bytes() -> None:
+    listing = list_folders([os.fsdecode(b"cat/K\xf6ln.jpg"), "cat/1.jpg"])
+    assert listing.names == ("cat/1.jpg",)
+    (reject,) = listing.rejects
+    assert (reject.reason, reject.raw) == ("bad_name", b"cat/K\xf6ln.jpg")
+    assert Reject.from_json(reject.to_json()) == reject
+    reject.to_json().encode()
 
 
 def test_bundles() -> None:
@@ -86,7 +99,10 @@ def test_csv_lines(root: Path, line: str, reason: str | None) -> None:
         assert listing.labels == ("cat", "dog")
         assert not listing.rejects
     else:
-        assert [(r.source, r.offset, r.stage, r.reason) for r in listing.rejects] == [(str(path), 2, "list", reason)]
+        (reject,) = listing.rejects
+        assert (reject.source, reject.offset, reject.stage, reject.reason) == (str(path), 2, "list", reason)
+        assert reject.raw == line.encode()
+        assert reject.column == {"missing_label": "label", "path_outside_root": "path", "bad_name": "path"}.get(reason)
 
 
 def test_the_header_may_be_left_out_and_lines_may_end_anyhow(root: Path) -> None:
