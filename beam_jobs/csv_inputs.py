@@ -86,13 +86,15 @@ class CsvInputs:
         return (other.schema.features, other.schema.label) == (self.schema.features, self.schema.label)
 
 
-def open_csv_inputs(schema: Schema, schema_text: bytes, paths: Sequence[str], *, range_bytes: int) -> CsvInputs:
+def open_csv_inputs(
+    schema: Schema, schema_text: bytes, paths: Sequence[str], *, range_bytes: int, max_input_ratio: float
+) -> CsvInputs:
     """Reads the beginning of every file.
 
     Raises:
       UsageError: a file does not fit the schema, or belongs to no split.
     """
-    files = tuple(open_csv(path, schema) for path in paths)
+    files = tuple(open_csv(path, schema, max_input_ratio=max_input_ratio) for path in paths)
     if isinstance(schema.split, FileSplit):
         for path in paths:
             file_split(path, schema.split)

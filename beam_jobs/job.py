@@ -66,7 +66,9 @@ def check_inputs(options: JobOptions) -> Inputs:
     paths = storage.expand(options.input)
     text = storage.read_bytes(options.schema)
     if isinstance(schema, Schema):
-        return open_csv_inputs(schema, text, paths, range_bytes=int(options.range_mb * 2**20))
+        return open_csv_inputs(
+            schema, text, paths, range_bytes=int(options.range_mb * 2**20), max_input_ratio=options.max_input_ratio
+        )
     return open_image_inputs(schema, text, paths, patterns=options.input)
 
 

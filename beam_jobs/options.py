@@ -8,6 +8,8 @@ import difflib
 from collections.abc import Sequence
 from typing import Literal
 
+from schemas import storage
+from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 
 _DESCRIPTION = """\
@@ -59,6 +61,7 @@ class JobOptions:
     preprocessing_fn: str | None = None
     transform_from: str | None = None
     range_mb: float = 8.0
+    max_input_ratio: float = MAX_INPUT_RATIO
     quiet: bool = False
     beam_args: tuple[str, ...] = ()
 
@@ -67,9 +70,16 @@ class JobOptions:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise UsageError(f"--{name} {value}: must be {low} or more")
-        for name in ("shard_size_mb", "range_mb"):
+        for name in ("shard_size_mb", "range_mb", "max_input_ratio"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{name} {getattr(self, name):g}: must be more than 0")
+        for name, path in (
+            *(("input", p) for p in self.input),
+            ("output", self.output),
+            ("transform_from", self.transform_from),
+        ):
+            if path is not None:
+                storage.check_scheme(path, f"--{name} ")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(f"--max_reject_fraction {self.max_reject_fraction:g}: must be from 0 to 1")
         if self.runner not in RUNNERS and "." not in self.runner:
@@ -161,6 +171,14 @@ def parser() -> argparse.ArgumentParser:
         default=0.001,
         metavar="F",
         help="or this share of all (default: %(default)s)",
+    )
+    care.add_argument(
+        "--max_input_ratio",
+        type=float,
+        default=MAX_INPUT_RATIO,
+        metavar="F",
+        help="a gzip'd CSV file that decompresses to more than this many times its size fails the job, as a gzip bomb; "
+        "the first 64 MB are free (default: %(default)g)",
     )
     run = p.add_argument_group("where it runs")
     run.add_argument(

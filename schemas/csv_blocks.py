@@ -10,7 +10,7 @@ import numpy as np
 from schemas import storage
 from schemas.csv_file import MAX_RECORD_BYTES, CsvRange
 from schemas.csv_lines import START, QuotedScanner, Records, find_lines
-from schemas.csv_stream import MAX_INPUT_RATIO, Reader, open_at, open_stream
+from schemas.csv_stream import Reader, open_at, open_stream
 from schemas.schema import CsvOptions
 
 HEAD_BYTES = 4096  # how much of a record that is too long a reject keeps
@@ -30,7 +30,6 @@ def read_blocks(
     *,
     block_bytes: int,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_ratio: float = MAX_INPUT_RATIO,
 ) -> Generator[Block, None, None]:
     """Yields the records that begin in a range. Memory: a block and the longest record allowed, a few times over."""
     file = part.file
@@ -47,7 +46,7 @@ def read_blocks(
             gzipped=file.gzip,
             codec=file.codec,
             lone_cr=file.lone_cr,
-            max_ratio=max_ratio,
+            max_ratio=file.max_input_ratio,
         )
     try:
         if file.mode == "stream":

@@ -10,7 +10,7 @@ from schemas import storage
 from schemas.csv_fields import split_fields
 from schemas.csv_header import Layout, header_layout, is_header, positional_layout
 from schemas.csv_lines import START, QuotedScanner
-from schemas.csv_stream import GZIP_MAGIC, Reader, open_stream
+from schemas.csv_stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
 from schemas.errors import UsageError
 from schemas.features import Cross, Feature, Label, Weight
 from schemas.schema import CsvOptions, Schema
@@ -41,6 +41,7 @@ class CsvFile:
     lone_cr: bool
     quoted_newlines: bool
     header: tuple[str, ...] | None
+    max_input_ratio: float = MAX_INPUT_RATIO  # a gzip file that grows by more than this is refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,13 @@ class CsvRange:
     end: int | None
 
 
-def open_csv(path: str, schema: Schema, *, label: Literal["required", "optional"] = "required") -> CsvFile:
+def open_csv(
+    path: str,
+    schema: Schema,
+    *,
+    label: Literal["required", "optional"] = "required",
+    max_input_ratio: float = MAX_INPUT_RATIO,
+) -> CsvFile:
     """Reads a file's beginning and finds out how to read the rest.
 
     Args:
@@ -60,6 +67,7 @@ def open_csv(path: str, schema: Schema, *, label: Literal["required", "optional"
         schema: what the file should hold.
         label: "optional" reads for prediction: the label and the weight may be absent, and where they are present they
             are not read.
+        max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are free.
 
     Raises:
         UsageError: the header and the schema do not fit each other, or the number of columns is not known.
@@ -105,6 +113,7 @@ def open_csv(path: str, schema: Schema, *, label: Literal["required", "optional"
         lone_cr=lone_cr,
         quoted_newlines=quoted,
         header=header,
+        max_input_ratio=max_input_ratio,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
 from schemas.features import ColumnRef, Feature, Ignore, Label
@@ -52,9 +53,7 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
 
 def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items) -> tuple[Layout, int]:
     """The layout by a header's names, in whatever order they stand, and the number of columns."""
-    twice = (
-        sorted({name for name in header if header.count(name) > 1 and name}) if len(set(header)) < len(header) else []
-    )
+    twice = sorted(name for name, count in Counter(header).items() if count > 1 and name)
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
     places = {name: i for i, name in enumerate(header)}
@@ -100,11 +99,12 @@ def positional_layout(path: str, width: int, schema: Schema, items: Items, *, pr
             f"{path}: no header, and the schema does not say how many columns there are (the first line has {width}); "
             "expected csv: {columns: [...]} or csv: {num_columns: " + str(width) + "}"
         )
-    label = _position(path, schema.label.refs[0], schema)
+    named = None if schema.csv.columns is None else {name: i for i, name in enumerate(schema.csv.columns)}
+    label = _position(path, schema.label.refs[0], named)
     shifted = prediction and width == expected - 1
     found = []
     for item in items:
-        positions = [_position(path, ref, schema) for ref in item.refs]
+        positions = [_position(path, ref, named) for ref in item.refs]
         names = [schema.csv.columns[p] if schema.csv.columns else str(p) for p in positions]
         if _decoded(item, schema):
             places = tuple(p - 1 if shifted and p > label else p for p in positions)
@@ -128,14 +128,14 @@ def _name(ref: ColumnRef, schema: Schema) -> str | None:
     return columns[ref] if columns is not None and ref < len(columns) else None
 
 
-def _position(path: str, ref: ColumnRef, schema: Schema) -> int:
+def _position(path: str, ref: ColumnRef, places: Mapping[str, int] | None) -> int:
     if isinstance(ref, int):
         return ref
-    if schema.csv.columns is None:
+    if places is None:
         raise UsageError(
             f"{path}: no header, so that the column {ref!r} cannot be found; name the columns: csv: {{columns: [...]}}"
         )
-    return schema.csv.columns.index(ref)
+    return places[ref]
 
 
 def _ignore_line(name: str, position: int) -> str:

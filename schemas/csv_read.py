@@ -15,7 +15,6 @@ from schemas.csv_decode import DecodedColumns, decode_columns
 from schemas.csv_file import MAX_RECORD_BYTES, CsvFile, CsvRange
 from schemas.csv_lines import Records
 from schemas.csv_parse import Dialect, parse_records
-from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError
 from schemas.raw import OFFSET, SPLIT, RawColumn, raw_columns
 from schemas.rejects import Reject
@@ -45,7 +44,6 @@ def read_range(
     batch_bytes: int = BATCH_BYTES,
     with_split: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_input_ratio: float = MAX_INPUT_RATIO,
     threads: int = 2,
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
@@ -58,7 +56,6 @@ def read_range(
         batch_bytes: how many bytes of the file make a batch, about.
         with_split: adds the column `_split`, by the schema's hash or by the file's name.
         max_record_bytes: a longer record is rejected as record_too_long.
-        max_input_ratio: a gzip file that grows by more than this is refused.
         threads: how many pieces of a batch are decoded side by side.
 
     Raises:
@@ -66,9 +63,7 @@ def read_range(
         UsageError: the split is by file, and the file matches no pattern or several.
     """
     reader = RecordDecoder(part.file, schema, with_split=with_split)
-    blocks = read_blocks(
-        part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, max_ratio=max_input_ratio
-    )
+    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
         following = pool.submit(next, blocks, None)
         try:

@@ -7,8 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
+MAX_BUCKETS = 100_000  # of quantiles
+MAX_LENGTH = 100_000  # ids of a text
+
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-NUMBERED = re.compile(r"(.*?)(\d+)")
+NUMBERED = re.compile(r"(.*?)(?<![0-9])([0-9]{1,18})", re.DOTALL)
 
 
 def _as_text(value: object) -> object:
@@ -43,6 +47,11 @@ class _Single(Strict):
         """The one raw column this is read from: `column`, or else the column called like the feature."""
         return (self.name if self.column is None else self.column,)
 
+    @property
+    def width(self) -> int:
+        """How many columns these are."""
+        return 1
+
 
 class _Ranged(Strict):
     name: Name
@@ -53,7 +62,9 @@ class _Ranged(Strict):
     def _one_of_column_and_columns(self) -> _Ranged:
         if self.column is not None and self.columns is not None:
             raise ValueError("give either `column` or `columns`, not both")
-        _ = self.refs  # raises on a range that cannot be read
+        count = len(self._numbers)  # raises on a range that cannot be read
+        if count > MAX_COLUMNS:
+            raise ValueError(f"`columns` spans {count:,} columns; a row has {MAX_COLUMNS:,} at most")
         return self
 
     @property
@@ -61,18 +72,35 @@ class _Ranged(Strict):
         """The raw columns, in order: positions first..last, or names prefix<m>..prefix<n>."""
         if self.columns is None:
             return (self.name if self.column is None else self.column,)
+        first = NUMBERED.fullmatch(self.columns[0]) if isinstance(self.columns[0], str) else None
+        if first is None:
+            return tuple(self._numbers)
+        digits = len(first[2]) if first[2][0] == "0" else 0
+        return tuple(f"{first[1]}{i:0{digits}d}" for i in self._numbers)
+
+    @property
+    def width(self) -> int:
+        """How many columns these are."""
+        return 1 if self.columns is None else len(self._numbers)
+
+    @property
+    def _numbers(self) -> range:
+        """The positions, or the numbers behind the names' prefix, told without making them; ValueError: no range."""
+        if self.columns is None:
+            return range(0)
         first, last = self.columns
         if isinstance(first, int) and isinstance(last, int):
             if last < first:
                 raise ValueError(f"columns [{first}, {last}]: give the first position and the last, counted from 0")
-            return tuple(range(first, last + 1))
+            return range(first, last + 1)
         names = isinstance(first, str) and isinstance(last, str)
         a, b = NUMBERED.fullmatch(str(first)), NUMBERED.fullmatch(str(last))
         if not (names and a and b and a[1] == b[1] and int(a[2]) <= int(b[2])):
             raise ValueError(
-                f"columns [{first}, {last}]: a range of names is one prefix and two numbers, such as [pixel0, pixel783]"
+                f"columns [{str(first)[:40]}, {str(last)[:40]}]: a range of names is one prefix and two numbers, "
+                "such as [pixel0, pixel783]"
             )
-        return tuple(f"{a[1]}{i:0{len(a[2]) if a[2][0] == '0' else 0}d}" for i in range(int(a[2]), int(b[2]) + 1))
+        return range(int(a[2]), int(b[2]) + 1)
 
 
 class Scale(Strict):
@@ -90,7 +118,7 @@ class Scale(Strict):
 class Bucketize(Strict):
     """A bucket's number: by this many quantiles of the train split, or by given boundaries."""
 
-    bucketize: Annotated[int, Field(ge=2)] | tuple[float, ...]
+    bucketize: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] | tuple[float, ...]
 
     @model_validator(mode="after")
     def _boundaries_rise(self) -> Bucketize:
@@ -154,9 +182,14 @@ class OneHot(Strict):
     def refs(self) -> tuple[ColumnRef, ...]:
         return _Ranged(name=self.name, columns=self.columns).refs
 
+    @property
+    def width(self) -> int:
+        """How many columns these are."""
+        return _Ranged(name=self.name, columns=self.columns).width
+
     @model_validator(mode="after")
     def _at_least_two(self) -> OneHot:
-        if len(self.refs) < 2:
+        if self.width < 2:
             raise ValueError("a one_hot group needs two columns or more")
         return self
 
@@ -195,7 +228,7 @@ class Text(_Vocabulary):
 
     kind: Literal["text"]
     lower: bool = True
-    length: Positive | None = None  # None: a bag of ids (variable length)
+    length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
 
 
 class Ignore(_Ranged):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from schemas import layout, storage
 from schemas.errors import MillraceError
@@ -13,10 +13,19 @@ from schemas.features import Strict
 FORMAT_VERSION = 1
 
 
+def _inside(path: str) -> str:
+    if {"", ".", ".."} & set(path.split("/")) or "\\" in path or not path.isprintable():
+        raise ValueError(f"{path[:200]!r} leads out of the data set directory")
+    return path
+
+
+Inside = Annotated[str, AfterValidator(_inside)]  # relative to the data set directory, which it cannot leave
+
+
 class Shard(Strict):
     """One TFRecord file of a split."""
 
-    path: str  # relative to the data set directory
+    path: Inside
     rows: int
     bytes: int
     crc32c: str  # of the file's bytes, 8 hex digits; the same that GCS keeps
@@ -25,7 +34,7 @@ class Shard(Strict):
 class File(Strict):
     """A file of the run that is not a shard."""
 
-    path: str
+    path: Inside
     bytes: int
     sha256: str
 
@@ -65,7 +74,7 @@ class Manifest(Strict):
     """A data set's table of contents. Readers take the shard list from here and never glob."""
 
     format_version: Literal[1] = 1
-    run: str
+    run: Inside
     created: str
     name: str
     schema_fingerprint: str
@@ -83,7 +92,7 @@ class Manifest(Strict):
     read: int
     written: int
     rejected: int
-    previous: tuple[str, ...] = ()  # the runs that the manifest before named, kept for readers that have it open
+    previous: tuple[Inside, ...] = ()  # the runs that the manifest before named, kept for readers that have it open
     transform_from: str | None = None  # the run whose transform this one applies, where it measured none
     preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
     seconds: float = Field(ge=0)
@@ -105,6 +114,7 @@ def read_manifest(data_dir: str) -> Manifest:
     Raises:
       MillraceError: there is none (so there is no data set), or it cannot be read.
     """
+    storage.check_scheme(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)
     if not storage.exists(path):
         raise MillraceError(

@@ -14,6 +14,8 @@ from schemas.image_options import ImageLabel, ImageOptions, ImageSplit, PairOpti
 from schemas.image_schema import ImageFolderSchema, ImagePairsSchema
 from schemas.schema import CsvOptions, FileSplit, HashSplit, Misplaced, Schema
 
+MAX_TOLD = 200  # of the mistakes in a file; a person mends these first
+
 Path = tuple[str | int, ...]
 
 
@@ -74,7 +76,8 @@ def report(source: str, mistakes: Iterable[Mistake]) -> str:
 def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) -> list[Mistake]:
     """What the model refused in `value`, in words; `lines` holds the line of every path of the file."""
     found: dict[tuple[Path, str], Mistake] = {}
-    errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in error.errors(include_url=False)]
+    refused = error.errors(include_url=False)
+    errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in refused[:MAX_TOLD]]
     reasons = {path for path, e in errors if e["type"] == "value_error"}
     for path, details in errors:
         inner = any(len(p) > len(path) and p[: len(path)] == path for p, _ in errors)
@@ -86,7 +89,8 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
         for place, message in _told(path, details, value):
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
             found.setdefault((place, message), Mistake(line, place, message))
-    return list(found.values())
+    more = len(refused) - len(errors)
+    return [*found.values(), *([Mistake(max(lines.values()), (), f"and {more:,} mistakes more")] if more else [])]
 
 
 def _path_in(value: object, loc: Path, kind: str) -> Path:

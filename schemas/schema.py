@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.features import (
+    MAX_COLUMNS,
     Bucketize,
     Category,
     ColumnRef,
@@ -20,7 +21,6 @@ from schemas.features import (
     Name,
     Numeric,
     OneHot,
-    Positive,
     Strict,
     Text,
     Token,
@@ -45,7 +45,9 @@ class CsvOptions(Strict):
 
     header: Literal["auto", "present", "none"] = "auto"  # auto: a first line that holds the columns' names is a header
     columns: tuple[str, ...] | None = None  # the columns' names in the files' order, where no header gives them
-    num_columns: Positive | None = None  # how many columns, where neither a header nor `columns` says
+    num_columns: Annotated[int, Field(gt=0, le=MAX_COLUMNS)] | None = (
+        None  # how many columns, where neither a header nor `columns` says
+    )
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] = '"'
     quoted_newlines: bool = False  # a quoted field may hold line ends; else a record is one line
@@ -127,6 +129,9 @@ class Schema(Strict):
 
     @model_validator(mode="after")
     def _names_and_references(self) -> Schema:
+        total = sum(item.width for item in self.features if not isinstance(item, Cross))
+        if total > MAX_COLUMNS:  # before anything goes through them one by one
+            raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
         mistakes = (*self._names(), *self._crosses(), *self._split_columns(), *self._columns())
         if mistakes:
             raise Misplaced(mistakes)
@@ -151,7 +156,7 @@ class Schema(Strict):
         crossable |= {
             f.name
             for f in self.features
-            if isinstance(f, Numeric) and isinstance(f.transform, Bucketize) and len(f.refs) == 1
+            if isinstance(f, Numeric) and isinstance(f.transform, Bucketize) and f.width == 1
         }
         for i, f in enumerate(self.features):
             if isinstance(f, Cross):
@@ -162,20 +167,21 @@ class Schema(Strict):
 
     def _split_columns(self) -> Iterator[Mistake]:
         if isinstance(self.split, HashSplit) and self.split.by != "row":
-            known = {item.name for _, item in self._items() if item.refs}
+            known = {item.name for _, item in self._items() if not isinstance(item, Cross)}
             for name in self.split.by:
                 if name not in known:
                     yield ("split", "by"), f"{name!r} is no feature that is read from a column"
 
     def _columns(self) -> Iterator[Mistake]:
-        names, width = self.csv.columns, self.csv.width
+        width = self.csv.width
+        places = None if self.csv.columns is None else {name: i for i, name in enumerate(self.csv.columns)}
         taken: dict[ColumnRef, str] = {}
         for path, item in self._items():
             for ref in item.refs:
-                if isinstance(ref, str) and names is not None and ref not in names:
+                if isinstance(ref, str) and places is not None and ref not in places:
                     yield path, f"{item.name!r} reads the column {ref!r}, which csv.columns does not name"
                     break
-                place = self._place(ref)
+                place = ref if isinstance(ref, int) or places is None else places[ref]
                 if isinstance(place, int) and width is not None and place >= width:
                     yield path, f"{item.name!r} reads column {ref}, and a row has columns 0 to {width - 1}"
                     break
@@ -191,12 +197,6 @@ class Schema(Strict):
         for i, f in enumerate(self.features):
             yield ("features", i), f
         yield ("label",), self.label
-
-    def _place(self, ref: ColumnRef) -> ColumnRef:
-        """A column's position where the schema fixes it, or else its name."""
-        if isinstance(ref, int) or self.csv.columns is None:
-            return ref
-        return self.csv.columns.index(ref)
 
     @property
     def split_names(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import glob
 import os
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, cast
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from schemas.errors import MillraceError, UsageError
 
 GCS = "gs://"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _MAGIC = frozenset("*?[")
 _DOWNLOAD_BYTES = 1 << 20  # the least that is fetched at once
 
@@ -36,6 +38,7 @@ def expand(patterns: Sequence[str]) -> list[str]:
         raise UsageError("no input was given: name at least one file or glob")
     found: set[str] = set()
     for pattern in patterns:
+        check_scheme(pattern)
         if pattern.startswith(GCS):
             matches = _expand_gcs(pattern)
         elif os.path.exists(pattern):  # also a name that happens to hold a glob's signs
@@ -51,6 +54,14 @@ def expand(patterns: Sequence[str]) -> list[str]:
                 raise UsageError(f"{path}: is a folder; name files, or a glob such as {join(path, '*.csv')}")
         found.update(matches)
     return sorted(found)
+
+
+def check_scheme(path: str, where: str = "") -> None:
+    """UsageError for an address of another store, such as s3://; `where` stands before it in the message."""
+    if _SCHEME.match(path) and not path.startswith(GCS):
+        raise UsageError(
+            f"{where}{path}: local paths and {GCS} are read and written; copy what is elsewhere to one of them"
+        )
 
 
 def stat(path: str) -> FileStat:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 
 from schemas import storage
+from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
 from schemas.image_schema import ImagePairsSchema
 from schemas.schema import Schema
@@ -66,6 +67,13 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--max_reject_fraction", type=float, default=0.001, help="nor is this share of the input; default: %(default)s"
+    )
+    result.add_argument(
+        "--max_input_ratio",
+        type=float,
+        default=MAX_INPUT_RATIO,
+        help="a gzip'd CSV file that decompresses to more than this many times its size, and to more than 64 MB, is "
+        "refused as a gzip bomb; default: %(default)g",
     )
     result.add_argument("--overwrite", action="store_true", help="replace an output that exists")
     return result
@@ -171,6 +179,7 @@ def main(argv: list[str] | None = None) -> int:
             batch_size=given.batch_size,
             max_rejects=given.max_rejects,
             max_reject_fraction=given.max_reject_fraction,
+            max_input_ratio=given.max_input_ratio,
             overwrite=given.overwrite,
             root=given.root,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
 
@@ -25,6 +26,7 @@ class PredictOptions:
       max_rejects: how many rejects are stood for, whatever their share,
       max_reject_fraction: or what share of the input.
       overwrite: replace an output that exists.
+      max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
       root: the folder that paths in a CSV file of pairs are relative to; None: the file's own.
     """
 
@@ -36,6 +38,7 @@ class PredictOptions:
     batch_size: int | None = None
     max_rejects: int = 10
     max_reject_fraction: float = 0.001
+    max_input_ratio: float = MAX_INPUT_RATIO
     overwrite: bool = False
     root: str | None = None
 

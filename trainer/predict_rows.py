@@ -34,7 +34,7 @@ def open_rows(
     Raises:
       UsageError: a file whose header does not fit.
     """
-    files = [open_csv(path, schema, label="optional") for path in paths]
+    files = [open_csv(path, schema, label="optional", max_input_ratio=options.max_input_ratio) for path in paths]
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from schemas.errors import MillraceError
 from schemas.manifest import File, Manifest, Shard, Split, read_manifest, write_manifest
 
 
@@ -40,3 +45,22 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path):
     written = manifest(previous=("a", "b"))
     write_manifest(str(tmp_path), written)
     assert read_manifest(str(tmp_path)) == written
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"run": "../other"}, "run"),
+        ({"run": ".."}, "run"),
+        ({"previous": ["/etc"]}, "previous.0"),
+        ({"files": [{"path": "new/../../secret", "bytes": 1, "sha256": "0"}]}, "files.0.path"),
+        ({"files": [{"path": "/etc/passwd", "bytes": 1, "sha256": "0"}]}, "files.0.path"),
+        ({"files": [{"path": "new/a\nb", "bytes": 1, "sha256": "0"}]}, "files.0.path"),
+        ({"files": [{"path": "new\\..\\b", "bytes": 1, "sha256": "0"}]}, "files.0.path"),
+    ],
+)
+def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path, change, place):
+    values = json.loads(manifest().to_json()) | change
+    (tmp_path / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(MillraceError, match=f"{place}: .* leads out of the data set directory"):
+        read_manifest(str(tmp_path))

@@ -14,6 +14,7 @@ from schemas import storage
 from schemas.csv_file import open_csv, split_ranges
 from schemas.csv_read import read_range
 from schemas.errors import MillraceError, UsageError
+from schemas.manifest import read_manifest
 from tests.schemas import gcs_emulator
 from tests.schemas.csv_reading import schema_of
 
@@ -165,3 +166,11 @@ def test_a_csv_file_is_read_range_by_range(root: str) -> None:
     rows = [row["a"][0] for part in parts for d in read_range(part, schema) for row in d.batch.to_pylist()]
     assert rows == [b"%d" % i for i in range(1000)]
     assert len(parts) == 8
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/a.csv", "hdfs://host/a.csv", "file:///a.csv", "https://host/a.csv"])
+def test_an_address_of_another_store_is_a_usage_error(path: str) -> None:
+    for act in (lambda: storage.expand([path]), lambda: read_manifest(path)):
+        with pytest.raises(UsageError, match="local paths and gs:// are read and written") as caught:
+            act()
+        assert path in str(caught.value)
