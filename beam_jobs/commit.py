@@ -17,8 +17,10 @@ from beam_jobs.read import READ, WRITTEN, RejectLimit
 from beam_jobs.result import Result
 from schemas import folders, layout, split_hash, storage
 from schemas.errors import MillraceError
-from schemas.manifest import Count, File, Input, Manifest, Shard, Split, read_manifest, write_manifest
+from schemas.lease import Lease
+from schemas.manifest import Count, File, Input, Manifest, Shard, Split, read_manifest
 from schemas.schema import Schema
+from schemas.swap import Seen
 
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
 
@@ -36,6 +38,8 @@ class Run:
     seed: int
     transform_from: str | None
     preprocessing_fn: str | None
+    lease: Lease
+    replaces: Seen  # the manifest that was there when the lease was taken
 
     @property
     def folder(self) -> str:
@@ -84,6 +88,9 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
     """Gives everything its final name, removes the staging folder and swaps the manifest.
 
     `begun` is when the run began, by `time.monotonic()`.
+
+    Raises:
+      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
     """
     splits = {split: place_shards(run, result, split) for split in run.inputs.schema.split_names}
     place_rejects(run, result)
@@ -117,7 +124,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         preprocessing_fn=run.preprocessing_fn,
         seconds=round(time.monotonic() - begun, 3),
     )
-    write_manifest(run.output, manifest)
+    run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
     return manifest
 
 

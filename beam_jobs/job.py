@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import dataclasses
 import importlib
-import json
 import os
 import tempfile
 import time
@@ -13,14 +12,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs import parity, progress
+from beam_jobs.aftermath import after_failure, clear
 from beam_jobs.csv_inputs import open_csv_inputs
 from beam_jobs.image_inputs import open_image_inputs
 from beam_jobs.inputs import Inputs
 from beam_jobs.options import JobOptions
-from schemas import folders, layout, storage
+from schemas import folders, layout, lease, storage, swap
 from schemas.errors import MillraceError, UsageError
 from schemas.load import load_schema
 from schemas.manifest import Manifest
+from schemas.prune import foreign
 from schemas.quiet_start import quiet_start
 from schemas.schema import SPLITS, Schema
 
@@ -40,19 +41,30 @@ def run_job(options: JobOptions) -> Manifest:
     inputs = check_inputs(options)
     transform = open_transform(options, inputs)
     run_id = layout.new_run_id()
-    staging = layout.join(options.output, run_id, "staging")
-    load_libraries()
-    preprocessing_fn = load_preprocessing(options, inputs)
-    progress.reset(total=inputs.total)
-    with progress.Display(enabled=not options.quiet):
-        try:
-            return _run(options, inputs, preprocessing_fn, run_id=run_id, staging=staging, transform=transform)
-        except MillraceError as error:
-            kept = keep_failed(options.output, run_id, staging, error)
-            raise type(error)(f"{error}{kept}") from error
-        except BaseException as error:
-            keep_failed(options.output, run_id, staging, error)
-            raise
+    with lease.hold(options.output, run=run_id) as held:
+        check_output(options)  # again: before the lease was ours, another job may have committed
+        replaces = swap.look(layout.join(options.output, layout.MANIFEST))
+        load_libraries()
+        preprocessing_fn = load_preprocessing(options, inputs)
+        progress.reset(total=inputs.total)
+        with progress.Display(enabled=not options.quiet):
+            target = Target(run_id, layout.join(options.output, run_id, "staging"), held, replaces)
+            try:
+                manifest = _run(options, inputs, preprocessing_fn, target, transform=transform)
+            except BaseException as error:
+                manifest = after_failure(error, output=options.output, run_id=run_id, staging=target.staging, held=held)
+            clear(options.output, held)
+    return manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The run that is being written, and what it takes to commit it."""
+
+    run_id: str
+    staging: str
+    lease: lease.Lease
+    replaces: swap.Seen  # the manifest that was there when the lease was taken
 
 
 def check_inputs(options: JobOptions) -> Inputs:
@@ -82,11 +94,10 @@ def check_output(options: JobOptions) -> None:
             f"--output {options.output}: holds a data set already. Give --overwrite to replace it "
             "once the new one is whole, or name another folder."
         )
-    foreign = [n for n in names if n not in (layout.MANIFEST, layout.FAILED) and not layout.RUN.fullmatch(n)]
-    if foreign and layout.MANIFEST not in names:
+    others = foreign(options.output)
+    if others and layout.MANIFEST not in names:
         raise UsageError(
-            f"--output {options.output}: holds {foreign[0]!r}, which is no part of a data set. "
-            "Name a folder of its own."
+            f"--output {options.output}: holds {others[0]!r}, which is no part of a data set. Name a folder of its own."
         )
 
 
@@ -148,9 +159,8 @@ def _run(
     options: JobOptions,
     inputs: Inputs,
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
+    target: Target,
     *,
-    run_id: str,
-    staging: str,
     transform: OtherTransform | None,
 ) -> Manifest:
     from beam_jobs import commit, pipeline, result, runner
@@ -158,14 +168,15 @@ def _run(
     from beam_jobs.steps import Plan
 
     begun = time.monotonic()
+    run_id, staging = target.run_id, target.staging
     folders.make(staging)
     run_dir = layout.join(options.output, run_id)
     inputs.write_graphs(run_dir)
     limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
-    with tempfile.TemporaryDirectory() as local_temp:
+    with temporary_folder(options, staging) as temp_dir:
         plan = Plan(
             run_dir=run_dir,
-            temp_dir=local_temp if options.is_local else layout.join(staging, "tft"),
+            temp_dir=temp_dir,
             total=inputs.total,
             limit=limit,
             parity_threshold=parity.threshold(inputs.estimated_rows),
@@ -190,9 +201,21 @@ def _run(
         seed=options.seed,
         transform_from=transform.run if transform else None,
         preprocessing_fn=options.preprocessing_fn,
+        lease=target.lease,
+        replaces=target.replaces,
     )
     commit.check(run, account)
     return commit.commit(run, account, begun=begun)
+
+
+def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
+    """Where tf.Transform keeps its graphs: in the staging folder, which goes when a killed job's leftovers go.
+
+    Except where one machine writes to GCS: what is local is faster on a local disk.
+    """
+    if options.is_local and staging.startswith(storage.GCS):
+        return tempfile.TemporaryDirectory()
+    return contextlib.nullcontext(layout.join(staging, "tft"))
 
 
 def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptions:
@@ -219,30 +242,3 @@ def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptio
         for name in SPLITS
     )
     return ShardOptions(deal, counts, shard_bytes, options.compression, staging, through_files)
-
-
-def keep_failed(output: str, run_id: str, staging: str, error: BaseException) -> str:
-    """Keeps a failed run's rejects, an account of them and the error under `failed/`, and removes the rest.
-
-    Returns:
-      What to tell of the rejects: how many there are by reason, and where they are kept; '' where there are none.
-    """
-    kept = layout.join(output, layout.FAILED, run_id)
-    names = [n for n in storage.listdir(staging) if n.startswith("rejects-")]
-    # Where the second pass began, its rejects are those of the first and more.
-    phase = "transforming" if any("transforming" in n for n in names) else "analyzing"
-    reasons: collections.Counter[str] = collections.Counter()
-    for i, name in enumerate(n for n in names if phase in n):
-        path = layout.join(kept, layout.rejects_name(i))
-        folders.move(layout.join(staging, name), path)
-        reasons.update(json.loads(line)["reason"] for line in storage.read_bytes(path).splitlines())
-    folders.remove(layout.join(output, run_id))
-    if not reasons:
-        return ""
-    summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
-    storage.write_bytes(layout.join(kept, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
-    told = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
-    return (
-        f"\nrejected: {told}\nEach stands in {layout.join(kept, 'rejects-*.jsonl')}, with its place and its raw bytes. "
-        "Nothing was committed. Mend the input, or raise a limit."
-    )

@@ -8,6 +8,7 @@ import re
 import secrets
 
 MANIFEST = "manifest.json"
+LEASE = "lease.json"  # of the job that is writing; none when nobody is
 FAILED = "failed"
 SCHEMA_YAML = "schema.yaml"
 SCHEMA_PBTXT = "schema.pbtxt"

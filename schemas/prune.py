@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from schemas import folders, layout, storage
 from schemas.manifest import Manifest, read_manifest
 
-LEASE = "lease.json"  # a running job's, or a dead one's; who takes it next removes it
-
-_OWN = frozenset({layout.MANIFEST, layout.FAILED, LEASE})
+_OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # of `storage.write_bytes`
 
 
@@ -85,7 +83,7 @@ def _is_run(data_dir: str, name: str) -> bool:
 def _is_stray(name: str) -> bool:
     """A temporary file that is nobody's; the lease's own may be in use, since its holder keeps writing it."""
     found = _TEMPORARY.fullmatch(name)
-    return found is not None and found["name"] != LEASE
+    return found is not None and found["name"] != layout.LEASE
 
 
 def _strays_of(data_dir: str, runs: list[str]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import itertools
 import json
 import re
 import threading
@@ -14,9 +15,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Objects by name in one bucket; each put makes a new generation."""
+    """Objects by name in one bucket; each put makes a new generation, and may ask for the one before it."""
 
     objects: dict[str, tuple[bytes, int]]
+    puts: Iterator[int]
+    lock: threading.Lock
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
@@ -66,7 +69,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(416, b"", "text/plain")
             else:
                 place = f"bytes {first}-{last}/{len(data)}"
-                self._answer(206, data[first : last + 1], "application/octet-stream", Content_Range=place)
+                generation = str(self.objects[self._name()][1])
+                headers = {"Content_Range": place, "X_Goog_Generation": generation}
+                self._answer(206 if asked else 200, data[first : last + 1], "application/octet-stream", **headers)
         else:
             self._json(self._metadata(self._name()))
 
@@ -85,19 +90,33 @@ class Handler(BaseHTTPRequestHandler):
         assert boundary
         _, metadata, media, _ = body.split(b"--" + boundary[1].encode())
         name = json.loads(metadata.partition(b"\r\n\r\n")[2])["name"]
-        _, generation = self.objects.get(name, (b"", 0))
-        self.objects[name] = (media.partition(b"\r\n\r\n")[2][:-2], generation + 1)
-        self._json(self._metadata(name))
+        with self.lock:
+            if self._refuses(name):
+                return
+            self.objects[name] = (media.partition(b"\r\n\r\n")[2][:-2], next(self.puts))
+            self._json(self._metadata(name))
 
     def do_DELETE(self) -> None:
-        found = self.objects.pop(self._name(), None)
+        with self.lock:
+            if self._refuses(self._name()):
+                return
+            found = self.objects.pop(self._name(), None)
         self._answer(204 if found else 404, b"")
+
+    def _refuses(self, name: str) -> bool:
+        """Answers 412, and returns True, where another generation was asked for; 0 asks for none."""
+        wanted = parse_qs(urlsplit(self.path).query).get("ifGenerationMatch")
+        _, generation = self.objects.get(name, (b"", 0))
+        if wanted is None or int(wanted[0]) == generation:
+            return False
+        self._json({"error": {"code": 412, "message": "Precondition Failed"}}, 412)
+        return True
 
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
     """Starts the emulator, empty; yields what STORAGE_EMULATOR_HOST must hold."""
-    handler = type("Handler", (Handler,), {"objects": {}})
+    handler = type("Handler", (Handler,), {"objects": {}, "puts": itertools.count(1), "lock": threading.Lock()})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
