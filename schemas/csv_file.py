@@ -175,6 +175,8 @@ def _first_record(data: bytes, options: CsvOptions, line_end: bytes, *, complete
     start = len(data) - len(data.lstrip(b"\r\n"))
     if start == len(data):
         return (start, start, start) if complete else None
+    if not options.quoted_newlines:  # a carriage return that begins a line is part of it
+        start = data.rfind(line_end, 0, start) + 1
     if options.quoted_newlines:
         end = QuotedScanner(delimiter=options.delimiter, quote=options.quote).scan(data, start, START)[0]
     else:

@@ -1,21 +1,31 @@
-"""Whatever the bytes are: each record comes out as Python's csv module reads it, or is rejected, in any chunking."""
+"""Whatever the bytes are: each record comes out as Python's csv module reads it, or is rejected, in any chunking.
+
+Every test here draws the dialect, the encoding, the compression, and the sizes of ranges, batches and pieces too.
+"""
 
 from __future__ import annotations
 
+import codecs
 import csv
+import dataclasses
+import gzip
 import io
 import math
 import re
 import struct
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from schemas import csv_read
 from schemas.raw import OFFSET
+from schemas.schema import Schema
 from tests.schemas.csv_reading import Reading, read_bytes, schema_of
 
 FIELDS = [
@@ -55,21 +65,110 @@ PIECES = [
     *FIELDS,
 ]
 LINES = st.lists(st.lists(st.sampled_from(FIELDS), min_size=2, max_size=4).map(b",".join), max_size=8).map(b"\n".join)
-ANY = st.one_of(st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join), LINES, st.binary(max_size=60))
+TEXT = st.one_of(st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join), LINES, st.binary(max_size=60))
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 13, 64, 1 << 20])
+DELIMITERS = st.sampled_from([",", ",", ";", "\t", "|", " ", ":", "\x01", "\x1f", "a", "1", "e", "."])
+QUOTES = st.sampled_from(['"', '"', "'", "`", "^", "$", "\\"])
 
 FEATURES = ({"name": "t", "kind": "text", "column": 0}, {"name": "n", "kind": "numeric", "column": 1})
 LABEL = {"name": "l", "kind": "category", "column": 2}
-PLAIN = schema_of(FEATURES, label=LABEL, header="none", num_columns=3)
-QUOTED = schema_of(FEATURES, label=LABEL, header="none", num_columns=3, quoted_newlines=True)
 DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+WHITE = b" \t\n\v\f\r"
+SIGNATURES = (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
+Row = tuple[bytes, float, bytes]
+Encoding = Literal["utf-8", "marked utf-8", "latin-1", "utf-16", "marked utf-16-le", "marked utf-16-be"]
 
 
-def parsed(fields: list[bytes]) -> tuple[bytes, float, bytes] | None:
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """How a text's bytes are written to a file. With ASCII alone, every encoding says the same."""
+
+    delimiter: str = ","
+    quote: str = '"'
+    encoding: Encoding = "utf-8"
+    members: int = 0  # of gzip; 0: plain
+
+    def schema(self, *, quoted_newlines: bool) -> Schema:
+        """Three columns: a text, a number and a label."""
+        options: dict[str, Any] = {"delimiter": self.delimiter, "quote": self.quote, "quoted_newlines": quoted_newlines}
+        if not self.encoding.startswith("marked"):  # a mark says it by itself
+            options["encoding"] = self.encoding
+        return schema_of(FEATURES, label=LABEL, header="none", num_columns=3, **options)
+
+    def text(self, data: bytes) -> bytes:
+        """The text as the reader counts its offsets: bytes of UTF-8 or Latin-1, from behind any mark."""
+        data = data.translate(bytes.maketrans(b',"', (self.delimiter + self.quote).encode()))
+        if sys.version_info < (3, 11):
+            data = data.replace(b"\x00", b"")  # the csv module refuses it there
+        if "16" in self.encoding:
+            both = data.decode("utf-8", "surrogateescape").encode("utf-16-le", "surrogatepass")
+            return both.decode("utf-16-le", "surrogatepass").encode("utf-8", "surrogatepass")
+        return data
+
+    def file(self, text: bytes) -> bytes:
+        """The file's bytes."""
+        codec = self.encoding.removeprefix("marked ")
+        data = text
+        if codec.startswith("utf-16"):
+            data = text.decode("utf-8", "surrogatepass").encode(
+                "utf-16-le" if codec == "utf-16" else codec, "surrogatepass"
+            )
+        marks = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+        data = marks[codec] + data if self.encoding.startswith("marked") else data
+        if not self.members:
+            return data
+        step = max(1, -(-len(data) // self.members))
+        return (
+            b"".join(gzip.compress(data[i : i + step], 1) for i in range(0, max(1, len(data)), step))
+            if self.members
+            else data
+        )
+
+    @property
+    def first(self) -> int:
+        """The offset of the text's first byte."""
+        return 3 if self.encoding.startswith("marked") else 0
+
+    def reader(self, lines: Any) -> Any:
+        """Python's own reader of this dialect."""
+        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
+
+    def fields(self, row: list[str]) -> list[bytes]:
+        """Fields that were read as one character a byte, as the bytes that come out."""
+        return [f.encode("utf-8" if self.encoding == "latin-1" else "latin-1") for f in row]
+
+
+WRITTEN = st.builds(
+    Written,
+    delimiter=DELIMITERS,
+    quote=QUOTES,
+    encoding=st.sampled_from(
+        ["utf-8", "utf-8", "marked utf-8", "latin-1", "utf-16", "marked utf-16-le", "marked utf-16-be"]
+    ),
+    members=st.sampled_from([0, 0, 0, 1, 3]),
+)
+
+
+def read(
+    data: bytes, written: Written, *, quoted_newlines: bool, pieces: int = 1 << 20, **sizes: int
+) -> tuple[bytes, Reading]:
+    """The text as it is counted, and what is read of it; offsets count from the text's first byte."""
+    text = written.text(data)
+    if text.startswith(SIGNATURES) or (written.encoding == "utf-16" and text.startswith("\ufeff\ufffe".encode())):
+        text = b"x" + text  # else it would say of itself that it is something else
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(csv_read, "_PIECE_BYTES", pieces):
+        schema = written.schema(quoted_newlines=quoted_newlines)
+        reading = read_bytes(Path(folder), written.file(text), schema, **sizes)
+    rows = [row | {OFFSET: row[OFFSET] - written.first} for row in reading.rows]
+    rejects = [dataclasses.replace(r, source="", offset=r.offset - written.first) for r in reading.rejects]
+    return text, Reading(rows, rejects, reading.read)
+
+
+def parsed(fields: list[bytes]) -> Row | None:
     """What three fields mean; None if the row must be rejected."""
     if len(fields) != 3:
         return None
-    text, number, label = fields[0], fields[1].strip(b" \t\n\v\f\r"), fields[2].strip(b" \t\n\v\f\r")
+    text, number, label = fields[0], fields[1].strip(WHITE), fields[2].strip(WHITE)
     try:
         text.decode()
         label.decode()
@@ -79,92 +178,104 @@ def parsed(fields: list[bytes]) -> tuple[bytes, float, bytes] | None:
     return None if value is None or math.isinf(value) else (text, value, label)
 
 
-def as_csv_reads(text: str, **options: Any) -> list[list[bytes]]:
-    """The rows of csv.reader as bytes; `text` holds one character per byte."""
-    return [[f.encode("latin-1") for f in row] for row in csv.reader(io.StringIO(text, newline=""), **options)]
+def csv_rows(text: str, written: Written) -> list[list[str]]:
+    """The rows of a whole text; it holds one character per byte."""
+    return list(written.reader(io.StringIO(text, newline="")))
 
 
-def line_by_line(data: bytes) -> list[tuple[int, tuple[bytes, float, bytes] | None]]:
+def line_by_line(text: bytes, written: Written) -> list[tuple[int, Row | None]]:
     """(offset, row or None) of each line that is not empty, each read alone; quotes must come in pairs."""
     found = []
     offset = 0
-    for line in data.split(b"\n"):
+    more = 3 * written.delimiter
+    for line in text.split(b"\n"):
         content = line.rstrip(b"\r")
         if content:
             # Strict about one thing only: a quote that never closes, which csv takes to close at the end.
-            unterminated = len(as_csv_reads(content.replace(b"\r", b" ").decode("latin-1") + "\n\n,,,\n")) == 1
+            closed = content.replace(b"\r", b" ").decode("latin-1") + f"\n\n{more}\n"
+            unterminated = len(csv_rows(closed, written)) == 1
             try:
-                rows = list(csv.reader([content.decode("latin-1")]))
+                rows = list(written.reader([content.decode("latin-1")]))
             except csv.Error:
                 rows = []
-            stray = content.count(b'"') % 2 == 1
-            row = [f.encode("latin-1") for f in rows[0]] if len(rows) == 1 and not unterminated and not stray else []
-            found.append((offset, parsed(row)))
+            stray = content.count(written.quote.encode()) % 2 == 1
+            good = len(rows) == 1 and not unterminated and not stray
+            found.append((offset, parsed(written.fields(rows[0])) if good else None))
         offset += len(line) + 1
     return found
 
 
-def check(reading: Reading, expected: list[tuple[int, tuple[bytes, float, bytes] | None]], data: bytes) -> None:
+def check(reading: Reading, expected: list[tuple[int, Row | None]], text: bytes, quote: str) -> None:
+    """Each record is what is expected, or is rejected for text behind a closing quote, which csv.reader would join."""
+    strays = {r.offset for r in reading.rejects if r.reason == "stray_quote" and r.raw.count(quote.encode()) > 1}
+    expected = [(offset, None if offset in strays else row) for offset, row in expected]
     rows = [(row[OFFSET], (row["t"], row["n"], row["l"])) for row in reading.rows]
     assert rows == [(offset, row) for offset, row in expected if row is not None]
     assert [r.offset for r in reading.rejects] == [offset for offset, row in expected if row is None]
     assert reading.read == len(expected)
-    assert all(data[r.offset : r.offset + len(r.raw)] == r.raw for r in reading.rejects)
+    assert all(text[r.offset : r.offset + len(r.raw)] == r.raw for r in reading.rejects)
 
 
-@settings(max_examples=600, deadline=None)
-@given(data=ANY, range_bytes=SIZES, batch_bytes=SIZES)
-@example(data=b'1,"a,2\n3,4,5\n6,"7\n', range_bytes=1, batch_bytes=1)
-@example(data=b"a,1,b\rc,2,d\ne,3,f\n", range_bytes=3, batch_bytes=1)
-@example(data=b"a,1,b\n\xef\xbb\xbfc,2,d\n", range_bytes=6, batch_bytes=6)
+FIRST_LINE = st.sampled_from([b"x,0,y\n", b"x,0,y\n", b"x,0,y\r\n", b"\n", b""])
+
+
+@settings(max_examples=800, deadline=None)
+@given(first=FIRST_LINE, data=TEXT, written=WRITTEN, range_bytes=SIZES, batch_bytes=SIZES, pieces=SIZES)
+@example(first=b"x,0,y\n", data=b'1,"a,2\n3,4,5\n6,"7\n', written=Written(), range_bytes=1, batch_bytes=1, pieces=1)
+@example(first=b"x,0,y\n", data=b"a,1,b\rc,2,d\ne,3,f\n", written=Written(), range_bytes=3, batch_bytes=1, pieces=9)
+@example(
+    first=b"x,0,y\n", data=b"a,1,b\n\xef\xbb\xbfc,2,d\n", written=Written(), range_bytes=6, batch_bytes=6, pieces=6
+)
 def test_each_line_comes_out_as_csv_reads_it_alone_or_is_rejected(
-    data: bytes, range_bytes: int, batch_bytes: int
+    first: bytes, data: bytes, written: Written, range_bytes: int, batch_bytes: int, pieces: int
 ) -> None:
-    data = b"x,0,y\n" + data  # a first line that ends in a line feed: the file's lines do
-    with tempfile.TemporaryDirectory() as folder:
-        reading = read_bytes(Path(folder), data, PLAIN, range_bytes=range_bytes, batch_bytes=batch_bytes)
-    check(reading, line_by_line(data), data)
+    sizes = {"range_bytes": range_bytes, "batch_bytes": batch_bytes, "pieces": pieces}
+    text, reading = read(first + data, written, quoted_newlines=False, **sizes)
+    lines = text.replace(b"\r", b"\n") if b"\n" not in text else text  # an old Mac's
+    check(reading, line_by_line(lines, written), lines, written.quote)
 
 
-def whole_text(data: bytes) -> list[tuple[bytes, float, bytes] | None]:
+def whole_text(text: bytes, written: Written) -> list[Row | None]:
     """Each record that is not empty, of the whole text; a quote that never closes makes the last one bad."""
-    text = data.decode("latin-1")
-    rows = [row for row in as_csv_reads(text) if row]
-    open_at_end = len(as_csv_reads(text + "\n\n,,,\n")) == len(as_csv_reads(text))
-    expected = [parsed(row) for row in rows]
+    characters = text.decode("latin-1")
+    expected = [parsed(written.fields(row)) for row in csv_rows(characters, written) if row]
+    more = csv_rows(characters + "\n\n" + 3 * written.delimiter + "\n", written)
+    open_at_end = len(more) == len(csv_rows(characters, written))
     return [*expected[:-1], None] if open_at_end and expected else expected
 
 
-@settings(max_examples=600, deadline=None)
-@given(data=ANY, batch_bytes=SIZES)
-@example(data=b'"a\nb",1,"c\r\nd"\r\ne,2,f', batch_bytes=1)
-@example(data=b'a"b,1,c\n"d\n', batch_bytes=2)
-def test_quoted_newlines_come_out_as_csv_reads_the_whole_text(data: bytes, batch_bytes: int) -> None:
-    data = b"x,0,y\n" + data
-    with tempfile.TemporaryDirectory() as folder:
-        reading = read_bytes(Path(folder), data, QUOTED, batch_bytes=batch_bytes)
-    expected = whole_text(data)
+@settings(max_examples=800, deadline=None)
+@given(data=TEXT, written=WRITTEN, batch_bytes=SIZES, pieces=SIZES)
+@example(data=b'"a\nb",1,"c\r\nd"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
+@example(data=b'a"b,1,c\n"d\n', written=Written(), batch_bytes=2, pieces=2)
+def test_quoted_newlines_come_out_as_csv_reads_the_whole_text(
+    data: bytes, written: Written, batch_bytes: int, pieces: int
+) -> None:
+    text, reading = read(data, written, quoted_newlines=True, batch_bytes=batch_bytes, pieces=pieces)
+    expected = whole_text(text, written)
     found: dict[int, Any] = {row[OFFSET]: (row["t"], row["n"], row["l"]) for row in reading.rows}
     found |= {r.offset: None for r in reading.rejects}
-    strays = {
-        r.offset for r in reading.rejects if r.reason == "stray_quote"
-    }  # csv.reader would join what it cannot tell
-    assert len(found) == len(expected)
+    # csv.reader would join what it cannot tell
+    strays = {r.offset for r in reading.rejects if r.reason == "stray_quote"}
+    assert len(found) == len(expected) == reading.read
     for offset, row in zip(sorted(found), expected, strict=True):
         assert found[offset] == row or offset in strays
-    assert all(data[r.offset : r.offset + len(r.raw)] == r.raw for r in reading.rejects)
+    assert all(text[r.offset : r.offset + len(r.raw)] == r.raw for r in reading.rejects)
 
 
-@pytest.mark.parametrize("schema", [PLAIN, QUOTED], ids=["lines", "quoted newlines"])
+@pytest.mark.parametrize("quoted_newlines", [False, True], ids=["lines", "quoted newlines"])
 @settings(max_examples=200, deadline=None)
-@given(data=ANY, limit=st.integers(1, 12), sizes=st.lists(st.tuples(SIZES, SIZES), min_size=2, max_size=2))
+@given(
+    data=TEXT,
+    written=WRITTEN,
+    limit=st.integers(1, 12),
+    sizes=st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=2, max_size=2),
+)
 def test_records_too_long_are_the_same_ones_for_every_size(
-    schema: Any, data: bytes, limit: int, sizes: list[Any]
+    quoted_newlines: bool, data: bytes, written: Written, limit: int, sizes: list[Any]
 ) -> None:
     readings = []
-    with tempfile.TemporaryDirectory() as folder:
-        for range_bytes, batch_bytes in sizes:
-            options = {"range_bytes": range_bytes, "batch_bytes": batch_bytes, "max_record_bytes": limit}
-            reading = read_bytes(Path(folder), b"x,0,y\n" + data, schema, **options)
-            readings.append((reading.rows, reading.rejects, reading.read))
+    for range_bytes, batch_bytes, pieces in sizes:
+        options = {"range_bytes": range_bytes, "batch_bytes": batch_bytes, "pieces": pieces, "max_record_bytes": limit}
+        readings.append(read(b"x,0,y\n" + data, written, quoted_newlines=quoted_newlines, **options))
     assert readings[0] == readings[1]
