@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from schemas.image_header import BGRX, PNG
+from schemas.image_header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
 from schemas.image_options import LONGEST_SIDE, Exact, ImageOptions
 from schemas.image_record import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
 
@@ -92,7 +92,7 @@ def decode(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
 
     def jpeg() -> tf.Tensor:
         size = tf.io.extract_jpeg_shape(data)
-        with tf.control_dependencies([check_size(size[0], size[1], images)]):
+        with tf.control_dependencies([check_size(size[0], size[1], images), check_scans(data)]):
             return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
 
     def png() -> tf.Tensor:
@@ -168,7 +168,11 @@ def first_frame(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return tf.cond(tf.equal(state, 0), block, data_block)
 
     start = (tf.constant(0), 13 + table(at(10)), tf.constant(0))
-    _, end, frame = tf.while_loop(lambda state, *_: state < 3, step, start, parallel_iterations=1)
+    state, end, frame = tf.while_loop(
+        lambda state, *_: state < 3, step, start, parallel_iterations=1, maximum_iterations=GIF_BLOCKS
+    )
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(state, 3), ["too_many_blocks: GIF"])]):
+        end = tf.identity(end)
     cut = tf.strings.join([tf.strings.substr(data, 0, end), b";"])
     return cut, at(frame + 7) + 256 * at(frame + 8), at(frame + 5) + 256 * at(frame + 6)
 
@@ -183,6 +187,13 @@ def check_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.
     fits = (out[0] * tf.maximum(width, out[1]) <= images.max_pixels) & (longest <= LONGEST_SIDE)
     reason = tf.where(small, "too_elongated", "too_many_pixels")
     return tf.debugging.Assert(small & fits, [reason, "height and width:", height, width])
+
+
+def check_scans(data: tf.Tensor) -> tf.Operation:
+    """Fails on a JPEG of very many scans: each is a pass over the whole image."""
+    raw = tf.io.decode_raw(data, tf.uint8)
+    scans = tf.math.count_nonzero(tf.equal(raw[:-1], 0xFF) & tf.equal(raw[1:], 0xDA))
+    return tf.debugging.Assert(scans <= JPEG_SCANS, ["too_many_scans: JPEG of", scans])
 
 
 def target_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Tensor:

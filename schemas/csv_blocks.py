@@ -103,7 +103,7 @@ def _line_blocks(
         whole, pending, start = pending[:cut], pending[cut:], offset
         offset += cut
         if len(pending) > max_record_bytes and not final:
-            too_long.append((offset, pending[: _head_bytes(max_record_bytes)]))
+            too_long.append((offset, _head(pending, max_record_bytes)))
             offset, pending, inside = offset + len(pending), b"", True
         if whole or too_long:
             records, lengths = find_lines(whole, start)
@@ -148,7 +148,7 @@ def _quoted_blocks(
         scanned = len(pending)
         size = block_bytes if cut else max(block_bytes, len(pending))  # a long record is scanned few times over
         if len(pending) > max_record_bytes:
-            too_long.append((offset, bytes(pending[: _head_bytes(max_record_bytes)])))
+            too_long.append((offset, _head(bytes(pending), max_record_bytes)))
             offset, pending, scanned, skipping = offset + len(pending), bytearray(), 0, True
         if cut or too_long:
             yield _without_long(records, records.ends - records.starts, max_record_bytes, too_long)
@@ -156,8 +156,9 @@ def _quoted_blocks(
             return
 
 
-def _head_bytes(max_record_bytes: int) -> int:
-    return min(HEAD_BYTES, max_record_bytes)
+def _head(record: bytes, max_record_bytes: int) -> bytes:
+    """The beginning of a record that is too long, the same whether or not its line end has been seen yet."""
+    return record[: min(HEAD_BYTES, max_record_bytes)].rstrip(b"\r")
 
 
 def _without_long(
@@ -166,12 +167,13 @@ def _without_long(
     long = lengths > max_record_bytes
     if not long.any():
         return Block(records, too_long)
-    head = _head_bytes(max_record_bytes)
     found = []
     data = bytearray(records.data)
     for i in np.flatnonzero(long).tolist():
         begin, end = int(records.starts[i]), int(records.ends[i])
-        found.append((records.offset + begin, records.data[begin : min(end, begin + head)]))
+        found.append(
+            (records.offset + begin, _head(records.data[begin : min(end, begin + HEAD_BYTES)], max_record_bytes))
+        )
         data[begin:end] = b"\n" * (end - begin)  # empty lines in its place: all other offsets stay
     kept = Records(bytes(data), records.offset, records.starts[~long], records.ends[~long])
     return Block(kept, found + too_long)

@@ -6,11 +6,15 @@ Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so that 
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal
 
 Format = Literal["jpeg", "png", "gif", "bmp"]
 
 JPEG_SCANS = 500  # a progressive JPEG of a camera or an editor has about ten; each costs a pass over the whole image
+
+JPEG_SEGMENTS = 10_000  # before the first scan; a profile and all of a camera's notes take a few hundred
+GIF_BLOCKS = 2**18  # up to the end of the first frame; one of 33 megapixels takes 200,000
 
 PNG = b"\x89PNG\r\n\x1a\n"
 BGRX = bytes.fromhex("0000ff00 00ff0000 ff000000")  # the masks of a 32-bit BMP whose bytes are blue, green, red, other
@@ -25,6 +29,9 @@ _OTHERS = (  # (first bytes, more bytes at their place, name): known, and not re
     (b"<?xml", (0, b""), "SVG or other XML"),
     (b"8BPS", (0, b""), "Photoshop"),
 )
+
+
+_FILL = re.compile(b"\xff+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,14 +120,18 @@ def _part(data: bytes, start: int, size: int) -> bytes:
 def _jpeg(data: bytes) -> ImageHeader:
     """Walks the segments to the frame header, and on to the first scan's."""
     place = 2
+    segments = 0
     frame: tuple[int, int, int, int] | None = None  # marker, height, width, components
     while True:
         if data[place] != 0xFF:
             raise BadImage("bad_header", f"JPEG: a marker was expected at byte {place}")
         marker = data[place + 1]
         if marker == 0xFF:  # fill bytes
-            place += 1
+            place = _FILL.match(data, place).end() - 1  # type: ignore[union-attr]
             continue
+        segments += 1
+        if segments > JPEG_SEGMENTS:
+            raise BadImage("bad_header", f"JPEG: more than {JPEG_SEGMENTS:,} segments before its first scan")
         if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # markers without a segment
             place += 2
             continue
@@ -155,14 +166,27 @@ def _png(data: bytes) -> ImageHeader:
 def _gif(data: bytes) -> ImageHeader:
     """Walks the blocks to the end of the first frame; the frames behind it are never decoded."""
     place = 13 + _color_table(data[10])
+    left = GIF_BLOCKS
+
+    def skip_sub_blocks(place: int) -> int:
+        nonlocal left
+        left -= 1  # the block itself
+        while left >= 0:
+            size = data[place]
+            place += 1 + size
+            left -= 1
+            if not size:
+                return place
+        raise BadImage("too_many_blocks", f"GIF: over {GIF_BLOCKS:,} blocks before its first frame's end")
+
     while True:
         match data[place]:
             case 0x21:
-                place = _skip_sub_blocks(data, place + 2)
+                place = skip_sub_blocks(place + 2)
             case 0x2C:
                 width, height = _little(data, place + 5, 2), _little(data, place + 7, 2)
                 try:
-                    _skip_sub_blocks(data, place + 10 + _color_table(data[place + 9]) + 1)
+                    skip_sub_blocks(place + 10 + _color_table(data[place + 9]) + 1)
                 except IndexError:
                     if width * height == 0:
                         raise
@@ -188,12 +212,6 @@ def check_complete(header: ImageHeader) -> None:
 
 def _color_table(flags: int) -> int:
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
-
-
-def _skip_sub_blocks(data: bytes, place: int) -> int:
-    while size := data[place]:
-        place += 1 + size
-    return place + 1
 
 
 def _bmp(data: bytes) -> ImageHeader:

@@ -271,6 +271,7 @@ def test_quoted_newlines_come_out_as_csv_reads_the_whole_text(
     limit=st.integers(1, 12),
     sizes=st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=2, max_size=2),
 )
+@example(data=b",\r\r\n", written=Written(), limit=2, sizes=[(1, 1, 1), (1, 3, 1)])
 def test_records_too_long_are_the_same_ones_for_every_size(
     quoted_newlines: bool, data: bytes, written: Written, limit: int, sizes: list[Any]
 ) -> None:
