@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from schemas.errors import UsageError
+from schemas import storage
+from schemas.errors import MillraceError, UsageError
 from schemas.image_schema import ImageFolderSchema, ImagePairsSchema
 from schemas.mistakes import FORMATS, Mistake, Path, explain, report, wrong_format
 from schemas.schema import Schema
@@ -33,19 +34,19 @@ AnySchema = Schema | ImageFolderSchema | ImagePairsSchema
 
 
 def load_schema(path: str) -> AnySchema:
-    """The schema that a local YAML file declares.
+    """The schema that a YAML file declares, local or gs://.
 
     Raises:
       UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
         and what is allowed`.
     """
+    if not storage.exists(path):
+        raise UsageError(f"{path}: there is no such schema file")
     try:
-        with open(path, "rb") as file:
+        with storage.naming(path), storage.open_read(path) as file:
             data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such schema file") from None
-    except OSError as error:
-        raise UsageError(f"{path}: the schema file cannot be read: {error.strerror}") from None
+    except MillraceError as error:
+        raise UsageError(f"the schema file cannot be read: {error}") from None
     return parse_schema(data, path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from schemas import layout, storage
 from schemas.errors import MillraceError
@@ -70,6 +70,16 @@ class Split(Strict):
     shards: tuple[Shard, ...]
 
 
+def _as_runs(value: object) -> object:
+    """Earlier releases wrote the one run before, or null."""
+    if isinstance(value, list):
+        return tuple(value)
+    return () if value is None else (value,) if isinstance(value, str) else value
+
+
+Runs = Annotated[tuple[Inside, ...], BeforeValidator(_as_runs)]
+
+
 class Manifest(Strict):
     """A data set's table of contents. Readers take the shard list from here and never glob."""
 
@@ -92,7 +102,7 @@ class Manifest(Strict):
     read: int
     written: int
     rejected: int
-    previous: tuple[Inside, ...] = ()  # the runs that the manifest before named, kept for readers that have it open
+    previous: Runs = ()  # the runs that the manifest before named, kept for readers that have it open
     transform_from: str | None = None  # the run whose transform this one applies, where it measured none
     preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
     seconds: float = Field(ge=0)

@@ -17,6 +17,7 @@ from schemas import layout
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
+from schemas.verify_dataset import verify_dataset
 from tests.beam_jobs.conftest import examples
 from tests.beam_jobs.drawn_images import draw, write_folders
 
@@ -151,6 +152,7 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
             (tmp_path / "raw" / f"p{person}" / f"{i}.jpg").write_bytes(data)
     dataset = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"))
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 50, "eval": 11}
+    assert verify_dataset(dataset.path) == []
     people = {}
     for split in dataset.splits:
         stored = examples(dataset, split)

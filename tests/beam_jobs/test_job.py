@@ -17,6 +17,7 @@ from schemas import layout
 from schemas.errors import MillraceError, UsageError
 from schemas.manifest import read_manifest
 from schemas.rejects import Reject
+from schemas.verify_dataset import verify_dataset
 from tests.beam_jobs.conftest import PLAIN_SCHEMA, examples, people_csv, people_row, records
 
 
@@ -67,6 +68,10 @@ def test_every_feature_kind_comes_out_as_it_should(all_kinds):
     assert set(vocabulary) == {b"a", b"b", b"c", b"nowhere"}
     city = {int(k[1:]): row["city"][0] for k, row in everything.items()}
     assert city[6] == list(vocabulary).index(b"nowhere")
+
+
+def test_every_feature_kind_is_verified_as_it_was_written(all_kinds):
+    assert verify_dataset(all_kinds.path) == []
 
 
 def test_the_manifest_tells_what_became_of_every_record(people):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from schemas import storage
 from schemas.errors import MillraceError
 from schemas.manifest import File, Manifest, Shard, Split, read_manifest, write_manifest
 
@@ -64,3 +65,10 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path, change, pl
     (tmp_path / "manifest.json").write_text(json.dumps(values))
     with pytest.raises(MillraceError, match=f"{place}: .* leads out of the data set directory"):
         read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(("said", "meant"), [(None, ()), ("a", ("a",)), (["a", "b"], ("a", "b"))])
+def test_what_earlier_releases_wrote_as_previous_is_read(tmp_path, said, meant):
+    text = json.loads(manifest().to_json())
+    storage.write_bytes(str(tmp_path / "manifest.json"), json.dumps({**text, "previous": said}).encode())
+    assert read_manifest(str(tmp_path)).previous == meant

@@ -1,0 +1,164 @@
+"""TFRecord files, frame by frame, each record compared with the checksum that it carries, in bounded memory.
+
+A frame is the record's length (uint64), the masked CRC-32C of these eight bytes, the record, and its masked CRC-32C.
+The mask is the one of TensorFlow's `lib/hash/crc32c.h`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+HEADER, FOOTER = 12, 4  # bytes before a record, and behind it
+LARGEST = 2**31  # bytes of a record: protobuf reads no larger message
+PIECE = 1 << 16  # bytes that are decompressed at once; they become a thousand times as many at most
+
+
+class BrokenFileError(Exception):
+    """The rest of a file cannot be read: how many records stand before, where the next begins, what is wrong there."""
+
+    def __init__(self, record: int, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.record = record
+        self.offset = offset
+        self.reason = reason
+
+
+class BrokenGzipError(Exception):
+    """The rest of a gzip'd file cannot be decompressed, from this (compressed) byte on."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"byte {offset:,}: {reason}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frames:
+    """Consecutive records of a file.
+
+    Attributes:
+      first: the first one's number, counted from 0.
+      offsets: where each one's frame begins, in (decompressed) bytes, and where the last one ends.
+      records: what the frames hold.
+      damaged: places in `records` of those that do not match their checksum.
+    """
+
+    first: int
+    offsets: tuple[int, ...]
+    records: tuple[bytes, ...]
+    damaged: tuple[int, ...]
+
+
+def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
+    """Cuts a file's bytes into its records; holds a chunk and one record beyond it.
+
+    Raises:
+      BrokenFileError: a frame's length does not match its checksum, or the bytes end inside a frame.
+    """
+    waiting: list[bytes] = []
+    have, wanted, first, start = 0, HEADER, 0, 0
+    lengths: dict[bytes, int] = {}  # of headers that have been checked: most records of a file share a few lengths
+    for chunk in chunks:
+        waiting.append(chunk)
+        have += len(chunk)
+        if have < wanted:
+            continue
+        data = b"".join(waiting)
+        frames, rest, wanted, broken = _cut(data, first, start, lengths)
+        if frames.records:
+            yield frames
+        if broken:
+            raise broken
+        first += len(frames.records)
+        start += rest
+        waiting, have = [data[rest:]], len(data) - rest
+    if have:
+        raise BrokenFileError(first, start, f"the file ends inside it, after {have:,} of {wanted:,} bytes")
+
+
+def _cut(
+    data: bytes, first: int, start: int, lengths: dict[bytes, int]
+) -> tuple[Frames, int, int, BrokenFileError | None]:
+    """The whole frames of `data`; where the rest begins; how many bytes its frame takes; why it cannot be read."""
+    checksum = google_crc32c.value
+    offsets: list[int] = []
+    records: list[bytes] = []
+    sums: list[int] = []
+    footers: list[bytes] = []
+    at, wanted, broken = 0, HEADER, None
+    while at + HEADER <= len(data):
+        header = data[at : at + HEADER]
+        length = lengths.get(header)
+        if length is None:
+            length = int.from_bytes(header[:8], "little")
+            if int(masked(np.array([checksum(header[:8])]))[0]) != int.from_bytes(header[8:], "little"):
+                broken = BrokenFileError(first + len(records), start + at, "its length does not match its checksum")
+                break
+            if length > LARGEST:
+                broken = BrokenFileError(first + len(records), start + at, f"it claims {length:,} bytes")
+                break
+            if len(lengths) < 1 << 16:
+                lengths[header] = length
+        end = at + HEADER + length
+        if end + FOOTER > len(data):
+            wanted = HEADER + length + FOOTER
+            break
+        record = data[at + HEADER : end]
+        offsets.append(start + at)
+        records.append(record)
+        sums.append(checksum(record))
+        footers.append(data[end : end + FOOTER])
+        at = end + FOOTER
+    differ = masked(np.array(sums, np.uint32)) != np.frombuffer(b"".join(footers), "<u4")
+    damaged = tuple(np.flatnonzero(differ).tolist())
+    return Frames(first, (*offsets, start + at), tuple(records), damaged), at, wanted, broken
+
+
+def masked(checksums: np.ndarray) -> np.ndarray:
+    """CRC-32C values as TFRecord files hold them, uint32."""
+    crc = checksums.astype(np.uint32)
+    return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
+
+
+def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Decompresses a gzip'd file, of one member or several, as far as it goes.
+
+    Raises:
+      BrokenGzipError: it is no gzip stream, it was changed, or it ends early. What stands before has been given.
+    """
+    decoder = zlib.decompressobj(wbits=31)
+    at = 0
+    for chunk in chunks:
+        for start in range(0, len(chunk), PIECE):
+            rest = chunk[start : start + PIECE]
+            while rest:
+                if decoder.eof:
+                    decoder = zlib.decompressobj(wbits=31)
+                kept = decoder.copy()
+                try:
+                    out = decoder.decompress(rest)
+                except zlib.error as error:
+                    whole, taken = _until_error(kept, rest)
+                    yield whole
+                    raise BrokenGzipError(at + taken, str(error)) from None
+                yield out
+                at += len(rest) - len(decoder.unused_data)
+                rest = decoder.unused_data
+    yield decoder.flush()
+    if not decoder.eof:
+        raise BrokenGzipError(at, "the gzip stream ends early")
+
+
+def _until_error(decoder: Any, data: bytes) -> tuple[bytes, int]:
+    """What `data` decompresses to before it fails, and how many bytes of it that takes: byte by byte."""
+    whole = []
+    for i in range(len(data)):
+        try:
+            whole.append(decoder.decompress(data[i : i + 1]))
+        except zlib.error:
+            return b"".join(whole), i
+    return b"".join(whole), len(data)
