@@ -24,6 +24,7 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.features import CategoryLabel
 from trainer.estimator import tf_estimator
+from trainer.left_over import TEMPORARY
 from trainer.parity_records import ParityRecords, read_parity_records
 from trainer.predictions import classes_of
 from trainer.served import Notes, write_notes
@@ -96,7 +97,7 @@ class CheckedExport:
           SkewError: the export predicts otherwise than the Estimator; it lies in `export_path/rejected`.
         """
         _remove_left_over(export_path)
-        aside = os.path.join(export_path, f"temp-{secrets.token_hex(4)}")
+        aside = _aside(export_path)
         try:
             receiver = serving_input_receiver_fn(self.dataset)
             written = estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path)
@@ -196,9 +197,16 @@ def read_mark(export_path: str, metric: BestMetric) -> float | None:
 
 
 def prune(export_path: str, *, keep: int) -> None:
-    """Removes all but the `keep` newest exports."""
+    """Removes all but the `keep` newest exports, each under another name: half of one never has a number."""
     for number in sorted(_numbers(export_path))[:-keep]:
-        tf.io.gfile.rmtree(os.path.join(export_path, str(number)))
+        aside = _aside(export_path)
+        tf.io.gfile.rename(os.path.join(export_path, str(number)), aside)
+        tf.io.gfile.rmtree(aside)
+
+
+def _aside(export_path: str) -> str:
+    """A new folder that no server takes for a version."""
+    return os.path.join(export_path, f"{TEMPORARY}{secrets.token_hex(4)}")
 
 
 def _numbers(export_path: str) -> list[int]:
@@ -214,5 +222,5 @@ def _next_number(export_path: str) -> int:
 def _remove_left_over(export_path: str) -> None:
     """What a crash left half written, and the last refused export."""
     for name in tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []:
-        if name.startswith("temp-") or name.rstrip("/") == "rejected":
+        if name.startswith(TEMPORARY) or name.rstrip("/") == "rejected":
             tf.io.gfile.rmtree(os.path.join(export_path, name))

@@ -22,6 +22,7 @@ from schemas.dataset import Dataset
 from schemas.features import CategoryLabel
 from schemas.schema import Schema
 from trainer.estimator import tf_estimator
+from trainer.saving import with_safe_saving
 from trainer.serving import key_name
 
 KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
@@ -61,6 +62,8 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         inputs, key = _without_key(features, key_column)
         spec = estimator.model_fn(inputs, labels, mode, config)
+        if mode == tf_estimator.ModeKeys.TRAIN:
+            return with_safe_saving(spec, config)
         if mode != tf_estimator.ModeKeys.PREDICT:
             return spec
         predictions = named_predictions(spec.predictions, names)

@@ -15,11 +15,13 @@ from schemas import layout, storage
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.augmentation import augmentation
+from trainer.checkpoints import recover_checkpoint
 from trainer.estimator import tf_estimator
-from trainer.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics
+from trainer.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
 from trainer.export import BEST, FINAL, MARK, best_metric, exporters
 from trainer.hparams import parse_hparams
 from trainer.inputs import InputOptions, input_fn
+from trainer.left_over import remove_left_over, remove_left_over_exports
 from trainer.model_manifest import claim_model_dir, describe_training
 from trainer.models import BUILT_IN, custom
 from trainer.options import TrainOptions
@@ -124,23 +126,25 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
         keep_checkpoint_max=options.keep_checkpoints,
     )
     if config.is_chief:
-        begin(dataset, options, hparams)
+        begin(dataset, options, hparams, display)
     problem = read_problem(dataset, max_steps=options.max_steps)
     estimator = with_keys_and_classes(model.build(problem, hparams, config), dataset)
     return run_task(Task(options, dataset, estimator, display))
 
 
-def begin(dataset: Dataset, options: TrainOptions, hparams: Any) -> None:
-    """Makes the model directory this training's, and removes what an earlier one left that is not true of it.
+def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:
+    """Makes the model directory this training's, and removes what an earlier one left half written, or untrue of it.
 
     Raises:
       UsageError: it holds another model, and --allow_changes is not given.
+      MillraceError: it holds checkpoints, and none is whole.
     """
     training = describe_training(dataset, model=options.model, hparams=dataclasses.asdict(hparams))
-    checkpoint = tf.train.latest_checkpoint(options.model_dir)
+    checkpoint = recover_checkpoint(options.model_dir, display.line)
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
     )
+    remove_left_over(options.model_dir)
     clear_ended(options.model_dir)
     for path in (EVALUATIONS, os.path.join("export", BEST, MARK)):
         if stale and storage.exists(layout.join(options.model_dir, path)):
@@ -152,6 +156,8 @@ def run_task(task: Task) -> Trained | None:
     options, config = task.options, task.config
     record = RecordEvaluations(options.model_dir, lambda metrics: _tell_evaluation(task, metrics))
     best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports)
+    if not config.cluster_spec or config.task_type in ("evaluator", "master"):
+        remove_left_over_exports(options.model_dir)
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
     hooks: list[Any] = []
@@ -176,7 +182,7 @@ def run_task(task: Task) -> Trained | None:
         tf_estimator.EvalSpec(
             task.reader(options.eval_split, ModeKeys.EVAL),
             steps=task.options.eval_steps,
-            exporters=[record, best],
+            exporters=[best, record],  # recorded when it is exported: a kill in between leaves both to be done again
             start_delay_secs=0,
             throttle_secs=0,
         ),
@@ -189,7 +195,7 @@ def run_task(task: Task) -> Trained | None:
             f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"
         )
         return None
-    return conclude(task, record, final, steps=latest_step(task) - before, seconds=seconds)
+    return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
 
 
 def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
@@ -204,12 +210,12 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
         model_dir, timeout=10, timeout_fn=lambda: read_ended(model_dir) is not None
     ):
         seen = checkpoint
-        if evaluate_checkpoint(task, checkpoint, [record, best])["global_step"] >= task.options.max_steps:
+        if evaluate_checkpoint(task, checkpoint, [best, record])["global_step"] >= task.options.max_steps:
             break
     last = tf.train.latest_checkpoint(model_dir)
     if last != seen:
-        evaluate_checkpoint(task, last, [record, best])
-    return conclude(task, record, final, steps=None, seconds=time.monotonic() - started)
+        evaluate_checkpoint(task, last, [best, record])
+    return conclude(task, record, best, final, steps=None, seconds=time.monotonic() - started)
 
 
 def evaluate_checkpoint(task: Task, checkpoint: str, each: list[Any]) -> Metrics:
@@ -222,13 +228,17 @@ def evaluate_checkpoint(task: Task, checkpoint: str, each: list[Any]) -> Metrics
     return plain_metrics(metrics)
 
 
-def conclude(task: Task, record: RecordEvaluations, final: Any, *, steps: int | None, seconds: float) -> Trained:
+def conclude(
+    task: Task, record: RecordEvaluations, best: Any, final: Any, *, steps: int | None, seconds: float
+) -> Trained:
     """The final export, and the metrics of the last checkpoint on the evaluation split and, if asked, on `test`."""
     options = task.options
     checkpoint = task.estimator.latest_checkpoint()
     if checkpoint is None:
         raise MillraceError(f"{options.model_dir}: training ended without a checkpoint")
     step = latest_step(task)
+    if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
+        evaluate_checkpoint(task, checkpoint, [best, record])  # the process that saved it was killed before it could
     metrics: dict[str, Metrics] = {}
     for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
         if split == options.eval_split and record.last and record.last["global_step"] == step:
@@ -241,9 +251,9 @@ def conclude(task: Task, record: RecordEvaluations, final: Any, *, steps: int | 
     exports_dir = os.path.join(options.model_dir, "export")
     last = metrics[options.eval_split]
     exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, last, True))}
-    best = layout.join(exports_dir, BEST, MARK)
-    if storage.exists(best):
-        exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(best))["export"]), **exports}
+    mark = layout.join(exports_dir, BEST, MARK)
+    if storage.exists(mark):
+        exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
     ended = (read_ended(options.model_dir) or {}).get("reason", "training goes on elsewhere")
     return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended)
 

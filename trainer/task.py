@@ -4,7 +4,7 @@
 
 Run it again to go on from the last checkpoint. In a cluster, each process runs it with its own TF_CONFIG.
 
-Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted.
+Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from trainer.augmentation import Augmentation, augmentation
 from trainer.hparams import describe_hparams, parse_hparams
 from trainer.models import BUILT_IN
 from trainer.options import IMAGES, ROWS, TrainOptions
+from trainer.signals import Terminated, interruptible
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
@@ -41,14 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         from trainer.progress import Display
         from trainer.runner import train
 
-        with explained(dataset, options):
+        with interruptible(), explained(dataset, options):
             trained = train(dataset, options, Display())
     except MillraceError as error:
         print(f"trainer.task: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("trainer.task: interrupted; run it again to go on from the last checkpoint", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        how, code = ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
+        print(f"trainer.task: {how}; run it again to go on from the last checkpoint", file=sys.stderr)
+        return code
     if trained is not None:
         print(summary(trained, options, images=dataset.image_schema is not None), file=sys.stderr)
         print(json.dumps(trained.metrics))
