@@ -13,7 +13,7 @@ from typing import Literal
 from beam_jobs import parity
 from beam_jobs.inputs import InputFile, Inputs
 from beam_jobs.preprocessing import raw_feature_spec
-from beam_jobs.read import READ, WRITTEN, RejectLimit
+from beam_jobs.read import COVERED, READ, WRITTEN, RejectLimit
 from beam_jobs.result import Result
 from schemas import folders, layout, split_hash, storage
 from schemas.errors import MillraceError
@@ -55,6 +55,12 @@ def check(run: Run, result: Result) -> None:
     for file in run.inputs.files:
         read, written = result.total(READ, path=file.path), result.total(WRITTEN, path=file.path)
         rejected = result.rejected(path=file.path)
+        covered = result.total(COVERED, path=file.path)
+        if file.covers not in (None, covered):
+            raise MillraceError(
+                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were gone through: a part "
+                "was left out or read twice. This is a defect; nothing was committed."
+            )
         if read != written + rejected:
             raise MillraceError(
                 f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
@@ -196,7 +202,7 @@ def counts_of(result: Result) -> Iterable[Count]:
     for (source, stage, reason), rows in sorted(result.counts.items()):
         if stage == WRITTEN:
             yield Count(input=source, outcome="written", split=reason, rows=rows)
-        elif stage != READ:
+        elif stage not in (READ, COVERED):
             yield Count(input=source, outcome="rejected", stage=stage, reason=reason, rows=rows)
 
 

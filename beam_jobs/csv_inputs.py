@@ -34,7 +34,7 @@ class CsvInputs:
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        return tuple(InputFile(f.path, f.size, f.version, f.codec, f.header) for f in self.csv_files)
+        return tuple(InputFile(f.path, f.size, f.version, f.codec, f.header, f.covers) for f in self.csv_files)
 
     @property
     def total(self) -> int:

@@ -40,7 +40,7 @@ class ImageInputs:
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        return (self.source,)
+        return (dataclasses.replace(self.source, covers=len(self.pairs) or self.total),)
 
     @property
     def total(self) -> int:

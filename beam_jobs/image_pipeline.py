@@ -17,7 +17,17 @@ from beam_jobs.image_batches import ImageReader
 from beam_jobs.image_records import ImageBatch
 from beam_jobs.pair_records import AssemblePairs, PairUse, StoredImage
 from beam_jobs.prefetch import prefetch
-from beam_jobs.read import COUNTS, PARITY, READ, REJECTS, RejectFile, RejectLimit, TooManyRejects, write_reject_file
+from beam_jobs.read import (
+    COUNTS,
+    COVERED,
+    PARITY,
+    READ,
+    REJECTS,
+    RejectFile,
+    RejectLimit,
+    TooManyRejects,
+    write_reject_file,
+)
 from beam_jobs.steps import Plan, Steps
 from schemas import image_record as key
 from schemas import storage
@@ -183,6 +193,7 @@ class AccountImages(beam.DoFn):
 
     def process(self, batch: ImageBatch) -> Iterator[Any]:
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), batch.read))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), batch.read))
         for reject in batch.rejects:
             yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, reject.stage, reject.reason), 1))
         if batch.rejects:

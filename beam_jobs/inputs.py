@@ -24,6 +24,7 @@ class InputFile:
     version: str
     encoding: str | None = None  # of a CSV file
     header: tuple[str, ...] | None = None  # of a CSV file that has one
+    covers: int | None = None  # what its reading has to go through: bytes of a CSV file, images or pairs; None: unknown
 
 
 class Inputs(Protocol):

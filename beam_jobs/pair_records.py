@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from beam_jobs import parity
 from beam_jobs.encode import Encoded
-from beam_jobs.read import COUNTS, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
+from beam_jobs.read import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.steps import Plan
 from schemas import image_record as key
 from schemas import storage
@@ -98,6 +98,7 @@ class AssemblePairs(beam.DoFn):
             good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
             examples.append(pair_example(good, same=self.pairs[number].same))
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), len(by_pair)))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), len(by_pair)))
         for reject in rejects:
             yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, "pair", reject.reason), 1))
         if rejects:

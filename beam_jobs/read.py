@@ -25,9 +25,10 @@ PASSTHROUGH = (FILE, OFFSET, SPLIT)  # columns beside the features, int64 lists 
 
 COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
 
-# (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest.
+# (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest. COVERED is how
+# much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing here.
 CountKey = tuple[str, str, str]
-READ, WRITTEN = "*read", "*written"  # no stage that rejects is called so
+READ, WRITTEN, COVERED = "*read", "*written", "*covered"  # no stage that rejects is called so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +192,7 @@ class ReadForTransform(_ReadRanges):
             yield batch
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
+        yield beam.pvalue.TaggedOutput(COUNTS, ((path, COVERED, ""), csv_range.covers))
 
 
 def count(path: str, decoded: Decoded) -> Iterable[beam.pvalue.TaggedOutput]:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 
 from beam_jobs.fragments import WrittenShard
-from beam_jobs.read import READ, WRITTEN, CountKey, RejectFile
+from beam_jobs.read import COVERED, READ, WRITTEN, CountKey, RejectFile
 from schemas import storage
 from schemas.rejects import Reject
 
@@ -28,13 +28,15 @@ class Result:
     parity_transformed: dict[Place, bytes]
 
     def total(self, stage: str, *, path: str | None = None) -> int:
-        """Records counted in a stage (READ, WRITTEN, or one that rejects), of one input file or of all."""
+        """Records counted in a stage (READ, WRITTEN, COVERED, or one that rejects), of one input file or of all."""
         return sum(n for (source, at, _), n in self.counts.items() if at == stage and path in (None, source))
 
     def rejected(self, *, path: str | None = None) -> int:
         """Records rejected in any stage, of one input file or of all."""
         return sum(
-            n for (source, at, _), n in self.counts.items() if at not in (READ, WRITTEN) and path in (None, source)
+            n
+            for (source, at, _), n in self.counts.items()
+            if at not in (READ, WRITTEN, COVERED) and path in (None, source)
         )
 
 

@@ -43,6 +43,13 @@ class CsvFile:
     header: tuple[str, ...] | None
     max_input_ratio: float = MAX_INPUT_RATIO  # a gzip file that grows by more than this is refused
 
+    @property
+    def covers(self) -> int:
+        """What its ranges must cover together, told without them: see `CsvRange.covers`."""
+        if not self.columns.items:
+            return 0
+        return 1 if self.mode == "stream" else self.size - self.data_start
+
 
 @dataclasses.dataclass(frozen=True)
 class CsvRange:
@@ -51,6 +58,11 @@ class CsvRange:
     file: CsvFile
     start: int
     end: int | None
+
+    @property
+    def covers(self) -> int:
+        """Its bytes; 1 for a file that is read in one piece, whose length only its reading tells."""
+        return 1 if self.end is None else self.end - self.start
 
 
 def open_csv(
