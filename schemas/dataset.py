@@ -97,3 +97,11 @@ def open_dataset(path: str) -> Dataset:
             f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
         )
     return Dataset(path, manifest, schema)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from schemas.dataset_command import main
+
+    sys.exit(main())

@@ -17,7 +17,7 @@ from schemas.manifest import Shard
 from schemas.record_check import RecordCheck
 from schemas.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
-CHUNK = 1 << 22  # bytes read at once
+CHUNK = 1 << 20  # bytes read at once
 TOLD = 10  # records of a shard that are named one by one
 
 Content = tuple[int, str]  # a file's bytes and their crc32c
