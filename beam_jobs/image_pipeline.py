@@ -165,8 +165,9 @@ class IngestImages(beam.DoFn):
 
     def process(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
         progress.enter("ingesting")
+        progress.begin(bundle.first)
         for batch in prefetch(self.reader.read(bundle)):
-            progress.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
+            progress.add(bundle.first, read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield batch
             give_up_if_certain(self.limit, self.total)
 

@@ -11,6 +11,7 @@ import dataclasses
 import sys
 import threading
 import time
+from collections.abc import Hashable
 from types import TracebackType
 from typing import TextIO
 
@@ -29,12 +30,14 @@ class Counters:
 
 
 counters = Counters()
+_attempts: dict[Hashable, Counters] = {}  # what the last attempt at each piece of the input added, in this phase
 _lock = threading.Lock()
 
 
 def reset(*, total: int) -> None:
     """Begins a job."""
     vars(counters).update(vars(Counters(total=total)))
+    _attempts.clear()
 
 
 def enter(phase: str) -> None:
@@ -43,13 +46,24 @@ def enter(phase: str) -> None:
         if counters.phase != phase:
             counters.phase = phase
             counters.read = counters.done = counters.rejected = 0
+            _attempts.clear()
 
 
-def add(**amounts: int) -> None:
-    """Adds to the counters by name."""
+def begin(piece: Hashable) -> None:
+    """Begins a piece of the input. What an earlier attempt at it added is taken back: runners run a bundle again."""
     with _lock:
-        for name, amount in amounts.items():
-            setattr(counters, name, getattr(counters, name) + amount)
+        earlier = _attempts.pop(piece, Counters())
+        counters.read -= earlier.read
+        counters.done -= earlier.done
+        counters.rejected -= earlier.rejected
+
+
+def add(piece: Hashable = None, **amounts: int) -> None:
+    """Adds to the counters by name; of the input, what is of one piece."""
+    with _lock:
+        for tally in (counters,) if piece is None else (counters, _attempts.setdefault(piece, Counters())):
+            for name, amount in amounts.items():
+                setattr(tally, name, getattr(tally, name) + amount)
 
 
 def render(now: Counters, *, seconds: float, rate: float) -> str:

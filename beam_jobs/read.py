@@ -106,14 +106,16 @@ class _ReadRanges(beam.DoFn):
         self.reject_file = None
         rejects: list[Reject] = []
         size = (csv_range.end or csv_range.file.size) - csv_range.start
+        piece = csv_range.file.path, csv_range.start
         progress.enter(self.phase)
+        progress.begin(piece)
         try:
             for decoded in prefetch(read_range(csv_range, self.schema, with_split=True)):
                 rejects += decoded.rejects
-                progress.add(read=decoded.read, rejected=len(decoded.rejects))
+                progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
                 self.give_up_if_certain(csv_range)
                 yield decoded
-            progress.add(done=size)
+            progress.add(piece, done=size)
         finally:
             if rejects:
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))

@@ -16,8 +16,9 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from schemas import layout
+from schemas import layout, lease
 from schemas.dataset import open_dataset
+from schemas.errors import UsageError
 from schemas.manifest import Manifest
 from tests.beam_jobs.conftest import HEADER, Job, people_csv, records
 
@@ -186,19 +187,16 @@ def test_of_two_jobs_at_once_one_wins_and_the_other_says_so(raw, run_jobs):
 
 
 def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it_gets_the_lease(raw, monkeypatch):
-    from beam_jobs import job
-    from schemas.errors import UsageError
-
-    original = job.lease.hold
+    original = lease.hold
 
     @contextlib.contextmanager
     def late(*args, **kwargs):
-        monkeypatch.setattr(job.lease, "hold", original)
+        monkeypatch.setattr(lease, "hold", original)
         raw.run()
         with original(*args, **kwargs) as held:
             yield held
 
-    monkeypatch.setattr(job.lease, "hold", late)
+    monkeypatch.setattr(lease, "hold", late)
     with pytest.raises(UsageError, match="holds a data set already"):
         raw.run()
     now = whole_data_set(raw.output)
