@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -354,6 +355,17 @@ def test_all_faults_at_once_are_all_named(damaged: Written) -> None:
     miscount_an_input(damaged)
     kinds = {problem.kind for problem in damaged.problems()}
     assert kinds == {"missing", "damaged", "extra", "graph", "account"}
+
+
+def test_any_bit_that_flips_in_any_file_is_found(damaged: Written) -> None:
+    draw = random.Random(1)
+    files = [file.path for file in damaged.manifest.files if file.bytes]
+    for path in [shard.path for split in damaged.manifest.splits for shard in damaged.shards(split)] + files:
+        whole = (damaged.path / path).read_bytes()
+        flip(damaged.path / path, draw.randrange(len(whole)))
+        assert path in {problem.path for problem in damaged.problems()}
+        (damaged.path / path).write_bytes(whole)
+    assert damaged.problems() == []
 
 
 def test_an_interrupted_verification_ends(written: Written) -> None:
