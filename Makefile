@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test lint types format pytest clean
+.PHONY: help demo demo-images test lint types format pytest audit clean
 
 help:  ## what there is to make
 	@echo 'Millrace: raw CSV -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -96,6 +96,11 @@ types: $(READY)  ## mypy
 pytest: $(READY)  ## the tests alone
 	$(BIN)/pytest -n 2 --dist loadfile
 
+audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.yaml lists the accepted ones
+	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \
+	    --disable-pip-version-check 'pip-audit==2.10.1'; }
+	$(BIN)/python -m tools.audit constraints.txt audit.yaml --pip_audit .audit/bin/pip-audit
+
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .audit $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,6 +30,7 @@ setup(
         "test": [
             "hypothesis",
             "mypy",
+            "packaging",
             "pytest",
             "pytest-xdist",
             "ruff",
