@@ -98,7 +98,8 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
     Raises:
       LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
     """
-    splits = {split: place_shards(run, result, split) for split in run.inputs.schema.split_names}
+    place = {"output": run.output, "run_id": run.id, "compression": run.compression}
+    splits = {split: place_shards(result, split, **place) for split in run.inputs.schema.split_names}
     place_rejects(run, result)
     place_parity(run, result)
     storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), run.inputs.schema_text)
@@ -116,7 +117,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         compression=run.compression,
         seed=run.seed,
         split_hash_version=split_hash.VERSION,
-        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        versions=versions(),
         inputs=tuple(account_of(file, result, headers) for file in run.inputs.files),
         headers=headers,
         splits=splits,
@@ -134,13 +135,18 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
     return manifest
 
 
-def place_shards(run: Run, result: Result, split: str) -> Split:
+def versions() -> dict[str, str]:
+    """The libraries that a data set's bytes depend on."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def place_shards(result: Result, split: str, *, output: str, run_id: str, compression: str) -> Split:
     """Moves a split's shards to their final names; a shard without rows is left behind."""
     written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
     shards = []
     for i, shard in enumerate(written):
-        name = layout.join(run.id, layout.shard_name(split, i, len(written), run.compression))
-        folders.move(shard.path, layout.join(run.output, name))
+        name = layout.join(run_id, layout.shard_name(split, i, len(written), compression))
+        folders.move(shard.path, layout.join(output, name))
         shards.append(Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c))
     return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
 

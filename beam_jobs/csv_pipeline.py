@@ -22,14 +22,24 @@ from beam_jobs.read import (
 )
 from beam_jobs.steps import Plan, Steps
 from schemas.csv_file import CsvRange
+from schemas.csv_records import CorrectedRecords
 from schemas.raw import RawColumn, raw_columns
 from schemas.schema import Schema
 
 
 def csv_steps(
-    pipeline: beam.Pipeline, plan: Plan, *, schema: Schema, ranges: Sequence[CsvRange], paths: Sequence[str]
+    pipeline: beam.Pipeline,
+    plan: Plan,
+    *,
+    schema: Schema,
+    ranges: Sequence[CsvRange | CorrectedRecords],
+    paths: Sequence[str],
+    read: type[ReadForTransform] = ReadForTransform,
 ) -> Steps:
-    """Applies the steps from byte ranges to encoded records; `paths` are the input files by number."""
+    """Applies the steps from byte ranges, or what else `read` takes, to encoded records.
+
+    `paths` are the input files by number.
+    """
     args = (schema, plan.staging, plan.limit, plan.total)
     numbers = {path: i for i, path in enumerate(paths)}
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
@@ -49,7 +59,7 @@ def csv_steps(
             pipeline
             | "RangesToTransform" >> Ranges(ranges)
             | "ReadAll"
-            >> beam.ParDo(ReadForTransform(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold))
+            >> beam.ParDo(read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold))
             .with_output_types(pa.RecordBatch)
             .with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         )
@@ -90,9 +100,9 @@ def label_column(schema: Schema) -> str:
 
 
 class Ranges(beam.PTransform):
-    """-> CsvRange, spread over the workers."""
+    """-> CsvRange, or what else there is to read, spread over the workers."""
 
-    def __init__(self, ranges: Sequence[CsvRange]) -> None:
+    def __init__(self, ranges: Sequence[CsvRange | CorrectedRecords]) -> None:
         super().__init__()
         self.ranges = tuple(ranges)
 

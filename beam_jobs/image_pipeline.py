@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -52,15 +52,19 @@ def image_steps(
     listing: Listing,
     source: str,
     classes: tuple[str, ...],
+    known_as: Callable[[Reject], Reject] | None = None,
 ) -> Steps:
-    """Applies the steps from a listing to encoded records: one image, one record. `source` is the listing's name."""
+    """Applies the steps from a listing to encoded records: one image, one record.
+
+    `source` is the listing's name. `known_as` gives an image's reject another place than the listing's, if need be.
+    """
     ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan)
     rows = (
         pipeline
         | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
         | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
         | "Account"
-        >> beam.ParDo(AccountImages(source, listing, plan))
+        >> beam.ParDo(AccountImages(source, listing, plan, known_as))
         .with_output_types(pa.RecordBatch)
         .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
     )
@@ -185,8 +189,11 @@ def give_up_if_certain(limit: RejectLimit, total: int) -> None:
 class AccountImages(beam.DoFn):
     """ImageBatch -> its records. Side outputs: counts, reject files, raw parity records, moments of the train split."""
 
-    def __init__(self, source: str, listing: Listing, plan: Plan) -> None:
+    def __init__(
+        self, source: str, listing: Listing, plan: Plan, known_as: Callable[[Reject], Reject] | None = None
+    ) -> None:
         self.source = source
+        self.known_as = known_as
         self.paths = listing.paths
         self.labels = listing.labels
         self.staging = plan.staging
@@ -195,11 +202,12 @@ class AccountImages(beam.DoFn):
     def process(self, batch: ImageBatch) -> Iterator[Any]:
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), batch.read))
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), batch.read))
-        for reject in batch.rejects:
+        rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
+        for reject in rejects:
             yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, reject.stage, reject.reason), 1))
-        if batch.rejects:
-            path = write_reject_file(self.staging, "transforming", batch.rejects)
-            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(batch.rejects)))
+        if rejects:
+            path = write_reject_file(self.staging, "transforming", rejects)
+            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
         if not batch.records.num_rows:
             return
         places = batch.records.column(OFFSET).flatten().to_numpy()

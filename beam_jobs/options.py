@@ -6,11 +6,14 @@ import argparse
 import dataclasses
 import difflib
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
+
+_USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
+       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet]"""
 
 _DESCRIPTION = """\
 Turns raw CSV files into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
@@ -24,10 +27,11 @@ examples:
   python -m beam_jobs.preprocess --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
   python -m beam_jobs.preprocess --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --setup_file ./setup.py
+  python -m beam_jobs.preprocess --replay corrected.jsonl --append_to out/
 
 Every other option is Apache Beam's own and is passed to its runner.
-Exit status: 0 the data set is written, 1 the job failed and wrote none, 2 it was asked wrongly and did not begin,
-130 interrupted.
+Exit status: 0 the data set is written (or a replay found nothing left to try), 1 the job failed and wrote none,
+2 it was asked wrongly and did not begin, 130 interrupted.
 """
 
 
@@ -41,6 +45,9 @@ RUNNERS = (
     "PortableRunner",
     "DataflowRunner",
 )
+
+
+REPLAY = ("replay", "append_to")  # the options that only a replay has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,26 +111,31 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}\nSee {self.prog} --help.")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line's parser."""
+def parser(*, replay: bool = False) -> argparse.ArgumentParser:
+    """The command line's parser: of a job from raw files, or of a replay, which must name other things."""
     p = _Parser(
         prog="python -m beam_jobs.preprocess",
+        usage=_USAGE,
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     must = p.add_argument_group("what to do")
-    must.add_argument("--schema", required=True, metavar="FILE", help="the data set's YAML file; see docs/schema.md")
+    must.add_argument(
+        "--schema", required=not replay, metavar="FILE", help="the data set's YAML file; see docs/schema.md"
+    )
     must.add_argument(
         "--input",
-        required=True,
+        required=not replay,
         nargs="+",
         action="extend",
         metavar="PATTERN",
         help="files or globs, local or gs://, gzip'd or not",
     )
-    must.add_argument("--output", required=True, metavar="DIR", help="the data set directory to write, local or gs://")
+    must.add_argument(
+        "--output", required=not replay, metavar="DIR", help="the data set directory to write, local or gs://"
+    )
     must.add_argument(
         "--overwrite", action="store_true", help="replace the data set that is there (once the new one is whole)"
     )
@@ -137,6 +149,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODULE:FUNCTION",
         help="a tf.Transform preprocessing_fn of your own instead of the schema's",
     )
+    again = p.add_argument_group(
+        "or to do again",
+        "Corrected rejects go through the data set's own schema and transform,\n"
+        "into a new run beside the old shards; see docs/rejects.md.",
+    )
+    again.add_argument(
+        "--replay",
+        required=replay,
+        nargs="+",
+        action="extend",
+        metavar="JSONL",
+        help="lines of rejects-*.jsonl with `raw` (or `raw_base64`) corrected; of images, the file itself is mended",
+    )
+    again.add_argument("--append_to", required=replay, metavar="DIR", help="the data set directory that rejected them")
     shape = p.add_argument_group("how it is written")
     size = shape.add_mutually_exclusive_group()
     size.add_argument(
@@ -200,19 +226,29 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> JobOptions:
-    """Parses a command line.
+    """Parses the command line of a job from raw files.
 
     Raises:
       UsageError: an option is missing, misspelt or out of its range.
     """
-    known, rest = parser().parse_known_args(list(argv))
-    own = [f"--{field.name}" for field in dataclasses.fields(JobOptions)]
+    values, beam_args = parse_known(argv)
+    own = {name: value for name, value in values.items() if name not in REPLAY}
+    own["input"] = tuple(own["input"])
+    return JobOptions(**own, beam_args=beam_args)
+
+
+def parse_known(argv: Sequence[str], *, replay: bool = False) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The values of this command's options, and the arguments that are Beam's.
+
+    Raises:
+      UsageError: an option is missing or misspelt.
+    """
+    known, rest = parser(replay=replay).parse_known_args(list(argv))
+    own = [f"--{name}" for name in vars(known)]
     for flag in (arg.split("=")[0] for arg in rest):
         if not flag.startswith("--"):
             continue
         near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), own, n=1, cutoff=0.85)
         if near:
             raise UsageError(f"{flag}: no such option; did you mean {near[0]}?")
-    values = vars(known)
-    values["input"] = tuple(values["input"])
-    return JobOptions(**values, beam_args=tuple(rest))
+    return vars(known), tuple(rest)

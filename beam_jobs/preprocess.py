@@ -10,6 +10,7 @@ from schemas import layout
 from schemas.errors import MillraceError
 
 if TYPE_CHECKING:
+    from beam_jobs.replay import Outcome
     from schemas.manifest import Manifest
 
 
@@ -26,29 +27,65 @@ def summarize(output: str, manifest: Manifest) -> str:
     lines += [f"  {reason:<24} {rows:>,}" for reason, rows in sorted(reasons.items(), key=lambda item: -item[1])]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
     lines.append(f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} rows/s")
-    lines.append(f"manifest   {layout.join(output, layout.MANIFEST)}")
+    lines += places(output, manifest)
+    return "\n".join(lines)
+
+
+def summarize_replay(output: str, outcome: Outcome) -> str:
+    """What became of the lines of a replay, and what the data set holds now."""
+    choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
+    told = (
+        (len(outcome.again), "rejected once more, with their new reasons"),
+        (choice.unchanged, "unchanged, so they stay rejected"),
+        (choice.gone, "already replayed or never rejected"),
+        (choice.repeated, "given more than once"),
+    )
+    lines = [f"{'':<10} {rows:>12,} {what}" for rows, what in told if rows]
+    if not outcome.added:
+        return "\n".join([f"nothing to add: {output} is as it was", *lines])
+    lines = [f"added      {outcome.added:>12,} rows", *lines]
+    lines += [f"{split:<10} {content.rows:>12,} rows in {len(content.shards)} shard(s)" for split, content in splits]
+    lines.append(f"rejected   {manifest.rejected:>12,} rows still")
+    lines += places(output, manifest)
+    return "\n".join(lines)
+
+
+def places(output: str, manifest: Manifest) -> list[str]:
+    """Where to look."""
+    lines = [f"manifest   {layout.join(output, layout.MANIFEST)}"]
     if manifest.rejected:
         lines.append(f"rejects    {layout.join(output, manifest.run, 'rejects-*.jsonl')}")
-    return "\n".join(lines)
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, runs, reports. Returns the exit status: 0 done, 1 failed, 2 asked wrongly, 130 interrupted."""
-    from beam_jobs.options import parse
-
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
-        from beam_jobs.job import run_job
-
-        manifest = run_job(options)
+        print(_run(sys.argv[1:] if argv is None else argv))
     except MillraceError as error:
         print(f"beam_jobs.preprocess: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("beam_jobs.preprocess: interrupted; nothing was committed", file=sys.stderr)
         return 130
-    print(summarize(options.output, manifest))
     return 0
+
+
+def _run(argv: Sequence[str]) -> str:
+    """Does what is asked, and returns what to tell of it."""
+    from beam_jobs.replay_options import parse_replay, wants_replay
+
+    if wants_replay(argv):
+        replay = parse_replay(argv)
+        from beam_jobs.replay import run_replay
+
+        return summarize_replay(replay.append_to, run_replay(replay))
+    from beam_jobs.options import parse
+
+    options = parse(argv)
+    from beam_jobs.job import run_job
+
+    return summarize(options.output, run_job(options))
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class _ReadRanges(beam.DoFn):
         progress.enter(self.phase)
         progress.begin(piece)
         try:
-            for decoded in prefetch(read_range(csv_range, self.schema, with_split=True)):
+            for decoded in prefetch(self.read(csv_range)):
                 rejects += decoded.rejects
                 progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
                 self.give_up_if_certain(csv_range)
@@ -119,6 +119,10 @@ class _ReadRanges(beam.DoFn):
         finally:
             if rejects:
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
+
+    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        """The range's records, as they are decoded."""
+        return read_range(csv_range, self.schema, with_split=True)
 
     def give_up_if_certain(self, csv_range: CsvRange) -> None:
         """Raises when the records still to come cannot bring the rejects' share under the limit any more."""

@@ -22,7 +22,7 @@ class Plan:
     limit: RejectLimit
     parity_threshold: int
     shards: ShardOptions
-    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]]
+    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
 
     @property

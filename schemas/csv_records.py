@@ -18,6 +18,27 @@ from schemas.rejects import Reject
 from schemas.schema import Schema
 
 
+@dataclasses.dataclass(frozen=True)
+class CorrectedRecords:
+    """Records of one file by their offsets; `start`, `end` and `covers` tell them apart and how much there is."""
+
+    file: CsvFile
+    raws: tuple[bytes, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.covers
+
+    @property
+    def covers(self) -> int:
+        return sum(map(len, self.raws))
+
+
 def remembered_csv(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
     """A file as `open_csv` found it once, from what the manifest remembers of it. The file need not exist any more.
 

@@ -20,6 +20,7 @@ PARITY_TRANSFORMED = "parity/transformed.tfrecord"
 SUMMARY = "summary.json"
 
 RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
+REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # ours, and tf.io's names for them
 
 

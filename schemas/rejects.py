@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Iterator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,3 +35,10 @@ class Reject:
         row = json.loads(line)
         raw = base64.b64decode(row.pop("raw_base64")) if "raw_base64" in row else row.pop("raw").encode()
         return cls(raw=raw, **row)
+
+
+def read_rejects(data: bytes) -> Iterator[Reject]:
+    """The rejects of a file of lines that `to_json` wrote."""
+    for line in data.split(b"\n"):  # a raw record may hold other signs that end lines for Python
+        if line:
+            yield Reject.from_json(line.decode())

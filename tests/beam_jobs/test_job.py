@@ -218,6 +218,12 @@ def test_new_data_goes_through_an_existing_transform(people):
         input=(str(people.folder / "more.csv"),), output=str(people.folder / "more"), transform_from=str(people.output)
     )
     assert second.manifest.transform_from == first.run
+    for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):  # the graph is the same, byte for byte
+        files = [
+            {f.path.partition("/")[2]: f.sha256 for f in d.manifest.files if f"/{part}/" in f.path}
+            for d in (first, second)
+        ]
+        assert files[0] == files[1] != {}
     assert sum(second.rows(s) for s in second.splits) == 100
     ages = {e["id"][0]: e["age"][0] for d in (first, second) for s in d.splits for e in examples(d, s)}
     assert ages[b"k1002"] == ages[b"k2"] != 0  # both are 22, scaled by the first data set's mean and deviation

@@ -51,6 +51,7 @@ def test_both_local_names_mean_the_runner_in_this_process(runner):
         ([*MUST, "--runner", "DataflowRuner"], "no such runner; did you mean DataflowRunner?"),
         ([*MUST, "--num-shards", "3"], "did you mean --num_shards?"),
         ([*MUST, "--overwite"], "did you mean --overwrite?"),
+        ([*MUST, "--append-to", "x"], "did you mean --append_to?"),
     ],
 )
 def test_mistakes_are_named(arguments, message):

@@ -1,0 +1,210 @@
+"""A replay: corrected rejects through the data set's own transform, into a new run beside the old shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from beam_jobs import append, progress
+from beam_jobs.aftermath import after_failure, clear
+from beam_jobs.corrections import Choice, Chosen, Correction, choose, read_corrections
+from beam_jobs.job import Target, load_libraries, temporary_folder
+from beam_jobs.relisting import list_again
+from beam_jobs.replay_base import copy_files, open_base, rejects_of
+from beam_jobs.replay_options import ReplayOptions
+from schemas import folders, layout, lease, storage, swap
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from schemas.image_schema import ImageFolderSchema
+from schemas.manifest import Manifest, Split
+from schemas.rejects import Reject, read_rejects
+from schemas.schema import SPLITS, Schema
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.result import Result
+    from beam_jobs.shards import ShardOptions
+    from beam_jobs.steps import Plan, Steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a replay. `again`: what was tried and is rejected still."""
+
+    manifest: Manifest
+    choice: Choice
+    again: tuple[Reject, ...]
+
+    @property
+    def added(self) -> int:
+        """How many records the data set has gained."""
+        return len(self.choice.records) - len(self.again)
+
+
+def run_replay(options: ReplayOptions) -> Outcome:
+    """Runs the replay to its end. Where no line is left to try, the data set stays as it is.
+
+    Raises:
+      UsageError: it was asked wrongly; nothing was done.
+      MillraceError: it failed, or no corrected record could be written; the data set is as it was.
+    """
+    corrections = read_corrections(options.replay)
+    base = open_base(options.append_to)
+    choice = choose_from(base, corrections)
+    if not choice.records:
+        return Outcome(base.manifest, choice, ())
+    run_id = layout.new_run_id()
+    with lease.hold(options.append_to, run=run_id) as held:
+        replaces = swap.look(layout.join(options.append_to, layout.MANIFEST))
+        base = open_base(options.append_to)  # again: before the lease was ours, another job may have committed
+        choice = choose_from(base, corrections)
+        if not choice.records:
+            return Outcome(base.manifest, choice, ())
+        load_libraries()
+        progress.reset(total=len(choice.records))
+        with progress.Display(enabled=not options.quiet):
+            target = Target(run_id, layout.join(options.append_to, run_id, "staging"), held, replaces)
+            try:
+                outcome = _run(options, base, choice, target)
+            except BaseException as error:
+                output, staging = options.append_to, target.staging
+                after_failure(error, output=output, run_id=run_id, staging=staging, held=held)
+                raise
+            clear(options.append_to, held)
+    return outcome
+
+
+def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
+    """What of the corrections is to be tried again.
+
+    Raises:
+      UsageError: a correction is not as it must be.
+    """
+    is_csv = isinstance(base.declared, Schema)
+    encodings = {file.path: file.encoding or "utf-8" for file in base.manifest.inputs} if is_csv else None
+    choice = choose(corrections, rejects_of(base), encodings=encodings)
+    if isinstance(base.declared, ImageFolderSchema):
+        list_again(choice.records, base.manifest.inputs[0].path, root=base.declared.images.root)
+    return choice
+
+
+def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) -> Outcome:
+    from beam_jobs import pipeline, result, runner
+
+    begun = time.monotonic()
+    job = options.job()
+    run_dir = layout.join(options.append_to, target.run_id)
+    folders.make(target.staging)
+    copy_files(base, run_dir)
+    with temporary_folder(job, target.staging) as temp_dir:
+        plan = _plan(options, base, choice, run_dir=run_dir, staging=target.staging, temp_dir=temp_dir)
+        build = _steps(base, choice.records)
+        runner.run(job, lambda p: pipeline.finish(p, plan, build(p, plan)))
+    progress.enter("committing")
+    account = result.read_result(layout.join(target.staging, result.RESULT))
+    again = _still_rejected(account, choice, target.staging)
+    if len(again) == len(choice.records):
+        raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
+    return Outcome(_commit(base, choice, again, account, target, begun=begun), choice, tuple(again))
+
+
+def _steps(base: Dataset, records: tuple[Chosen, ...]) -> Callable[[beam.Pipeline, Plan], Steps]:
+    """The steps for this kind of data."""
+    schema, manifest = base.declared, base.manifest
+    if isinstance(schema, Schema):
+        from beam_jobs.replay_csv import replay_csv_steps
+
+        return lambda p, plan: replay_csv_steps(p, plan, schema=schema, manifest=manifest, records=records)
+    from beam_jobs.replay_images import replay_image_steps
+
+    assert isinstance(schema, ImageFolderSchema)  # noqa: S101 - pairs were refused
+    return lambda p, plan: replay_image_steps(p, plan, schema=schema, manifest=manifest, records=records)
+
+
+def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str, staging: str, temp_dir: str) -> Plan:
+    from beam_jobs.read import RejectLimit
+    from beam_jobs.steps import Plan
+
+    return Plan(
+        run_dir=run_dir,
+        temp_dir=temp_dir,
+        total=len(choice.records),
+        limit=RejectLimit(len(choice.records), 1.0),  # what is still wrong stays rejected, however much it is
+        parity_threshold=0,  # the old run's are kept
+        shards=_shards(options, base, choice, staging),
+        preprocessing_fn=None,
+        transform_from=base.run_dir,
+    )
+
+
+def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str) -> ShardOptions:
+    """One shard for each split."""
+    from beam_jobs.shards import ShardOptions
+    from beam_jobs.shuffle import plan_deal
+
+    through_files = options.job().is_local and not options.append_to.startswith(storage.GCS)
+    deal = plan_deal(
+        dict.fromkeys(base.splits, 1.0),
+        estimated_bytes=sum(len(record.raw) for record in choice.records),
+        num_shards=1,
+        shard_bytes=1.0,
+        seed=base.manifest.seed,
+        one_cell_each=not through_files,
+    )
+    counts = tuple(1 if name in base.splits else None for name in SPLITS)
+    return ShardOptions(deal, counts, 1.0, base.manifest.compression, staging, through_files)
+
+
+def _still_rejected(account: Result, choice: Choice, staging: str) -> list[Reject]:
+    """What was tried and rejected again, with its corrected bytes."""
+    raws = {record.key: record.raw for record in choice.records}
+    late = [dataclasses.replace(r, raw=raws[r.source, r.offset]) for r in account.late_rejects]
+    if late:
+        from beam_jobs.read import write_reject_file
+
+        write_reject_file(staging, "transforming", late)  # for failed/, should it come to that
+    files = [reject for file in account.reject_files for reject in read_rejects(storage.read_bytes(file.path))]
+    return files + late
+
+
+def _commit(
+    base: Dataset, choice: Choice, again: list[Reject], account: Result, target: Target, *, begun: float
+) -> Manifest:
+    from beam_jobs import commit
+    from beam_jobs.read import READ, WRITTEN
+
+    tried = len(choice.records)
+    if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
+        raise MillraceError(
+            f"{tried:,} records tried, {account.total(READ):,} read, {account.total(WRITTEN):,} written and "
+            f"{len(again):,} rejected. This is a defect; nothing was committed."
+        )
+    output, run_id, old = base.path, target.run_id, base.manifest
+    splits: dict[str, Split] = {
+        name: commit.place_shards(account, name, output=output, run_id=run_id, compression=old.compression)
+        for name in base.splits
+    }
+    rejects = append.still_rejects(rejects_of(base), [record.key for record in choice.records], again)
+    written = {(path, split): n for (path, stage, split), n in account.counts.items() if stage == WRITTEN}
+    if rejects:
+        lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
+        storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
+    folders.remove(target.staging)
+    shards = {shard.path for split in splits.values() for shard in split.shards}
+    manifest = append.appended(old, append.Added(splits, written, rejects)).model_copy(
+        update={
+            "run": run_id,
+            "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+            "versions": commit.versions(),
+            "files": tuple(commit.list_files(output, run_id, except_for=shards)),
+            "previous": commit.previous_runs(output),
+            "transform_from": old.transform_from or old.run,
+            "seconds": round(time.monotonic() - begun, 3),
+        }
+    )
+    target.lease.put(layout.MANIFEST, manifest.to_json(), target.replaces)
+    return manifest

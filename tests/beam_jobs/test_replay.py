@@ -1,0 +1,411 @@
+"""Replays on real data sets: corrected rejects become records, once, and are what they would have been at first."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.job import run_job
+from beam_jobs.options import JobOptions
+from beam_jobs.preprocess import main
+from beam_jobs.replay import Outcome, run_replay
+from beam_jobs.replay_options import ReplayOptions
+from schemas import layout, lease
+from schemas.dataset import Dataset, open_dataset
+from schemas.errors import MillraceError, UsageError
+from schemas.rejects import Reject, read_rejects
+from schemas.verify_dataset import verify_dataset
+from tests.beam_jobs.conftest import records
+from trainer.inputs import InputOptions, input_fn
+from trainer.problem import read_problem
+
+SCHEMA = """\
+name: few
+format: csv
+csv: {header: present, missing: ["?", ""]}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: z_score}
+  - {name: city, kind: category, hash_buckets: 9}
+label: {name: y, kind: category}
+split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
+"""
+ROWS = [f'k{i},{20 + i % 7},"{"abc"[i % 3]}, Köln",{["no", "yes"][i % 2]}' for i in range(40)]
+# What is wrong with some of the rows, and how it is found out.
+BROKEN = {
+    3: ('k3,old,"a, Köln",yes', "not_a_number"),
+    8: ('k8,21,"c, Köln', "unterminated_quote"),
+    15: ('k15,21,"a, Köln"', "too_few_columns"),
+    22: ('k22,?,"b, Köln",no', "missing_value"),
+}
+BAD = [BROKEN[i][0] if i in BROKEN else row for i, row in enumerate(ROWS)]
+HEADER = "id,age,city,y"
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """Where a test works."""
+
+    path: Path
+
+    @property
+    def output(self) -> str:
+        return str(self.path / "out")
+
+    def write(self, name: str, lines: Iterable[str], *, encoding: str = "utf-8", end: str = "\n") -> str:
+        data = (end.join(lines) + end).encode(encoding)
+        (self.path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return str(self.path / name)
+
+    def job(self, schema: str, *inputs: str, **changes: Any) -> Dataset:
+        path = self.write("schema.yaml", [schema])
+        options: dict[str, Any] = {"output": self.output, "quiet": True, **changes}
+        run_job(JobOptions(schema=path, input=inputs, **options))
+        return open_dataset(options["output"])
+
+    def correct(self, dataset: Dataset, mend: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
+        """The data set's rejects with what `mend` makes of each; None leaves one out."""
+        lines = []
+        for reject in rejects_of(dataset):
+            row = json.loads(reject.to_json())
+            text = mend(reject)
+            if text is not None:
+                row.pop("raw_base64", None)
+                lines.append(json.dumps(row | {"raw": text}, ensure_ascii=False))
+        return self.write(name, lines)
+
+    def replay(self, *files: str) -> Outcome:
+        return run_replay(ReplayOptions(files, self.output, quiet=True))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, Dataset]:
+    """A data set of 4 rejects that no test changes."""
+    folder = Folder(tmp_path_factory.mktemp("shared"))
+    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *BAD]))
+    assert sorted(r.reason for r in rejects_of(dataset)) == sorted(reason for _, reason in BROKEN.values())
+    return folder, dataset
+
+
+@pytest.fixture
+def rejecting(folder: Folder, shared: tuple[Folder, Dataset]) -> Dataset:
+    """40 rows, of which 4 are rejected: a copy of its own for each test."""
+    shutil.copytree(shared[0].output, folder.output)
+    return open_dataset(folder.output)
+
+
+def rejects_of(dataset: Dataset) -> list[Reject]:
+    return [r for path in sorted(Path(dataset.run_dir).glob("rejects-*")) for r in read_rejects(path.read_bytes())]
+
+
+def as_good(reject: Reject) -> str:
+    """The row that a bad one should have been, by its key."""
+    return next(ROWS[i] for i, (bad, _) in BROKEN.items() if bad == reject.raw.decode())
+
+
+def contents(dataset: Dataset) -> dict[str, collections.Counter[bytes]]:
+    return {split: records(dataset, split) for split in dataset.splits}
+
+
+def accounts_hold(dataset: Dataset) -> None:
+    """The manifest agrees with itself, with every shard's records and with the files of rejects."""
+    assert verify_dataset(dataset.path) == []
+    manifest = dataset.manifest
+    assert manifest.read == manifest.written + manifest.rejected
+    for file in manifest.inputs:
+        counts = [c for c in manifest.counts if c.input == file.path]
+        assert file.written == sum(c.rows for c in counts if c.outcome == "written")
+        assert file.rejected == sum(c.rows for c in counts if c.outcome == "rejected")
+    assert len(rejects_of(dataset)) == manifest.rejected
+
+
+def in_another_order(line: str) -> str:
+    name, age, rest = line.split(",", 2)
+    return f"{age},{rest},{name}"
+
+
+BY_FILE = SCHEMA[: SCHEMA.index("split:")] + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n'
+NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")
+LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
+
+
+@pytest.mark.parametrize(
+    ("schema", "change", "name", "encoding"),
+    [
+        (SCHEMA, str, "rows.csv", "utf-8"),
+        (SCHEMA, in_another_order, "rows.csv", "utf-8"),
+        (SCHEMA, str, "rows.csv", "utf-16"),
+        (SCHEMA, str, "rows.csv.gz", "utf-8"),
+        (LATIN, str, "rows.csv", "latin-1"),
+        (SCHEMA.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8"),
+    ],
+    ids=["plain", "reordered header", "utf-16", "gzip", "latin-1", "split by row"],
+)
+def test_bad_rows_replayed_make_the_data_set_that_good_rows_make(folder, schema, change, name, encoding):
+    """The source is gone by then, and the other data set applies the same transform to the good file."""
+    source = folder.write(name, map(change, [HEADER, *BAD]), encoding=encoding)
+    before = folder.job(schema, source)
+    (folder.path / name).unlink()
+    mended = {change(BROKEN[i][0]).encode("latin-1" if "latin" in encoding else "utf-8"): ROWS[i] for i in BROKEN}
+    outcome = folder.replay(folder.correct(before, lambda r: change(mended[r.raw])))
+    after = open_dataset(folder.output)
+    assert outcome.added == len(BROKEN)
+    accounts_hold(after)
+    assert (after.manifest.read, after.manifest.written, after.manifest.rejected) == (40, 40, 0)
+    good = folder.write("good.csv", [HEADER, *ROWS])
+    expected = folder.job(
+        schema.replace(", encoding: latin-1", ""), good, output=str(folder.path / "good"), transform_from=folder.output
+    )
+    assert contents(after) == contents(expected)
+
+
+def test_records_with_line_ends_inside_quotes(folder):
+    good = [row.replace(", Köln", ",\nKöln") for row in ROWS]
+    bad = [row.replace("k5,", "k5,x") for row in good]
+    before = folder.job(NEWLINES, folder.write("rows.csv", [HEADER, *bad]))
+    folder.replay(folder.correct(before, lambda r: good[5]))
+    after = open_dataset(folder.output)
+    accounts_hold(after)
+    source = folder.write("good.csv", [HEADER, *good])
+    expected = folder.job(NEWLINES, source, output=str(folder.path / "good"), transform_from=folder.output)
+    assert contents(after) == contents(expected)
+
+
+def test_a_row_goes_to_the_split_of_its_file(folder):
+    a, b = (folder.write(name, [HEADER, *BAD]) for name in ("a.csv", "b.csv"))
+    before = folder.job(BY_FILE, a, b, compression="gzip")
+    assert {s: before.rows(s) for s in before.splits} == {"train": 36, "eval": 36}
+    folder.replay(folder.correct(before, lambda r: as_good(r) if r.source == b else None))
+    after = open_dataset(folder.output)
+    accounts_hold(after)
+    assert {s: after.rows(s) for s in after.splits} == {"train": 36, "eval": 40}
+    assert [(f.path, f.rejected) for f in after.manifest.inputs] == [(a, 4), (b, 0)]
+
+
+def test_the_new_run_is_complete_and_refers_to_the_old_shards(folder, rejecting):
+    folder.replay(folder.correct(rejecting, as_good))
+    after = open_dataset(folder.output)
+    old, new = rejecting.manifest, after.manifest
+    assert new.run != old.run
+    assert new.runs == {old.run, new.run}
+    assert (new.previous, new.transform_from) == ((old.run,), old.run)
+    for split in after.splits:
+        assert after.shards(split)[: len(rejecting.shards(split))] == rejecting.shards(split)
+    # A model sees the very same transform, and the exports are checked with the same records.
+    for folder_name in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, "parity"):
+        old_files, new_files = (
+            {f.path.partition("/")[2]: f.sha256 for f in m.files if f"/{folder_name}/" in f.path} for m in (old, new)
+        )
+        assert old_files == new_files != {}
+    assert all(f.path.startswith(new.run) for f in new.files)
+    assert not list(Path(folder.output).glob("*.json.*"))
+    assert sorted(p.name for p in Path(folder.output).iterdir()) == sorted([old.run, new.run, layout.MANIFEST])
+
+
+def test_a_trainer_reads_old_shards_and_new_ones(folder, rejecting):
+    folder.replay(folder.correct(rejecting, as_good))
+    after = open_dataset(folder.output)
+    read = 0
+    for split in after.splits:
+        options = InputOptions(batch_size=4, num_epochs=1)
+        read += sum(len(labels) for _, labels in input_fn(after, split, mode="eval", options=options))
+    assert read == after.manifest.read == 40
+    assert read_problem(after) == read_problem(rejecting)
+
+
+def test_what_was_replayed_is_never_added_again(folder, rejecting):
+    corrected = folder.correct(rejecting, as_good)
+    assert folder.replay(corrected).added == 4
+    manifest = (folder.path / "out" / layout.MANIFEST).read_bytes()
+    again = folder.replay(corrected)
+    assert (again.added, again.choice.gone) == (0, 4)
+    assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_one_record_given_twice_is_added_once(folder, rejecting):
+    one = folder.correct(rejecting, as_good, "one.jsonl")
+    two = folder.correct(rejecting, as_good, "two.jsonl")
+    outcome = folder.replay(one, two)
+    assert (outcome.added, outcome.choice.repeated) == (4, 4)
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_a_replay_of_a_replay(folder, rejecting):
+    """Some are corrected now, some wrongly, and the rest later; the trainer's --transform_from takes each run."""
+    first = {3: ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
+    raws = {BAD[i].encode(): row for i, row in first.items()}
+    one = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
+    middle = open_dataset(folder.output)
+    assert (one.added, len(one.again), one.choice.unchanged) == (1, 1, 1)
+    accounts_hold(middle)
+    left = {r.raw.decode(): r.reason for r in rejects_of(middle)}
+    assert left == {first[8]: "too_few_columns", BAD[15]: "too_few_columns", BAD[22]: "missing_value"}
+
+    later = {first[8]: ROWS[8], BAD[15]: ROWS[15], BAD[22]: ROWS[22]}
+    two = folder.replay(folder.correct(middle, lambda r: later[r.raw.decode()]))
+    after = open_dataset(folder.output)
+    assert (two.added, after.manifest.rejected) == (3, 0)
+    accounts_hold(after)
+    assert after.manifest.runs == {rejecting.run, middle.run, after.run}
+    assert after.manifest.transform_from == rejecting.run
+    good = folder.write("good.csv", [HEADER, *ROWS])
+    expected = folder.job(SCHEMA, good, output=str(folder.path / "good"), transform_from=folder.output)
+    assert contents(after) == contents(expected)
+
+
+def test_where_all_are_wrong_still_the_data_set_stays_and_they_are_kept(folder, rejecting, capsys):
+    manifest = (folder.path / "out" / layout.MANIFEST).read_bytes()
+    corrected = folder.correct(
+        rejecting, lambda r: {BAD[3]: "k3,older,a,yes", BAD[8]: "k8,1,a,maybe"}.get(r.raw.decode())
+    )
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
+    told = capsys.readouterr().err
+    assert "none of 2 corrected records could be written; the data set is as it was" in told
+    assert "label_not_in_vocabulary 1" in told
+    assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
+    kept = [r for p in Path(folder.output).glob("failed/*/rejects-*") for r in read_rejects(p.read_bytes())]
+    assert {r.raw: r.reason for r in kept} == {
+        b"k3,older,a,yes": "not_a_number",
+        b"k8,1,a,maybe": "label_not_in_vocabulary",
+    }
+    assert {p.name for p in Path(folder.output).iterdir()} == {rejecting.run, layout.MANIFEST, layout.FAILED}
+
+
+def test_the_command_tells_what_became_of_every_line(folder, rejecting, capsys):
+    fixes = {BAD[3]: ROWS[3], BAD[8]: "k8,x,a,no", BAD[15]: BAD[15]}
+    corrected = folder.correct(rejecting, lambda r: fixes.get(r.raw.decode()))
+    text = Path(corrected).read_text()
+    unknown = json.dumps({"source": rejecting.manifest.inputs[0].path, "offset": 1, "raw": "k99,1,a,no"})
+    Path(corrected).write_text(f"{text}{text.splitlines()[0]}\n\n{unknown}\n")
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert told[:5] == [
+        "added 1 rows",
+        "1 rejected once more, with their new reasons",
+        "1 unchanged, so they stay rejected",
+        "1 already replayed or never rejected",
+        "1 given more than once",
+    ]
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is as it was\n")
+
+
+LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "2: is not JSON"),
+        ("[]", r"2: found '\[\]'; expected an object"),
+        ("\xff".encode("latin-1"), "2: is not UTF-8 at byte 0"),
+        ({**LINE, "offset": "5"}, "2: offset is '5'; expected a whole number"),
+        ({"offset": 5, "raw": "x"}, "2: source is 'missing'; expected a path"),
+        ({"source": "rows.csv", "offset": 5}, "2: holds neither raw nor raw_base64"),
+        ({**LINE, "raw_base64": "eA=="}, "2: holds both raw and raw_base64"),
+        ({"source": "rows.csv", "offset": 5, "raw_base64": "?"}, "2: raw_base64 is not base64"),
+        ({**LINE, "raw": 5}, "2: raw is '5'; expected a text"),
+        ({**LINE, "source": "other.csv"}, "2: 'other.csv' is no input of this data set, which was read from "),
+        ({**LINE, "raw": "\ud800"}, r"2: raw holds '\\ud800', which .*rows.csv cannot: it is in utf-8"),
+        ("twice", "2: corrects the record at .* in another way than .*:1 does"),
+    ],
+)
+def test_a_line_that_cannot_be_taken_is_named_and_nothing_is_done(shared, line, message):
+    folder, dataset = shared
+    good = json.loads(rejects_of(dataset)[0].to_json()) | {"raw": ROWS[3]}
+    if line == "twice":
+        line = good | {"raw": ROWS[4]}
+    if isinstance(line, dict):
+        place = {"source": good["source"], "offset": good["offset"]} if line.get("source") == "rows.csv" else {}
+        line = json.dumps({**line, **(place if type(line.get("offset")) is int else {})})
+    data = line if isinstance(line, bytes) else line.encode()
+    path = folder.path / "bad.jsonl"
+    path.write_bytes(json.dumps(good).encode() + b"\n" + data + b"\n")
+    with pytest.raises(UsageError, match=rf"bad\.jsonl:{message}"):
+        folder.replay(str(path))
+    assert open_dataset(folder.output).run == dataset.run
+
+
+def test_rejects_corrected_in_the_run_itself_are_refused(folder, rejecting):
+    (path,) = Path(rejecting.run_dir).glob("rejects-*")
+    text = path.read_text()
+    path.write_text(text.replace("k3,old", "k3,020"))
+    with pytest.raises(MillraceError, match=r"was changed since the data set was written.*in a copy"):
+        folder.replay(str(path))
+
+
+def test_a_transform_that_is_not_the_data_sets_own_is_refused(folder, rejecting):
+    corrected = folder.correct(rejecting, as_good)
+    graph = Path(rejecting.run_dir) / layout.TRANSFORM_FN / "saved_model.pb"
+    data = bytearray(graph.read_bytes())
+    data[-1] ^= 1
+    graph.write_bytes(data)
+    with pytest.raises(MillraceError, match=r"saved_model\.pb: was changed since"):
+        folder.replay(corrected)
+    graph.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert open_dataset(folder.output).run == rejecting.run
+
+
+def test_a_replay_that_fails_at_the_last_step_leaves_the_data_set_and_can_be_run_again(folder, rejecting, monkeypatch):
+    corrected = folder.correct(rejecting, as_good)
+    before = contents(rejecting)
+
+    def disk_full(*_: object) -> None:
+        raise MillraceError("no space left on device")
+
+    monkeypatch.setattr(lease.Lease, "put", disk_full)
+    with pytest.raises(MillraceError, match="no space left"):
+        folder.replay(corrected)
+    monkeypatch.undo()
+    assert open_dataset(folder.output).manifest == rejecting.manifest
+    assert contents(open_dataset(folder.output)) == before
+    assert {p.name for p in Path(folder.output).iterdir()} <= {rejecting.run, layout.MANIFEST, layout.FAILED}
+    assert folder.replay(corrected).added == 4
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_a_replay_waits_for_no_other_job(shared):
+    folder, dataset = shared
+    corrected = folder.correct(dataset, as_good)
+    with lease.hold(folder.output, run="another"), pytest.raises(MillraceError, match="another job is writing to it"):
+        folder.replay(corrected)
+    assert open_dataset(folder.output).run == dataset.run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--replay", "x.jsonl"], "required: --append_to"),
+        (["--append_to", "out"], "required: --replay"),
+        (["--replay", "x", "--append_to", "out", "--schema", "s.yaml"], "--schema: not with --replay"),
+        (["--replay", "x", "--append_to", "out", "--max_rejects=5"], "--max_rejects: not with --replay"),
+        (["--replay", "x", "--append_to", "out", "--runner", "FnApiRuner"], "did you mean FnApiRunner?"),
+        (["--replay", "nowhere.jsonl", "--append_to", "out"], "nowhere.jsonl: no such file"),
+        (["--replay", __file__, "--append_to", "nowhere"], "is not JSON"),
+        (["--replay", "/dev/null", "--append_to", "nowhere"], "--append_to nowhere: nowhere: no manifest.json"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_at_once(arguments, message):
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "beam_jobs.preprocess", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert time.monotonic() - begun < 1.5
+    assert done.returncode == 2
+    assert message in done.stderr
