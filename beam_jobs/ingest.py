@@ -15,6 +15,7 @@ What the decoders do, on purpose:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,16 +44,16 @@ class Ingest(tf.Module):
         many = [tf.TensorSpec([None], tf.string, name=INPUT)]
 
         def record(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
-            return encode(canonical(image_bytes, images), images)
+            return encode(self.image(image_bytes), images)
 
         def stored_and_pixels(image_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            image = canonical(image_bytes, images)
+            image = self.image(image_bytes)
             return encode(image, images)[ENCODED], image
 
         def batch(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
             strings, sizes = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
             signature = {ENCODED: strings, FORMAT: strings, HEIGHT: sizes, WIDTH: sizes}
-            return tf.map_fn(record, image_bytes, fn_output_signature=signature, parallel_iterations=16)
+            return tf.map_fn(self.record, image_bytes, fn_output_signature=signature, parallel_iterations=16)
 
         def graph(function: Callable[..., Any], inputs: list[tf.TensorSpec]) -> Any:
             return tf.function(function, input_signature=inputs, autograph=False)
@@ -63,13 +64,19 @@ class Ingest(tf.Module):
         self.batch = graph(batch, many)
 
 
+@functools.lru_cache(maxsize=1)
+def ingest_of(images: ImageOptions) -> Ingest:
+    """The graph, made once in a process: saving it and running it trace the same functions."""
+    return Ingest(images)
+
+
 def save_ingest(images: ImageOptions, path: str) -> None:
     """Writes the graph as a SavedModel.
 
     Signature `serving_default`: `image_bytes` string `[batch]` -> `image/encoded`, `image/format`, `image/height`,
     `image/width`, each `[batch]`. The loaded object also has `image` and `record` for one file.
     """
-    ingest = Ingest(images)
+    ingest = ingest_of(images)
     tf.saved_model.save(ingest, path, signatures=ingest.batch.get_concrete_function())
 
 
@@ -208,8 +215,8 @@ def target_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf
 
 def resize(image: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """uint8 `[size[0], size[1], 3]`: bilinear with antialias."""
-    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
-    return tf.cast(tf.round(tf.clip_by_value(resized, 0.0, 255.0)), tf.uint8)
+    # Weights of this kernel are positive and add up to 1, so that rounding leaves nothing below 0 or above 255.
+    return tf.cast(tf.round(tf.image.resize(image, size, method="bilinear", antialias=True)), tf.uint8)
 
 
 def encode(image: tf.Tensor, images: ImageOptions) -> dict[str, tf.Tensor]:

@@ -3,17 +3,21 @@
     python -m benchmarks.image_ingest --images 'photos/*/*' --times 5 --rounds 3
 
 The images are taken several times (as hard links), so that the job's fixed cost does not hide its rate. The job's time
-is the manifest's: pipeline, statistics, shuffle, checksums and commit.
+is the manifest's: pipeline, statistics, shuffle, checksums and commit. Beside the rates stand the milliseconds of CPU
+that an image costs, which say what the job adds even where other work shares the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 from beam_jobs.job import load_libraries, run_job
 from beam_jobs.options import JobOptions
@@ -38,6 +42,21 @@ def link(paths: list[str], folder: str, times: int) -> int:
     return len(paths) * times
 
 
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """Images a second, and the milliseconds of CPU that each takes."""
+
+    per_second: float
+    cpu_ms: float
+
+
+def measured(work: Callable[[], float], count: int) -> Rate:
+    """The rate of `work`, which handles `count` images and returns its own seconds."""
+    begun = time.process_time()
+    seconds = work()
+    return Rate(count / seconds, 1e3 * (time.process_time() - begun) / count)
+
+
 def bare(paths: list[str]) -> float:
     """Seconds of a `tf.data` map that reads, decodes, resizes and encodes, with a thread for each core."""
     import tensorflow as tf
@@ -56,6 +75,11 @@ def bare(paths: list[str]) -> float:
     return time.perf_counter() - begun
 
 
+def job_seconds(job: JobOptions) -> float:
+    """Seconds of the job, by its manifest."""
+    return run_job(job).seconds
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.image_ingest", description=__doc__.splitlines()[0])
@@ -70,19 +94,25 @@ def main(argv: list[str] | None = None) -> int:
             paths = storage.expand([f"{folder}/raw/*/*"])
             with open(f"{folder}/rate.yaml", "w", encoding="utf-8") as file:
                 file.write(SCHEMA)
-            ratios = []
+            ratios, cpu_ratios = [], []
             for i in range(options.rounds):
-                by_itself = count / bare(paths)
+                by_itself = measured(lambda: bare(paths), count)
                 job = JobOptions(
                     schema=f"{folder}/rate.yaml", input=(f"{folder}/raw/*/*",), output=f"{folder}/{i}", quiet=True
                 )
-                in_job = count / run_job(job).seconds
-                ratios.append(in_job / by_itself)
-                print(f"round {i + 1}: bare {by_itself:,.0f} images/s, job {in_job:,.0f}, ratio {ratios[-1]:.2f}")
+                in_job = measured(functools.partial(job_seconds, job), count)
+                ratios.append(in_job.per_second / by_itself.per_second)
+                cpu_ratios.append(by_itself.cpu_ms / in_job.cpu_ms)
+                print(
+                    f"round {i + 1}: bare {by_itself.per_second:,.0f} images/s, {by_itself.cpu_ms:.2f} ms CPU each; "
+                    f"job {in_job.per_second:,.0f}, {in_job.cpu_ms:.2f} ms; "
+                    f"ratio {ratios[-1]:.2f}, of CPU {cpu_ratios[-1]:.2f}"
+                )
         except MillraceError as error:
             print(f"benchmarks.image_ingest: {error}", file=sys.stderr)
             return error.exit_code
-    print(f"median ratio {statistics.median(ratios):.2f} over {count:,} images")
+    told = f"{statistics.median(ratios):.2f} of the rate, {statistics.median(cpu_ratios):.2f} of the CPU"
+    print(f"median ratio {told}, over {count:,} images")
     return 0
 
 
