@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test lint types format pytest audit clean
+.PHONY: help demo demo-images test lint types format pytest audit figures clean
 
 help:  ## what there is to make
 	@echo 'Millrace: raw CSV -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -100,6 +100,9 @@ audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.y
 	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \
 	    --disable-pip-version-check 'pip-audit==2.10.1'; }
 	$(BIN)/python -m tools.audit constraints.txt audit.yaml --pip_audit .audit/bin/pip-audit
+
+figures: $(READY)  ## train what the README measures on the real data (MILLRACE_TEST_DATA), and hold it to its figures
+	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py
 
 clean:  ## remove everything that was made here
 	rm -rf $(VENV) .audit $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
