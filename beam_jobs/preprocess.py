@@ -35,7 +35,7 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     """What became of the lines of a replay, and what the data set holds now."""
     choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
     told = (
-        (len(outcome.again), "rejected once more, with their new reasons"),
+        (outcome.again, "rejected once more, with their new reasons"),
         (choice.unchanged, "unchanged, so they stay rejected"),
         (choice.gone, "already replayed or never rejected"),
         (choice.repeated, "given more than once"),

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a replay. `again`: what was tried and is rejected still."""
+    """What became of a replay: the manifest now, what was tried, and how many records the data set has gained."""
 
     manifest: Manifest
     choice: Choice
-    again: tuple[Reject, ...]
+    added: int
 
     @property
-    def added(self) -> int:
-        """How many records the data set has gained."""
-        return len(self.choice.records) - len(self.again)
+    def again(self) -> int:
+        """How many were tried and are rejected still."""
+        return len(self.choice.records) - self.added
 
 
 def run_replay(options: ReplayOptions) -> Outcome:
@@ -56,26 +56,25 @@ def run_replay(options: ReplayOptions) -> Outcome:
     base = open_base(options.append_to)
     choice = choose_from(base, corrections)
     if not choice.records:
-        return Outcome(base.manifest, choice, ())
+        return Outcome(base.manifest, choice, 0)
     run_id = layout.new_run_id()
     with lease.hold(options.append_to, run=run_id) as held:
         replaces = swap.look(layout.join(options.append_to, layout.MANIFEST))
         base = open_base(options.append_to)  # again: before the lease was ours, another job may have committed
         choice = choose_from(base, corrections)
         if not choice.records:
-            return Outcome(base.manifest, choice, ())
+            return Outcome(base.manifest, choice, 0)
         load_libraries()
         progress.reset(total=len(choice.records))
         with progress.Display(enabled=not options.quiet):
             target = Target(run_id, layout.join(options.append_to, run_id, "staging"), held, replaces)
             try:
-                outcome = _run(options, base, choice, target)
+                manifest = _run(options, base, choice, target)
             except BaseException as error:
                 output, staging = options.append_to, target.staging
-                after_failure(error, output=output, run_id=run_id, staging=staging, held=held)
-                raise
+                manifest = after_failure(error, output=output, run_id=run_id, staging=staging, held=held)
             clear(options.append_to, held)
-    return outcome
+    return Outcome(manifest, choice, manifest.written - base.manifest.written)
 
 
 def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
@@ -92,7 +91,7 @@ def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
     return choice
 
 
-def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) -> Outcome:
+def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) -> Manifest:
     from beam_jobs import pipeline, result, runner
 
     begun = time.monotonic()
@@ -109,7 +108,7 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
     again = _still_rejected(account, choice, target.staging)
     if len(again) == len(choice.records):
         raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
-    return Outcome(_commit(base, choice, again, account, target, begun=begun), choice, tuple(again))
+    return _commit(base, choice, again, account, target, begun=begun)
 
 
 def _steps(base: Dataset, records: tuple[Chosen, ...]) -> Callable[[beam.Pipeline, Plan], Steps]:

@@ -140,6 +140,13 @@ def in_another_order(line: str) -> str:
     return f"{age},{rest},{name}"
 
 
+def as_offsets_count(source: str, encoding: str) -> bytes:
+    """The file's bytes, decompressed, and of UTF-16 the same text in UTF-8."""
+    data = Path(source).read_bytes()
+    data = gzip.decompress(data) if source.endswith(".gz") else data
+    return ("\ufeff" + data.decode(encoding)).encode() if encoding == "utf-16" else data
+
+
 BY_FILE = SCHEMA[: SCHEMA.index("split:")] + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n'
 NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")
 LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
@@ -161,6 +168,8 @@ def test_bad_rows_replayed_make_the_data_set_that_good_rows_make(folder, schema,
     """The source is gone by then, and the other data set applies the same transform to the good file."""
     source = folder.write(name, map(change, [HEADER, *BAD]), encoding=encoding)
     before = folder.job(schema, source)
+    data = as_offsets_count(source, encoding)
+    assert all(data[r.offset :].startswith(r.raw) for r in rejects_of(before))
     (folder.path / name).unlink()
     mended = {change(BROKEN[i][0]).encode("latin-1" if "latin" in encoding else "utf-8"): ROWS[i] for i in BROKEN}
     outcome = folder.replay(folder.correct(before, lambda r: change(mended[r.raw])))
@@ -253,7 +262,7 @@ def test_a_replay_of_a_replay(folder, rejecting):
     raws = {BAD[i].encode(): row for i, row in first.items()}
     one = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
     middle = open_dataset(folder.output)
-    assert (one.added, len(one.again), one.choice.unchanged) == (1, 1, 1)
+    assert (one.added, one.again, one.choice.unchanged) == (1, 1, 1)
     accounts_hold(middle)
     left = {r.raw.decode(): r.reason for r in rejects_of(middle)}
     assert left == {first[8]: "too_few_columns", BAD[15]: "too_few_columns", BAD[22]: "missing_value"}
@@ -378,6 +387,18 @@ def test_a_replay_that_fails_at_the_last_step_leaves_the_data_set_and_can_be_run
     assert contents(open_dataset(folder.output)) == before
     assert {p.name for p in Path(folder.output).iterdir()} <= {rejecting.run, layout.MANIFEST, layout.FAILED}
     assert folder.replay(corrected).added == 4
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_a_replay_that_is_interrupted_behind_its_commit_has_succeeded(folder, rejecting, monkeypatch):
+    put = lease.Lease.put
+
+    def interrupted(*args: Any) -> None:
+        put(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lease.Lease, "put", interrupted)
+    assert folder.replay(folder.correct(rejecting, as_good)).added == 4
     accounts_hold(open_dataset(folder.output))
 
 

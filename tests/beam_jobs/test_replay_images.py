@@ -90,7 +90,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
     outcome = replay(tmp_path, list(rejects.values()), lambda path: path.replace("odd\tname", "a name"))
     middle = open_dataset(before.path)
     accounts_hold(middle)
-    assert (outcome.added, len(outcome.again)) == (1, 2)
+    assert (outcome.added, outcome.again) == (1, 2)
     left = rejects_of(middle)
     assert set(left) == {str(disc / "none.png"), str(disc / "a name.png")}
     renamed = left[str(disc / "a name.png")]  # known by its old place, with its new name and reason
