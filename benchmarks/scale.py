@@ -1,0 +1,83 @@
+"""Rows a second and peak memory of a job as its input grows, and as it writes more shards.
+
+    python -m benchmarks.scale --input covtype.data --rows 10000 100000 1000000 6000000 --shards 1 8 64 512
+
+The input's lines are repeated until there are enough. Each job is a process of its own; its memory is the most that it
+ever held (VmHWM), imports included, and its time is its pipeline's, by the manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from schemas.manifest import read_manifest
+
+# Not getrusage's ru_maxrss: a process inherits it from the one that started it.
+JOB = """
+import pathlib, re, sys
+from beam_jobs.preprocess import main
+status = main(sys.argv[1:])
+print("peak", re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+sys.exit(status)
+"""
+
+
+def repeat_lines(source: str, target: str, rows: int) -> int:
+    """Writes `rows` lines, those of `source` over and over. Returns the bytes."""
+    with (gzip.open if source.endswith(".gz") else open)(source, "rb") as file:
+        lines = file.read().splitlines(keepends=True)
+    with open(target, "wb") as out:
+        whole = b"".join(lines)
+        for _ in range(rows // len(lines)):
+            out.write(whole)
+        out.writelines(itertools.islice(lines, rows % len(lines)))
+    return os.path.getsize(target)
+
+
+def job(schema: str, source: str, output: str, shards: int) -> dict[str, float]:
+    """Runs one job. Returns its rows/s, seconds and megabytes."""
+    options = ["--schema", schema, "--input", source, "--output", output, "--num_shards", str(shards), "--quiet"]
+    command = [sys.executable, "-c", JOB, *options, "--overwrite"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    manifest = read_manifest(output)
+    peak = int(done.stdout.splitlines()[-1].split()[1]) / 1024
+    return {"rows_per_second": manifest.read / manifest.seconds, "seconds": manifest.seconds, "peak_mb": peak}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
+    parser.add_argument("--input", required=True, metavar="FILE", help="rows of UCI Covertype, gzip'd or not")
+    parser.add_argument("--schema", default="schemas/covertype.yaml", metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000, 6_000_000], metavar="N")
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 8, 64, 512], metavar="N")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
+    options = parser.parse_args(argv)
+    figures = []
+    print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = os.path.join(folder, "rows.csv"), os.path.join(folder, "out")
+        for rows in options.rows:
+            repeat_lines(options.input, source, rows)
+            for shards in options.shards:
+                found = job(options.schema, source, output, shards)
+                figures.append({"rows": rows, "shards": shards, **found})
+                print(
+                    f"{rows:>10,} {shards:>7} {found['seconds']:>8.1f} {found['rows_per_second']:>9,.0f} "
+                    f"{found['peak_mb']:>8,.0f}"
+                )
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
