@@ -157,10 +157,9 @@ def place_rejects(run: Run, result: Result) -> None:
     for file in result.reject_files:
         folders.move(file.path, next(names))
     if result.late_rejects:
-        lines = [
-            dataclasses.replace(r, raw=run.inputs.raw_bytes(r)).to_json()
-            for r in sorted(result.late_rejects, key=lambda r: (r.source, r.offset))
-        ]
+        late = sorted(result.late_rejects, key=lambda r: (r.source, r.offset))
+        raw = run.inputs.raw_bytes(late)
+        lines = [dataclasses.replace(r, raw=data).to_json() for r, data in zip(late, raw, strict=True)]
         storage.write_bytes(next(names), "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_jobs.inputs import InputFile
 from schemas.csv_file import CsvFile, open_csv, split_ranges
-from schemas.csv_record import read_record
+from schemas.csv_record import read_records
 from schemas.dataset import Dataset
 from schemas.rejects import Reject
 from schemas.schema import SPLITS, FileSplit, Schema
@@ -75,9 +75,12 @@ class CsvInputs:
         paths = [f.path for f in self.csv_files]
         return csv_steps(pipeline, plan, schema=self.schema, ranges=ranges, paths=paths)
 
-    def raw_bytes(self, reject: Reject) -> bytes:
-        file = next(f for f in self.csv_files if f.path == reject.source)
-        return read_record(file, self.schema, reject.offset)
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        found: dict[tuple[str, int], bytes] = {}
+        for file in self.csv_files:
+            offsets = [r.offset for r in rejects if r.source == file.path]
+            found |= {(file.path, offset): raw for offset, raw in read_records(file, self.schema, offsets).items()}
+        return [found[r.source, r.offset] for r in rejects]
 
     def fits_transform_of(self, other: Dataset) -> bool:
         """The same features and label; how files are written and split may differ."""

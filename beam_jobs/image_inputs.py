@@ -91,9 +91,9 @@ class ImageInputs:
             identity_splits=self.identity_splits,
         )
 
-    def raw_bytes(self, reject: Reject) -> bytes:
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """None are kept: the path leads to the file."""
-        return b""
+        return [b""] * len(rejects)
 
     def fits_transform_of(self, other: Dataset) -> bool:
         """The same canonical images and the same classes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.dataset import Dataset
@@ -70,8 +71,8 @@ class Inputs(Protocol):
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from raw data to encoded records."""
 
-    def raw_bytes(self, reject: Reject) -> bytes:
-        """A rejected record's raw bytes, read again from the input."""
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The rejected records' raw bytes, read again from the input, each file once at most where it is a stream."""
 
     def fits_transform_of(self, other: Dataset) -> bool:
         """Whether the transform of another data set can be applied to this data."""
