@@ -131,6 +131,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         preprocessing_fn=run.preprocessing_fn,
         seconds=round(time.monotonic() - begun, 3),
     )
+    folders.flush(run.folder)
     run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
     return manifest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -63,5 +64,20 @@ def remove(path: str) -> None:
         bucket, prefix = _split(path.rstrip("/") + "/")
         for blob in list(_client().list_blobs(bucket, prefix=prefix)):
             blob.delete()
-    elif os.path.isdir(path):
-        shutil.rmtree(path)
+        return
+    while os.path.isdir(path):  # another process may be removing the same: what is gone already is no error
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+
+def flush(path: str) -> None:
+    """Has a local folder's files, and their names, survive a power cut; on GCS they do."""
+    if path.startswith(GCS):
+        return
+    for folder, _, names in os.walk(path):
+        for name in (*names, "."):
+            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)

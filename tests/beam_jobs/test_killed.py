@@ -70,7 +70,7 @@ def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def raw(tmp_path: Path) -> Job:
     """A few rows, and a schema that needs no analysis: what is slow here is not what is tested."""
     (tmp_path / "people.yaml").write_text(SCHEMA)
-    (tmp_path / "people.csv").write_text(people_csv(ROWS))
+    (tmp_path / "people.csv").write_text(people_csv(ROWS) + "too,few\n" * 3)
     return Job(tmp_path, tmp_path / "people.yaml", tmp_path / "people.csv")
 
 
