@@ -4,7 +4,7 @@ Reads a line of JSON from stdin, a list of jobs that are to run side by side: {"
 "kill_at": n}; the last two may be missing. Answers with a line, a list of {"status": exit status, or -signal,
 "seconds": ..., "steps": ..., "stderr": ...}. `kill_at` n kills the job with SIGKILL just before its n-th step of the
 commit: a file or folder renamed, removed, made or opened for writing since the phase "committing" began, cleaning up
-included. "steps" is how many it has taken.
+included. "steps" has a letter for each step that it took: "m" for the manifest's, "." for others.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ class Job:
         return {
             "status": os.waitstatus_to_exitcode(status),
             "seconds": seconds,
-            "steps": len(written[0]),
+            "steps": written[0].decode(),
             "stderr": stderr,
         }
 
 
 def die_at(n: int | None, told: int) -> None:
-    """Has this process killed before its n-th step of the commit; writes a byte to `told` for each."""
+    """Has this process killed before its n-th step of the commit; writes a letter to `told` for each."""
     from beam_jobs import progress
+    from schemas import layout
 
     count = 0
 
@@ -86,7 +87,7 @@ def die_at(n: int | None, told: int) -> None:
             count += 1
             if count == n:
                 os.kill(os.getpid(), signal.SIGKILL)
-            os.write(told, b".")
+            os.write(told, b"m" if any(layout.MANIFEST in str(a) for a in arguments) else b".")
 
     sys.addaudithook(hook)
 
