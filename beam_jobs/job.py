@@ -121,6 +121,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
 
     try:
         other = open_dataset(options.transform_from)
+        graphs_dir = other.graphs_dir
     except MillraceError as error:
         raise UsageError(f"--transform_from: {error}") from error
     if not inputs.fits_transform_of(other):
@@ -129,7 +130,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
             f"{options.schema} declares; its transform does not fit. "
             f"Use {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
-    return OtherTransform(other.run_dir, other.run)
+    return OtherTransform(graphs_dir, other.run)
 
 
 def load_libraries() -> None:

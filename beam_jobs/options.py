@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -48,6 +49,7 @@ RUNNERS = (
 
 
 REPLAY = ("replay", "append_to")  # the options that only a replay has
+_SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key|private_key|api_key")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,6 +250,11 @@ def parse_known(argv: Sequence[str], *, replay: bool = False) -> tuple[dict[str,
     for flag in (arg.split("=")[0] for arg in rest):
         if not flag.startswith("--"):
             continue
+        if _SECRET.search(flag):
+            raise UsageError(
+                f"{flag}: secrets are not taken on the command line: pipeline options are shown in process lists, logs "
+                "and the runner's console. Give credentials the way their library reads them from the environment."
+            )
         near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), own, n=1, cutoff=0.85)
         if near:
             raise UsageError(f"{flag}: no such option; did you mean {near[0]}?")

@@ -136,7 +136,7 @@ def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str
         parity_threshold=0,  # the old run's are kept
         shards=_shards(options, base, choice, staging),
         preprocessing_fn=None,
-        transform_from=base.run_dir,
+        transform_from=base.graphs_dir,
     )
 
 

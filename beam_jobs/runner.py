@@ -29,7 +29,8 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
     except SystemExit as error:
         raise UsageError(f"{' '.join(options.beam_args)}: not understood by Apache Beam") from error
     if unknown:
-        raise UsageError(f"{unknown[0]}: neither an option of this command (see --help) nor one of Apache Beam")
+        flag = unknown[0].split("=")[0]  # not its value, which may be a secret
+        raise UsageError(f"{flag}: neither an option of this command (see --help) nor one of Apache Beam")
     return PipelineOptions(list(options.beam_args))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from schemas import layout, storage
 from schemas.errors import MillraceError
@@ -10,6 +11,7 @@ from schemas.image_schema import ImageSchema
 from schemas.load import AnySchema, load_schema
 from schemas.manifest import Manifest, read_manifest
 from schemas.schema import Schema
+from schemas.trusted import check_graphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +44,18 @@ class Dataset:
 
     @property
     def run_dir(self) -> str:
-        """The run's folder; `tft.TFTransformOutput` opens it."""
+        """The run's folder."""
         return layout.join(self.path, self.run)
+
+    @functools.cached_property
+    def graphs_dir(self) -> str:
+        """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph.
+
+        Raises:
+          MillraceError: a file of these graphs is not as the manifest names it; looked at once, before the first use.
+        """
+        check_graphs(self.path, self.manifest)
+        return self.run_dir
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -69,14 +81,33 @@ class Dataset:
         self.shards(split)
         return self.manifest.splits[split].rows
 
+    def check_sizes(self) -> None:
+        """Looks again at what `open_dataset` has looked at: is every file there, and of its size?
+
+        Raises:
+          MillraceError: naming the first that is not.
+        """
+        _check_sizes(self.path, self.manifest)
+
 
 def open_dataset(path: str) -> Dataset:
     """Opens the data set directory's current run.
 
     Raises:
-      MillraceError: no manifest; a file that it names is missing or has another size; another schema.
+      UsageError: no manifest, so no data set.
+      MillraceError: a file that it names is missing or has another size; another schema.
     """
     manifest = read_manifest(path)
+    _check_sizes(path, manifest)
+    schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
+    if schema.fingerprint != manifest.schema_fingerprint:
+        raise MillraceError(
+            f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
+        )
+    return Dataset(path, manifest, schema)
+
+
+def _check_sizes(path: str, manifest: Manifest) -> None:
     named = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
     named += [(f.path, f.bytes) for f in manifest.files]
     for name, size in named:
@@ -91,12 +122,6 @@ def open_dataset(path: str) -> Dataset:
                 f"{full}: {found:,} bytes, and {layout.MANIFEST} says {size:,}: the file was cut or changed "
                 "after it was written. Restore it, or write the data set again."
             )
-    schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
-    if schema.fingerprint != manifest.schema_fingerprint:
-        raise MillraceError(
-            f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
-        )
-    return Dataset(path, manifest, schema)
 
 
 if __name__ == "__main__":

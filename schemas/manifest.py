@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from schemas import layout, storage
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, UsageError
 from schemas.features import Strict
 
 FORMAT_VERSION = 1
@@ -122,12 +122,13 @@ def read_manifest(data_dir: str) -> Manifest:
     """Reads `data_dir/manifest.json`.
 
     Raises:
-      MillraceError: there is none (so there is no data set), or it cannot be read.
+      UsageError: there is none, so there is no data set.
+      MillraceError: it cannot be read.
     """
     storage.check_scheme(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)
     if not storage.exists(path):
-        raise MillraceError(
+        raise UsageError(
             f"{data_dir}: no {layout.MANIFEST}, so this is no data set, or its job has not committed. "
             "Run `python -m beam_jobs.preprocess` with this folder as --output."
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from schemas.errors import MillraceError, UsageError
+from schemas.redact import redacted
 
 GCS = "gs://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -171,7 +172,7 @@ def naming(path: str) -> Iterator[None]:
         raise MillraceError(f"{path}: {error.strerror or error}") from error
     except Exception as error:
         if type(error).__module__.startswith("google."):  # not imported unless gs:// is used
-            raise MillraceError(f"{path}: {error}") from error
+            raise MillraceError(f"{path}: {redacted(str(error))}") from error
         raise
 
 

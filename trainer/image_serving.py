@@ -33,7 +33,7 @@ def load_ingest(dataset: Dataset) -> Any:
 
     It holds no variables, so that nothing has to be initialised, whatever kind of graph this is.
     """
-    return tf.saved_model.load(layout.join(dataset.run_dir, layout.INGEST_FN))
+    return tf.saved_model.load(layout.join(dataset.graphs_dir, layout.INGEST_FN))
 
 
 def ingest_records(ingest: Any, files: tf.Tensor) -> dict[str, tf.Tensor]:

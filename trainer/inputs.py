@@ -153,7 +153,7 @@ def stored_spec(dataset: Dataset) -> dict[str, Any]:
     """How a record of the shards is parsed."""
     if dataset.image_schema is not None:
         return record_spec(dataset.image_schema)
-    return dict(tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec())
+    return dict(tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec())
 
 
 def shuffled(shards: tuple[str, ...], compression: str, options: InputOptions, *, in_blocks: bool) -> tf.data.Dataset:

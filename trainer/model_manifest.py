@@ -28,11 +28,12 @@ class TrainedOn(Strict):
 
 
 class Training(Strict):
-    """A model, its hyper-parameters and its data."""
+    """A model, its hyper-parameters, its data, and what is done to images (None: written before this was noted)."""
 
     started: str
     model: str
     hparams: dict[str, Any]
+    augment: dict[str, Any] | None = None
     data: TrainedOn
     versions: dict[str, str]
 
@@ -50,13 +51,16 @@ class ModelManifest(Strict):
     earlier: tuple[Training, ...] = ()
 
 
-def describe_training(dataset: Dataset, *, model: str, hparams: dict[str, Any]) -> Training:
+def describe_training(
+    dataset: Dataset, *, model: str, hparams: dict[str, Any], augment: dict[str, Any] | None = None
+) -> Training:
     """The entry for a training that begins now; `hparams` by name (tuples become lists, as JSON has them)."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return Training(
         started=f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
         model=model,
         hparams={name: list(v) if isinstance(v, tuple) else v for name, v in hparams.items()},
+        augment=augment,
         data=TrainedOn(
             path=dataset.path,
             name=dataset.declared.name,
@@ -116,9 +120,15 @@ def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool,
 def _differences(found: Training, asked: Training) -> Any:
     if found.model != asked.model:
         yield f"its model is {found.model!r}, not {asked.model!r}"
-    elif found.hparams != asked.hparams:
-        for name in sorted({*found.hparams, *asked.hparams}):
-            if found.hparams.get(name) != asked.hparams.get(name):
-                yield f"its {name} is {found.hparams.get(name)}, not {asked.hparams.get(name)}"
+    else:
+        yield from _changed(found.hparams, asked.hparams)
+    if found.augment is not None and asked.augment is not None:
+        yield from _changed(found.augment, asked.augment)
     if found.data.run != asked.data.run:
         yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
+
+
+def _changed(found: dict[str, Any], asked: dict[str, Any]) -> Any:
+    for name in sorted({*found, *asked}):
+        if found.get(name) != asked.get(name):
+            yield f"its {name} is {found.get(name)}, not {asked.get(name)}"

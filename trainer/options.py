@@ -36,6 +36,7 @@ class TrainOptions:
     shuffle_buffer: int | None = None
     deterministic: bool = False
     allow_changes: bool = False
+    verify_data: bool = False
     verbose: bool = False
 
     def __post_init__(self) -> None:

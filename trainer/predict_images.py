@@ -17,6 +17,7 @@ from schemas.image_header import BadImage, ImageHeader, ends_early
 from schemas.image_limits import check_image, decoding_bytes
 from schemas.image_options import ImageOptions
 from schemas.image_schema import ImagePairsSchema, ImageSchema
+from schemas.quiet_start import standard_error_closed
 from schemas.rejects import Reject
 from trainer.ahead import ahead, mapped_ahead
 from trainer.image_features import IMAGE
@@ -24,7 +25,6 @@ from trainer.image_lines import FIELDS, Item, encode_lines, plain
 from trainer.pair_lists import read_pairs
 from trainer.predict_options import SIGNATURES, Outcome, PredictOptions
 from trainer.served import Notes, ServedModel
-from trainer.verbosity import standard_error_closed
 
 BATCH_SIZE = 64
 BATCH_BYTES = 64 << 20  # of files in a batch; a larger one goes alone

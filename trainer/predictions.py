@@ -35,7 +35,7 @@ def classes_of(dataset: Dataset) -> tuple[str, ...]:
     """The classes' names by id; empty for a numeric label."""
     if dataset.image_schema is not None:
         return dataset.manifest.classes
-    return class_names(dataset.schema, tft.TFTransformOutput(dataset.run_dir))
+    return class_names(dataset.schema, tft.TFTransformOutput(dataset.graphs_dir))
 
 
 def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def read_image_problem(dataset: Dataset, *, max_steps: int | None = None) -> Ima
     if len(classes) < 2:
         raise MillraceError(f"{dataset.path}: images of {len(classes)} class; two at least are needed to tell apart")
     pairs = isinstance(images, ImagePairsSchema)
-    return ImageProblem(classes, images.images.input_size, pairs, dataset.run_dir, max_steps)
+    return ImageProblem(classes, images.images.input_size, pairs, dataset.graphs_dir, max_steps)
 
 
 def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Problem:
@@ -113,7 +113,7 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
     """
     import tensorflow_transform as tft
 
-    output = tft.TFTransformOutput(dataset.run_dir)
+    output = tft.TFTransformOutput(dataset.graphs_dir)
     spec = output.transformed_feature_spec()
     schema = dataset.schema
     if schema.label.name not in spec:

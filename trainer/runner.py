@@ -139,7 +139,12 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
       UsageError: it holds another model, and --allow_changes is not given.
       MillraceError: it holds checkpoints, and none is whole.
     """
-    training = describe_training(dataset, model=options.model, hparams=dataclasses.asdict(hparams))
+    training = describe_training(
+        dataset,
+        model=options.model,
+        hparams=dataclasses.asdict(hparams),
+        augment=dataclasses.asdict(augmentation(options.augment)) if dataset.image_schema is not None else {},
+    )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
@@ -233,6 +238,7 @@ def conclude(
 ) -> Trained:
     """The final export, and the metrics of the last checkpoint on the evaluation split and, if asked, on `test`."""
     options = task.options
+    task.dataset.check_sizes()  # a shard that was cut between two records while it was read gave no error
     checkpoint = task.estimator.latest_checkpoint()
     if checkpoint is None:
         raise MillraceError(f"{options.model_dir}: training ended without a checkpoint")

@@ -13,10 +13,12 @@ from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.layout import SCHEMA_YAML
 from schemas.load import AnySchema, parse_schema
+from schemas.trusted import checksums, difference
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
-NOTES_FORMAT = 1
+_NOTES = f"{EXTRA}/{NOTES}"
+NOTES_FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Notes:
     classes: tuple[str, ...]  # by class id; empty for a regression
     global_step: int
     checked_records: int
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 by path, of all but the notes
     format_version: int = NOTES_FORMAT
 
     def to_json(self) -> bytes:
@@ -36,9 +39,21 @@ class Notes:
 
 
 def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
-    """Puts the notes and the schema beside the SavedModel, in `assets.extra/`."""
+    """Puts the notes and the schema beside the SavedModel, in `assets.extra/`; `files` of the notes is filled in."""
     storage.write_bytes(os.path.join(export_dir, EXTRA, SCHEMA_YAML), schema_yaml)
+    notes = dataclasses.replace(notes, files=checksums(export_dir, besides=[_NOTES]))
     storage.write_bytes(os.path.join(export_dir, EXTRA, NOTES), notes.to_json())
+
+
+def check_files(export_dir: str, notes: Notes) -> None:
+    """Compares an export's files with its notes.
+
+    Raises:
+      MillraceError: one was changed, is missing, or is not named by the notes.
+    """
+    problem = difference(export_dir, notes.files, says=_NOTES, besides=[_NOTES])
+    if problem is not None:
+        raise MillraceError(f"{problem}. It is not loaded: loading a model runs its graph. Export it again.")
 
 
 def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
@@ -59,18 +74,30 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
         fields = json.loads(storage.read_bytes(notes_path))
         notes = Notes(**{**fields, "classes": tuple(fields["classes"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise MillraceError(f"{notes_path}: not notes of format version {NOTES_FORMAT}: {error}") from error
+        raise MillraceError(
+            f"{notes_path}: not notes of format version {NOTES_FORMAT}: {error}. Export the model again."
+        ) from error
     if notes.format_version != NOTES_FORMAT or notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: of another format version, or another schema than {SCHEMA_YAML} beside it")
     return schema, notes
 
 
 class ServedModel:
-    """A SavedModel's signatures, as a server runs them. Imports TensorFlow; close it, or use it in a `with`."""
+    """A SavedModel's signatures, as a server runs them. Imports TensorFlow; close it, or use it in a `with`.
 
-    def __init__(self, export_dir: str) -> None:
+    Args:
+      export_dir: the export.
+      checked: it was compared with its notes just now, or this process has just written it.
+
+    Raises:
+      MillraceError: its files are not those that its notes name.
+    """
+
+    def __init__(self, export_dir: str, *, checked: bool = False) -> None:
         import tensorflow as tf
 
+        if not checked:
+            check_files(export_dir, read_notes(export_dir)[1])
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(
             graph=self._graph, config=tf.compat.v1.ConfigProto(gpu_options={"allow_growth": True})

@@ -48,7 +48,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
         if dataset.image_schema is not None:
             features = served_images(dataset, raw)
         else:
-            features = transform(tft.TFTransformOutput(dataset.run_dir), raw, dataset.schema)
+            features = transform(tft.TFTransformOutput(dataset.graphs_dir), raw, dataset.schema)
         return tf_estimator.export.ServingInputReceiver(features, receivers.pop(""), receivers)
 
     return receive

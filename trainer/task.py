@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from schemas.dataset import open_dataset
+from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.augmentation import Augmentation, augmentation
 from trainer.hparams import describe_hparams, parse_hparams
@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse_options(argv)
         check_model(options)
         dataset = open_dataset(options.data_dir)
+        if options.verify_data:
+            verify_data(dataset)
         print("starting TensorFlow", file=sys.stderr, flush=True)
         start_tensorflow(verbose=options.verbose)
         from trainer.failures import explained
@@ -114,6 +116,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         action="store_true",
         help="go on from a checkpoint of other data, another model or other hparams",
     )
+    add("--verify_data", action="store_true", help="read all of the data set first; train if it is whole")
     add("--verbose", action="store_true", help="TensorFlow's own log as well")
     arguments = vars(parser.parse_args(argv))
     for name in ("hparams", "augment"):
@@ -148,6 +151,22 @@ def check_model(options: TrainOptions) -> None:
     elif ":" not in options.model:
         known = ", ".join(BUILT_IN)
         raise UsageError(f"--model {options.model}: give {known}, or package.module:function for one of your own")
+
+
+def verify_data(dataset: Dataset) -> None:
+    """Reads every file of the data set and compares it with the manifest and the schema.
+
+    Raises:
+      MillraceError: something is wrong; the message names each file, ten at most.
+    """
+    from schemas.verify_dataset import total_bytes, verify_dataset
+
+    print(f"verifying {total_bytes(dataset.manifest) / 1e6:,.1f} MB", file=sys.stderr, flush=True)
+    problems = verify_dataset(dataset.path)
+    if problems:
+        told = "\n".join(str(problem) for problem in problems[:10])
+        more = f"\nand {len(problems) - 10:,} more" if len(problems) > 10 else ""
+        raise MillraceError(f"{dataset.path}: not whole, and nothing was trained on it:\n{told}{more}")
 
 
 def summary(trained: Trained, options: TrainOptions, *, images: bool) -> str:

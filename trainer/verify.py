@@ -24,7 +24,7 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.raw import RawColumn, raw_columns
 from trainer.parity_records import ParityRecords, read_parity_records
-from trainer.served import ServedModel, read_notes
+from trainer.served import ServedModel, check_files, read_notes
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
     if dataset.image_schema is not None:
         _check_ingest(dataset, records)
         return
-    output = tft.TFTransformOutput(dataset.run_dir)
+    output = tft.TFTransformOutput(dataset.graphs_dir)
 
     def stored(serialized: Any) -> Mapping[str, Any]:
         parsed: Mapping[str, Any] = tf.io.parse_example(serialized, output.transformed_feature_spec())
@@ -81,7 +81,7 @@ def check_export(
     Args:
       dataset: whose records these are.
       records: what `read_parity_records` gives.
-      export_dir: the SavedModel.
+      export_dir: the SavedModel, which the caller has written, or compared with its notes.
       estimator: as `with_keys_and_classes` wraps it.
       checkpoint_path: the variables that the Estimator is to predict with.
 
@@ -96,7 +96,7 @@ def check_export(
     key = serving.key_name(dataset)
     columns = serving.request_columns(dataset)
     raw = _evaluate(lambda serialized: tf.io.parse_example(serialized, _strict_spec(columns)), records.raw)
-    with ServedModel(export_dir) as served:
+    with ServedModel(export_dir, checked=True) as served:
         by_signature: dict[str, Mapping[str, Any]] = {
             serving.RAW: raw,
             serving.EXAMPLES: {serving.EXAMPLES_INPUT: list(records.raw)},
@@ -148,7 +148,7 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     images = dataset.image_schema
     if images is not None:
         return image_examples(stored, images, AugmentOptions(size=images.images.input_size)).batch(BATCH)
-    spec = tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec()
+    spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
     features = {name: entry for name, entry in spec.items() if name not in not_features(dataset.schema)}
     return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
 
@@ -213,6 +213,7 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
         raise UsageError(f"{saved_model}: trained on another schema than {data_dir} has; give the data of its training")
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
+    check_files(saved_model, notes)
     start_tensorflow(verbose=False)
     from trainer.restore import restore_estimator
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
 from tests.trainer import own_models
+from tests.trainer.conftest import WAGES, write_dataset
 from trainer.estimator import tf_estimator
 from trainer.inputs import InputOptions, input_fn
 from trainer.models import BUILT_IN, custom
@@ -88,6 +89,27 @@ def test_examples_are_weighed(people, tmp_path, name):
     of_each = [loss(lambda w, label, c=c: tf.cast(tf.equal(label, c), tf.float32)) for c in (0, 1)]
     assert of_each[0] != pytest.approx(of_each[1], rel=1e-3)
     assert min(of_each) < ones or name.endswith("keras_model")  # Keras divides by the number, not by the weights' sum
+
+
+def test_a_keras_regression_is_weighed(tmp_path):
+    """An example of weight 2 counts as two."""
+    schema = WAGES.replace("label:", "  - {name: w, kind: weight}\nlabel:")
+    rows = [f"{20 + i % 40},{'abc'[i % 3]},{1 + i % 2},{100 + 10 * (i % 40)}" for i in range(300)]
+    (tmp_path / "wages.csv").write_text("\n".join(["age,work,w,wage", *rows]) + "\n")
+    weighed = write_dataset(tmp_path, schema=schema, csv=tmp_path / "wages.csv")
+    estimator = trained(build(f"{OWN}:keras_model", weighed, tmp_path / "model"), weighed, steps=20)
+
+    def loss(weigh):
+        def read():
+            records = input_fn(weighed, "train", mode="eval", options=InputOptions(batch_size=1000))
+            return records.map(lambda features, label: ({**features, "w": weigh(features["w"])}, label))
+
+        return estimator.evaluate(read)["loss"]
+
+    assert loss(lambda w: 2 * tf.ones_like(w)) == pytest.approx(2 * loss(tf.ones_like), rel=1e-4)
+    once, twice = (loss(lambda w, c=c: tf.cast(tf.equal(w, c), tf.float32)) for c in (1.0, 2.0))
+    assert loss(lambda w: w) == pytest.approx(once + 2 * twice, rel=1e-4)
+    assert predicted(estimator, weighed)[0]["value"].dtype == np.float32
 
 
 class TestAdam:

@@ -49,7 +49,7 @@ class TestAnswersAtOnce:
                 "--model cnn: give linear, dnn, wide_deep, softmax",
             ),
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
-            (DIRS, 1, "d: no manifest.json"),
+            (DIRS, 2, "d: no manifest.json"),
         ],
     )
     def test_in_a_second_and_a_half(self, argv, code, message, tmp_path):
