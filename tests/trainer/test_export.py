@@ -148,6 +148,21 @@ def test_pruning_leaves_what_is_no_export(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"2", "10", "rejected", "best.json"}
 
 
+def test_an_export_that_is_being_removed_has_no_number(tmp_path, monkeypatch):
+    """As after a kill in the middle of it."""
+    (tmp_path / "1" / "variables").mkdir(parents=True)
+    (tmp_path / "2").mkdir()
+
+    def killed(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.io.gfile, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prune(str(tmp_path), keep=1)
+    assert numbers(tmp_path) == [2]
+    assert len(list(tmp_path.glob("temp-*/variables"))) == 1
+
+
 def test_at_least_one_is_kept(people):
     with pytest.raises(UsageError, match="keep: 0"):
         exporters(people, keep=0)

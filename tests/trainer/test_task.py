@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from schemas.dataset import open_dataset
+from schemas.errors import UsageError
 from trainer import task
 from trainer.evaluations import read_evaluations, steps_without_improvement
+from trainer.model_manifest import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
 from trainer.stopping import StopWithChief, mark_ended, read_ended
 
 ROOT = Path(__file__).parent.parent.parent
@@ -153,6 +155,45 @@ class TestTraining:
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(people, tmp_path / "model", "--allow_changes", model="softmax") == 1
         assert "its last checkpoint is of another model" in capsys.readouterr().err
+
+
+class TestSavedAndNotEvaluated:
+    def test_the_last_checkpoint_is_evaluated_and_exported(self, people, model_dir, tmp_path):
+        """As after a kill between the two."""
+        copy = Path(shutil.copytree(model_dir, tmp_path / "model"))
+        shutil.rmtree(copy / "export")
+        evaluations = read_evaluations(str(copy))
+        (copy / "evaluations.json").write_text(json.dumps(evaluations[:1]))
+        assert run(people, copy) == 0
+        again = read_evaluations(str(copy))
+        assert [e["global_step"] for e in again] == [20, 40]
+        assert again[1]["loss"] == pytest.approx(evaluations[1]["loss"], rel=1e-4)
+        assert len(numbered(copy / "export" / "best")) == 1
+
+
+class TestAugmentation:
+    def claim(self, model_dir: Path, dataset, **augment: object) -> ModelManifest:
+        training = describe_training(dataset, model="m", hparams={}, augment=augment or None)
+        first = not (model_dir / MODEL_JSON).exists()
+        claim_model_dir(str(model_dir), training, has_checkpoint=not first, allow_changes=False)
+        return ModelManifest.model_validate_json((model_dir / MODEL_JSON).read_bytes())
+
+    def test_another_one_is_another_training(self, people, tmp_path):
+        assert self.claim(tmp_path, people, flip=True, color_jitter=0.0).current.augment == {
+            "flip": True,
+            "color_jitter": 0.0,
+        }
+        with pytest.raises(UsageError, match="its flip is True, not False"):
+            self.claim(tmp_path, people, flip=False, color_jitter=0.0)
+        self.claim(tmp_path, people, flip=True, color_jitter=0.0)
+
+    def test_one_that_was_not_noted_is_not_compared(self, people, tmp_path):
+        assert self.claim(tmp_path, people).current.augment is None
+        assert self.claim(tmp_path, people, flip=True).current.augment == {"flip": True}
+
+    def test_the_command_notes_it_for_images(self, stripes_model):
+        manifest = json.loads((stripes_model.model_dir / "model.json").read_text())
+        assert manifest["current"]["augment"] == {"flip": True, "color_jitter": 0.0, "resized_crop": None}
 
 
 class TestModelsOfOnesOwn:
