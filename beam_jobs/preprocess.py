@@ -14,19 +14,24 @@ if TYPE_CHECKING:
     from schemas.manifest import Manifest
 
 
+RECORDS = {"csv": "rows", "image_folder": "images", "image_pairs": "pairs"}  # what they are called, by format
+
+
 def summarize(output: str, manifest: Manifest) -> str:
     """What a person wants to know when the job is done."""
-    lines = [f"read       {manifest.read:>12,} rows from {len(manifest.inputs)} file(s)"]
+    records = RECORDS[manifest.format]
+    source = f" from {len(manifest.inputs)} file(s)" if manifest.format == "csv" else ""
+    lines = [f"read       {manifest.read:>12,} {records}{source}"]
     for split, content in manifest.splits.items():
-        lines.append(f"{split:<10} {content.rows:>12,} rows in {len(content.shards)} shard(s)")
-    lines.append(f"rejected   {manifest.rejected:>12,} rows")
+        lines.append(f"{split:<10} {content.rows:>12,} {records} in {len(content.shards)} shard(s)")
+    lines.append(f"rejected   {manifest.rejected:>12,} {records}")
     reasons: dict[str, int] = {}
     for count in manifest.counts:
         if count.reason:
             reasons[count.reason] = reasons.get(count.reason, 0) + count.rows
     lines += [f"  {reason:<24} {rows:>,}" for reason, rows in sorted(reasons.items(), key=lambda item: -item[1])]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
-    lines.append(f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} rows/s")
+    lines.append(f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} {records}/s")
     lines += places(output, manifest)
     return "\n".join(lines)
 
@@ -34,6 +39,7 @@ def summarize(output: str, manifest: Manifest) -> str:
 def summarize_replay(output: str, outcome: Outcome) -> str:
     """What became of the lines of a replay, and what the data set holds now."""
     choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
+    records = RECORDS[manifest.format]
     told = (
         (outcome.again, "rejected once more, with their new reasons"),
         (choice.unchanged, "unchanged, so they stay rejected"),
@@ -43,9 +49,9 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     lines = [f"{'':<10} {rows:>12,} {what}" for rows, what in told if rows]
     if not outcome.added:
         return "\n".join([f"nothing to add: {output} is as it was", *lines])
-    lines = [f"added      {outcome.added:>12,} rows", *lines]
-    lines += [f"{split:<10} {content.rows:>12,} rows in {len(content.shards)} shard(s)" for split, content in splits]
-    lines.append(f"rejected   {manifest.rejected:>12,} rows still")
+    lines = [f"added      {outcome.added:>12,} {records}", *lines]
+    lines += [f"{split:<10} {held.rows:>12,} {records} in {len(held.shards)} shard(s)" for split, held in splits]
+    lines.append(f"rejected   {manifest.rejected:>12,} {records} still")
     lines += places(output, manifest)
     return "\n".join(lines)
 

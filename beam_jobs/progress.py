@@ -67,14 +67,14 @@ def add(piece: Hashable = None, **amounts: int) -> None:
 
 
 def render(now: Counters, *, seconds: float, rate: float) -> str:
-    """One line for a person: the phase, how far, rows and rows/s."""
-    line = f"{now.phase}: {now.read:,} rows"
+    """One line for a person: the phase, how far, records and records/s."""
+    line = f"{now.phase}: {now.read:,} records"
     if now.phase == "merging":
         line = f"merging: {now.merged} of {now.shards} shards"
     elif now.total and now.done:
         line += f", {min(100.0, 100 * now.done / now.total):.0f} %"
     if rate and now.phase != "merging":
-        line += f", {rate:,.0f} rows/s"
+        line += f", {rate:,.0f} records/s"
     if now.rejected:
         line += f", {now.rejected:,} rejected"
     return f"{line}  [{seconds:.0f} s]"
