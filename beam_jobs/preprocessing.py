@@ -3,7 +3,7 @@
 Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
 reader, so that it means the same at training and serving: white space around strings, the schema's missing tokens, NaN.
 All statistics are of the values that are present, and are taken in one pass: tf.Transform would read the data again for
-a statistic of a filled value.
+a statistic of a filled value. All vocabularies are one analyzer (see `beam_jobs.vocabularies`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,23 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.features import Bool, Bucketize, Category, CategoryLabel, Cross, Key, Numeric, OneHot, Scale, Text, Weight
+from beam_jobs.vocabularies import Vocabulary, measure_vocabularies
+from schemas.features import (
+    Bool,
+    Bucketize,
+    Category,
+    CategoryLabel,
+    Cross,
+    Feature,
+    Key,
+    Label,
+    Numeric,
+    NumericLabel,
+    OneHot,
+    Scale,
+    Text,
+    Weight,
+)
 from schemas.raw import raw_columns
 from schemas.schema import Schema
 
@@ -31,29 +47,56 @@ class Preprocessing:
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """Maps raw tensors (see `schemas.raw.raw_columns`) to transformed ones."""
-        missing = self.schema.csv.missing
+        items = (*self.schema.features, self.schema.label)
+        ready = {i.name: prepare(i, inputs[i.name], self.schema.csv.missing) for i in items if i.name in inputs}
+        vocabularies = measure_vocabularies({v: ready[v.name] for v in map(vocabulary_of, items) if v is not None})
         outputs: Tensors = {}
-        for feature in sorted(self.schema.features, key=lambda f: isinstance(f, Cross)):  # crosses read the others' ids
-            x = inputs.get(feature.name)
-            match feature:
+        for item in sorted(items, key=lambda i: isinstance(i, Cross)):  # crosses read the others' ids
+            x, vocabulary = ready.get(item.name), vocabularies.get(item.name)
+            match item:
+                case NumericLabel() | Weight() | Key():
+                    outputs[item.name] = tf.identity(x)
                 case Numeric():
-                    outputs |= transform_numeric(feature, x)
+                    outputs |= transform_numeric(item, x)
                 case Category():
-                    outputs[feature.name] = transform_category(feature, clean(x, missing))
+                    outputs[item.name] = transform_category(item, x, vocabulary)
                 case OneHot():
-                    outputs[feature.name] = tf.argmax(x, axis=1, output_type=tf.int64)
+                    outputs[item.name] = tf.argmax(x, axis=1, output_type=tf.int64)
                 case Bool():
-                    outputs[feature.name] = transform_bool(feature, clean(x, missing))
+                    outputs[item.name] = transform_bool(item, x)
                 case Text():
-                    outputs[feature.name] = transform_text(feature, clean(x, missing))
+                    outputs[item.name] = transform_text(item, x, vocabulary)
                 case Cross():
-                    outputs[feature.name] = transform_cross(feature, outputs)
-                case Weight() | Key():
-                    outputs[feature.name] = tf.identity(x)
-        label = self.schema.label
-        x = inputs[label.name]
-        outputs[label.name] = transform_label(label, x) if isinstance(label, CategoryLabel) else tf.identity(x)
+                    outputs[item.name] = transform_cross(item, outputs)
+                case CategoryLabel():
+                    outputs[item.name] = transform_label(item, x, vocabulary)
         return outputs
+
+
+def prepare(item: Feature | Label, x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor | tf.SparseTensor:
+    """A raw tensor with its strings trimmed and what is missing made '' or filled; of a text, its tokens."""
+    match item:
+        case Bool():
+            return clean(x, missing)
+        case Category():
+            x = clean(x, missing)
+            return x if item.missing is None else tf.where(tf.equal(x, ""), item.missing, x)
+        case Text():
+            x = clean(x, missing)
+            return tf.strings.split(tf.strings.lower(x, encoding="utf-8") if item.lower else x).to_sparse()
+        case _:
+            return x
+
+
+def vocabulary_of(item: Feature | Label) -> Vocabulary | None:
+    """The vocabulary that the train split is to give; None where ids come from elsewhere."""
+    match item:
+        case Category(values=None, hash_buckets=None) | Text():
+            return Vocabulary(item.name, item.top_k, item.frequency_threshold)
+        case CategoryLabel(values=None):
+            return Vocabulary(item.name)
+        case _:
+            return None
 
 
 def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
@@ -159,21 +202,13 @@ def lookup(x: tf.Tensor, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor
     return tft.make_and_track_object(make).lookup(x)
 
 
-def transform_category(feature: Category, x: tf.Tensor) -> tf.Tensor:
+def transform_category(feature: Category, x: tf.Tensor, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
-    if feature.missing is not None:
-        x = tf.where(tf.equal(x, ""), feature.missing, x)
     if feature.values is not None:
         return lookup(x, feature.values, feature.oov_buckets)
     if feature.hash_buckets is not None:
         return tf.strings.to_hash_bucket_fast(x, feature.hash_buckets)
-    return tft.compute_and_apply_vocabulary(
-        x,
-        top_k=feature.top_k,
-        frequency_threshold=feature.frequency_threshold,
-        num_oov_buckets=feature.oov_buckets,
-        vocab_filename=feature.name,
-    )
+    return tft.apply_vocabulary(x, vocabulary, num_oov_buckets=feature.oov_buckets)
 
 
 def transform_bool(feature: Bool, x: tf.Tensor) -> tf.Tensor:
@@ -185,16 +220,9 @@ def transform_bool(feature: Bool, x: tf.Tensor) -> tf.Tensor:
     return tf.cast(true, tf.float32)
 
 
-def transform_text(feature: Text, x: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
+def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
     """Token ids from 1 on, int64: `[batch, length]` padded with 0, or a sparse bag."""
-    lower = tf.strings.lower(x, encoding="utf-8") if feature.lower else x
-    ids = tft.compute_and_apply_vocabulary(
-        tf.strings.split(lower).to_sparse(),
-        top_k=feature.top_k,
-        frequency_threshold=feature.frequency_threshold,
-        num_oov_buckets=feature.oov_buckets,
-        vocab_filename=feature.name,
-    )
+    ids = tft.apply_vocabulary(tokens, vocabulary, num_oov_buckets=feature.oov_buckets)
     ids = tf.SparseTensor(ids.indices, ids.values + 1, ids.dense_shape)
     if feature.length is None:
         return ids
@@ -207,11 +235,11 @@ def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
     return tf.strings.to_hash_bucket_fast(tf.strings.join(ids, separator="_"), feature.buckets)
 
 
-def transform_label(label: CategoryLabel, x: tf.Tensor) -> tf.Tensor:
+def transform_label(label: CategoryLabel, x: tf.Tensor, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Class ids, int64; -1 for a class that the train split does not hold."""
     if label.values is not None:
         return lookup(x, label.values, 0)
-    return tft.compute_and_apply_vocabulary(x, vocab_filename=label.name)
+    return tft.apply_vocabulary(x, vocabulary)
 
 
 def raw_feature_spec(schema: Schema) -> dict[str, tf.io.FixedLenFeature]:
