@@ -82,11 +82,13 @@ class CsvInputs:
             found |= {(file.path, offset): raw for offset, raw in read_records(file, self.schema, offsets).items()}
         return [found[r.source, r.offset] for r in rejects]
 
-    def fits_transform_of(self, other: Dataset) -> bool:
-        """The same features and label; how files are written and split may differ."""
+    def misfit_of(self, other: Dataset) -> str | None:
+        """None for the same features and label; how files are written and split may differ."""
         if not isinstance(other.declared, Schema):
-            return False
-        return (other.schema.features, other.schema.label) == (self.schema.features, self.schema.label)
+            return f"is of format {other.declared.format}"
+        if (other.schema.features, other.schema.label) == (self.schema.features, self.schema.label):
+            return None
+        return "was written with other features or another label"
 
 
 def open_csv_inputs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -35,6 +35,7 @@ class ImageReader:
         images: how images are stored.
         classes: the labels in the order of their ids; another label is a reject.
         split: shares of a hash, or the split of each label (for identities, which are never in two splits).
+        keep_raw: places whose files' bytes go along. Nobody reads a file again: by then it may be another, or gone.
         threads: how many images are worked on at once; see `default_threads`.
     """
 
@@ -44,11 +45,13 @@ class ImageReader:
         *,
         classes: Sequence[str],
         split: ImageSplit | Mapping[str, str],
+        keep_raw: Collection[int] = (),
         threads: int | None = None,
     ) -> None:
         self._images = images
         self._classes = frozenset(classes)
         self._split = split
+        self._keep_raw = keep_raw
         self._make = RecordMaker(images.store, tuple(classes), split)
         self._threads = threads
         self._reads = Budget(READ_BYTES)
@@ -123,7 +126,8 @@ class ImageReader:
         else:
             height, width = pixels.shape[:2]
             split_by = int.from_bytes(digest, "little")
-            return Stored(place, name, label, encoded, height, width, moments(pixels), split_by)
+            raw = data if place in self._keep_raw else None
+            return Stored(place, name, label, encoded, height, width, moments(pixels), split_by, raw)
         by_csv = self._images.listing == "csv"
         column = "label" if by_csv and stage == "label" else None
         told = detail if size is None else f"{detail} ({size:,} bytes)"

@@ -13,7 +13,7 @@ from schemas import layout, storage
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.image_listing import Listing, list_csv, list_folders
-from schemas.image_options import ImageOptions
+from schemas.image_options import MAX_PIXELS, ImageOptions
 from schemas.image_pairs import Pair, draw_pairs, split_identities
 from schemas.image_schema import SAME, ImageFolderSchema, ImagePairsSchema, ImageSchema
 from schemas.rejects import Reject
@@ -95,12 +95,17 @@ class ImageInputs:
         """None are kept: the path leads to the file."""
         return [b""] * len(rejects)
 
-    def fits_transform_of(self, other: Dataset) -> bool:
-        """The same canonical images and the same classes."""
+    def misfit_of(self, other: Dataset) -> str | None:
+        """None for the same canonical images and classes; how files are listed and split may differ."""
         schema = other.image_schema
-        if schema is None or schema.format != self.schema.format or schema.images != self.schema.images:
-            return False
-        return other.manifest.classes == self.classes
+        if schema is None or schema.format != self.schema.format:
+            return f"is of format {other.declared.format}"
+        if _canonical(schema.images) != _canonical(self.schema.images):
+            return "was written with other `images`"
+        if other.manifest.classes == self.classes:
+            return None
+        theirs, ours = (", ".join(classes) for classes in (other.manifest.classes, self.classes))
+        return f"has the classes {theirs}, and not {ours} (`label: {{values: [{theirs}]}}` in the schema names them)"
 
 
 def open_image_inputs(
@@ -144,6 +149,11 @@ def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[P
         rejects=listing.rejects,
     )
     return kept, tuple(dataclasses.replace(p, a=place_of[p.a], b=place_of[p.b]) for p in pairs)
+
+
+def _canonical(images: ImageOptions) -> ImageOptions:
+    """As far as stored pixels follow from it."""
+    return images.model_copy(update={"listing": "folders", "root": None, "max_pixels": MAX_PIXELS})
 
 
 def _size(paths: Sequence[str], images: ImageOptions) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -30,7 +31,6 @@ from beam_jobs.read import (
 )
 from beam_jobs.steps import Plan, Steps
 from schemas import image_record as key
-from schemas import storage
 from schemas.image_listing import ImageBundle, Listing, bundles
 from schemas.image_options import ImageOptions, ImageSplit
 from schemas.image_pairs import Pair
@@ -58,7 +58,8 @@ def image_steps(
 
     `source` is the listing's name. `known_as` gives an image's reject another place than the listing's, if need be.
     """
-    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan)
+    kept = parity.chosen(len(listing.paths), plan.parity_threshold)
+    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, keep_raw=kept)
     rows = (
         pipeline
         | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
@@ -98,7 +99,9 @@ def pair_steps(
     for number, pair in enumerate(pairs):
         uses[pair.a].append(PairUse(number, "left"))
         uses[pair.b].append(PairUse(number, "right"))
-    ingest = IngestImages(images, classes=listing.classes, split=identity_splits, plan=plan)
+    kept_pairs = parity.chosen(len(pairs), plan.parity_threshold)
+    kept = frozenset(place for number in kept_pairs for place in (pairs[number].a, pairs[number].b))
+    ingest = IngestImages(images, classes=listing.classes, split=identity_splits, plan=plan, keep_raw=kept)
     ingested = (
         pipeline
         | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
@@ -107,7 +110,7 @@ def pair_steps(
     moments = ingested | "Moments" >> beam.Map(lambda batch: image_preprocessing.to_analyze(batch.moments))
     rows = (
         ingested
-        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE)
+        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE, keep_raw=kept_pairs)
         | "ByChunk" >> beam.GroupByKey()
         | "Assemble"
         >> beam.ParDo(AssemblePairs(pairs, listing.paths, source=source, plan=plan))
@@ -153,16 +156,23 @@ class IngestImages(beam.DoFn):
     """ImageBundle -> ImageBatch."""
 
     def __init__(
-        self, images: ImageOptions, *, classes: tuple[str, ...], split: ImageSplit | Mapping[str, str], plan: Plan
+        self,
+        images: ImageOptions,
+        *,
+        classes: tuple[str, ...],
+        split: ImageSplit | Mapping[str, str],
+        plan: Plan,
+        keep_raw: frozenset[int],
     ) -> None:
         self.images = images
         self.classes = classes
         self.split = split
+        self.keep_raw = keep_raw
         self.limit = plan.limit
         self.total = plan.total
 
     def setup(self) -> None:
-        self.reader = ImageReader(self.images, classes=self.classes, split=self.split)
+        self.reader = ImageReader(self.images, classes=self.classes, split=self.split, keep_raw=self.keep_raw)
 
     def teardown(self) -> None:
         self.reader.close()
@@ -194,10 +204,8 @@ class AccountImages(beam.DoFn):
     ) -> None:
         self.source = source
         self.known_as = known_as
-        self.paths = listing.paths
         self.labels = listing.labels
         self.staging = plan.staging
-        self.parity_threshold = plan.parity_threshold
 
     def process(self, batch: ImageBatch) -> Iterator[Any]:
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), batch.read))
@@ -210,10 +218,8 @@ class AccountImages(beam.DoFn):
             yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
         if not batch.records.num_rows:
             return
-        places = batch.records.column(OFFSET).flatten().to_numpy()
-        for i in parity.choose(0, places, self.parity_threshold):
-            place = int(places[i])
-            record = raw_example(image=storage.read_bytes(self.paths[place]), label=self.labels[place].encode())
+        for place, raw in batch.raw.items():
+            record = raw_example(image=raw, label=self.labels[place].encode())
             yield beam.pvalue.TaggedOutput(PARITY, ((0, place), record))
         if batch.moments.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, image_preprocessing.to_analyze(batch.moments))
@@ -229,9 +235,9 @@ def raw_example(**features: bytes) -> bytes:
 
 
 def deal_to_pairs(
-    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int
+    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int, keep_raw: Collection[int]
 ) -> Iterable[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
-    """An image to every pair that shows it, by the pairs' chunk."""
+    """An image to every pair that shows it, by the pairs' chunk; with its file's bytes to the pairs in `keep_raw`."""
     images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]
     if batch.records.num_rows:
         columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
@@ -240,4 +246,5 @@ def deal_to_pairs(
         images += [(place, StoredImage(*row)) for place, row in zip(columns[OFFSET], rows, strict=True)]
     for place, image in images:
         for use in uses.get(place, ()):
-            yield use.pair // chunk, (use, image)
+            keep = use.pair in keep_raw and isinstance(image, StoredImage)
+            yield use.pair // chunk, (use, dataclasses.replace(image, raw=batch.raw[place]) if keep else image)

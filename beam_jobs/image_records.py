@@ -40,21 +40,23 @@ class ImageBatch:
     records: KEYED_RECORDS. The file's number is 0 throughout, since a listing is one input; the offset is the place in
         the listing.
     moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
+    raw: the files' bytes of some rows, by place: those that parity records are made of.
     """
 
     read: int
     records: pa.RecordBatch
     moments: pa.RecordBatch
     rejects: tuple[Reject, ...]
+    raw: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        return int(self.records.nbytes + self.moments.nbytes)
+        return int(self.records.nbytes + self.moments.nbytes) + sum(map(len, self.raw.values()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """One image as it is stored, and the hash that its split follows from."""
+    """One image as it is stored, the hash that its split follows from, and the file's bytes where they are kept."""
 
     place: int
     name: str
@@ -64,6 +66,7 @@ class Stored:
     width: int
     moments: np.ndarray  # int64 [2, 3]
     digest: int
+    raw: bytes | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +108,8 @@ class RecordMaker:
         of_all = pa.RecordBatch.from_pydict(measured, schema=MOMENTS)
         in_train = pa.array(splits == SPLITS.index("train"))
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
-        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects))
+        raw = {row.place: row.raw for row in rows if row.raw is not None}
+        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), raw)
 
     def splits(self, rows: Sequence[Stored]) -> np.ndarray:
         """int8 `[rows]`: indices into SPLITS."""

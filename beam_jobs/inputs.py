@@ -74,5 +74,5 @@ class Inputs(Protocol):
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """The rejected records' raw bytes, read again from the input, each file once at most where it is a stream."""
 
-    def fits_transform_of(self, other: Dataset) -> bool:
-        """Whether the transform of another data set can be applied to this data."""
+    def misfit_of(self, other: Dataset) -> str | None:
+        """Why another data set's transform cannot be applied to this data, to be told of it; None where it can."""

@@ -124,11 +124,11 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
         graphs_dir = other.graphs_dir
     except MillraceError as error:
         raise UsageError(f"--transform_from: {error}") from error
-    if not inputs.fits_transform_of(other):
+    misfit = inputs.misfit_of(other)
+    if misfit is not None:
         raise UsageError(
-            f"--transform_from {options.transform_from}: was written with other features or another label than "
-            f"{options.schema} declares; its transform does not fit. "
-            f"Use {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
+            f"--transform_from {options.transform_from}: {misfit}; its transform does not fit {options.schema}. "
+            f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
     return OtherTransform(graphs_dir, other.run)
 

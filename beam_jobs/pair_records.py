@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import tensorflow as tf
 
-from beam_jobs import parity
 from beam_jobs.encode import Encoded
 from beam_jobs.read import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.steps import Plan
 from schemas import image_record as key
-from schemas import storage
 from schemas.image_listing import listed_as
 from schemas.image_pairs import Pair
 from schemas.image_schema import SAME
@@ -37,13 +35,14 @@ class PairUse:
 
 @dataclasses.dataclass(frozen=True)
 class StoredImage:
-    """A canonical image, as a record holds it."""
+    """A canonical image, as a record holds it; and the file's bytes, where the pair becomes a parity record."""
 
     encoded: bytes
     format: bytes
     height: int
     width: int
     filename: bytes
+    raw: bytes | None = None
 
 
 def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
@@ -58,6 +57,12 @@ def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
             f"{side}/{key.FILENAME}": _bytes(image.filename),
         }
     features[LABEL] = _int(int(same))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def raw_pair(files: Mapping[str, bytes], *, same: bool) -> bytes:
+    """The raw parity record of a pair, a serialised tf.Example: both files, and the class's name."""
+    features = {side: _bytes(data) for side, data in files.items()} | {"label": _bytes(SAME[same].encode())}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
@@ -80,14 +85,13 @@ class AssemblePairs(beam.DoFn):
         self.paths = tuple(paths)
         self.source = source
         self.staging = plan.staging
-        self.parity_threshold = plan.parity_threshold
 
     def process(self, element: tuple[int, Iterable[tuple[PairUse, StoredImage | Reject]]]) -> Iterator[Any]:
         _, uses = element
         by_pair: dict[int, dict[str, StoredImage | Reject]] = collections.defaultdict(dict)
         for use, image in uses:
             by_pair[use.pair][use.side] = image
-        rejects, numbers, examples = [], [], []
+        rejects, numbers, examples, raw = [], [], [], {}
         for number in sorted(by_pair):
             sides = by_pair[number]
             bad = next((sides[side] for side in SIDES if isinstance(sides[side], Reject)), None)
@@ -97,6 +101,9 @@ class AssemblePairs(beam.DoFn):
             numbers.append(number)
             good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
             examples.append(pair_example(good, same=self.pairs[number].same))
+            files = {side: image.raw for side, image in good.items() if image.raw is not None}
+            if len(files) == len(SIDES):
+                raw[number] = raw_pair(files, same=self.pairs[number].same)
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), len(by_pair)))
         yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), len(by_pair)))
         for reject in rejects:
@@ -109,10 +116,10 @@ class AssemblePairs(beam.DoFn):
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
         for split, rows in collections.Counter(splits.tolist()).items():
             yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, WRITTEN, SPLITS[split]), rows))
-        for i in parity.choose(0, np.array(numbers), self.parity_threshold):
-            place = (0, numbers[i])
-            yield beam.pvalue.TaggedOutput(PARITY, (place, self.raw(numbers[i])))
-            yield beam.pvalue.TaggedOutput("stored", (place, examples[i]))
+        for number, example in zip(numbers, examples, strict=True):
+            if number in raw:
+                yield beam.pvalue.TaggedOutput(PARITY, ((0, number), raw[number]))
+                yield beam.pvalue.TaggedOutput("stored", ((0, number), example))
         yield Encoded(examples, splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:
@@ -120,10 +127,3 @@ class AssemblePairs(beam.DoFn):
         pair = self.pairs[number]
         raw = listed_as("", self.paths[pair.a], self.paths[pair.b], by_csv=True)
         return dataclasses.replace(bad, offset=number, stage="pair", detail=f"pair {number}: {bad.detail}", raw=raw)
-
-    def raw(self, number: int) -> bytes:
-        """The raw parity record of a pair: both files, and the class's name."""
-        pair = self.pairs[number]
-        left, right = (storage.read_bytes(self.paths[place]) for place in (pair.a, pair.b))
-        features = {"left": _bytes(left), "right": _bytes(right), "label": _bytes(SAME[pair.same].encode())}
-        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

@@ -151,6 +151,7 @@ class PairOptions(Strict):
 def _check_shares(train: float, evaluation: float, test: float) -> None:
     total = train + evaluation + test
     if abs(total - 1) > 1e-9:
-        raise ValueError(f"the shares of train, eval and test are {total:g} together, and must be 1")
+        shares = f"train {train:g}, eval {evaluation:g} and test {test:g}"  # one of them may be a default
+        raise ValueError(f"{shares} are {total:g} together, and must be 1")
     if train == 0:
         raise ValueError("train: 0 leaves nothing to learn from")

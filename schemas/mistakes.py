@@ -96,8 +96,9 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
 def _path_in(value: object, loc: Path, kind: str) -> Path:
     """The path within the file: `loc` without the names of union members, which pydantic puts between the keys."""
     path: Path = ()
+    tagged = _format(value) == "csv"
     for i, step in enumerate(loc):
-        if i == len(path) and (path == ("label",) or (len(path) == 2 and path[0] == "features")):
+        if tagged and i == len(path) and (path == ("label",) or (len(path) == 2 and path[0] == "features")):
             continue  # the feature's kind
         in_mapping = isinstance(value, Mapping) and step in value
         in_tuple = isinstance(value, tuple) and isinstance(step, int) and step < len(value)
@@ -156,11 +157,11 @@ def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, found: objec
             words = [w.strip("' ") for w in context["expected"].replace(" or ", ", ").split(",")]
             return ", ".join(words)
         case "greater_than":
-            return f"more than {context['gt']:g}"
+            return f"more than {context['gt']:.12g}"
         case "greater_than_equal":
-            return f"{context['ge']:g} or more"
+            return f"{context['ge']:.12g} or more"
         case "less_than_equal":
-            return f"{context['le']:g} or less"
+            return f"{context['le']:.12g} or less"
         case "string_too_short" | "too_short":
             return f"at least {context['min_length']} {_unit(kind, context['min_length'])}"
         case "string_too_long" | "too_long":
@@ -178,13 +179,18 @@ def _unit(kind: str, count: int) -> str:
 def _form(path: Path, value: object) -> tuple[Path, str] | None:
     """The key with alternatives that `path` lies at or under, and what it takes."""
     at = 3 if path[:1] == ("features",) else 2
-    if len(path) < at or path[0] not in ("features", "label", "split", "images"):
+    if len(path) < at or path[0] not in (("features", "label", "split") if _format(value) == "csv" else ("images",)):
         return None
     item, key = _at(value, path[: at - 1]), path[at - 1]
     for name in (key, f"{item['kind']}.{key}" if isinstance(item, Mapping) and "kind" in item else key):
         if name in _FORMS:
             return path[:at], _FORMS[str(name)]
     return None
+
+
+def _format(value: object) -> object:
+    """The schema's format; csv where there is no telling."""
+    return value.get("format", "csv") if isinstance(value, Mapping) else "csv"
 
 
 def _at(value: object, path: Path) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import tensorflow_transform as tft
 
 from beam_jobs.job import run_job
 from beam_jobs.options import JobOptions
-from schemas import layout
+from schemas import layout, storage
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
@@ -28,6 +29,13 @@ format: image_pairs
 images: {resize: {shorter: 24}, crop: [24, 24]}
 pairs: {seed: 3, train: {identities: 0.7, same: 20, different: 30}, eval: {identities: 0.3, same: 5, different: 6}}
 """
+ALL_TRAIN = FOLDERS + "split: {train: 1, eval: 0, test: 0}\n"
+PAIRS_OF_ALL = """\
+name: pairs
+format: image_pairs
+images: {resize: {exact: [24, 24]}}
+pairs: {train: {identities: 1, same: 20, different: 10}}
+"""
 
 
 def run(folder: Path, schema: str, *inputs: str, output: str = "out", **changes: Any) -> Dataset:
@@ -41,6 +49,10 @@ def rejects_of(dataset: Dataset) -> dict[str, Reject]:
     files = sorted(Path(dataset.run_dir).glob("rejects-*"))
     found = [Reject.from_json(line) for path in files for line in path.read_text().splitlines()]
     return {Path(r.source).name: r for r in found}
+
+
+def parity_records(dataset: Dataset, name: str) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(f"{dataset.run_dir}/{name}")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +120,7 @@ def test_the_transform_normalises_by_the_train_splits_channels(shapes):
 def test_parity_holds_raw_files_beside_their_records(shapes):
     _, dataset = shapes
     raw, stored = (
-        [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(f"{dataset.run_dir}/{name}")]
+        [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, name)]
         for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED)
     )
     assert len(raw) == len(stored) == 60
@@ -175,6 +187,27 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
         assert reject.source in reject.raw.decode().split(",")
 
 
+@pytest.mark.parametrize(("schema", "written"), [(ALL_TRAIN, 12), (PAIRS_OF_ALL, 30)])
+def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch, schema, written):
+    write_folders(tmp_path / "raw", each=6)
+    files = {str(p): p.read_bytes() for p in sorted((tmp_path / "raw").glob("*/*"))}
+    read_bytes = storage.read_bytes
+
+    def read_and_lose(path: str) -> bytes:
+        data = read_bytes(path)
+        if path in files:
+            os.unlink(path) if path.endswith("1.png") else Path(path).write_bytes(b"another file by now")
+        return data
+
+    monkeypatch.setattr(storage, "read_bytes", read_and_lose)
+    dataset = run(tmp_path, schema, str(tmp_path / "raw/*/*"))
+    assert (dataset.manifest.written, dataset.manifest.rejected) == (written, 0)
+    kept = [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, layout.PARITY_RAW)]
+    assert len(kept) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == written
+    names = ["left", "right"] if "left" in kept[0].features.feature else ["image"]
+    assert {e.features.feature[n].bytes_list.value[0] for e in kept for n in names} == set(files.values())
+
+
 def test_too_many_broken_images_fail_the_job(tmp_path):
     write_folders(tmp_path / "raw", each=6)
     for i in range(12):
@@ -201,18 +234,33 @@ def test_what_cannot_become_a_data_set_is_told_before_any_work(tmp_path, schema,
 
 def test_new_images_go_through_an_existing_transform(tmp_path):
     write_folders(tmp_path / "raw", each=10)
-    everything = FOLDERS + "split: {train: 1, eval: 0, test: 0}\n"
-    first = run(tmp_path, everything, str(tmp_path / "raw/*/*"))
+    first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
     for path in (tmp_path / "raw").glob("*/*"):
         path.write_bytes(tf.io.encode_png(np.full((30, 30, 3), 200, np.uint8)).numpy())
     source = str(tmp_path / "out")
-    second = run(tmp_path, everything, str(tmp_path / "raw/*/*"), output="more", transform_from=source)
+    second = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"), output="more", transform_from=source)
     probe = {"pixels": tf.constant([[1.0, 2.0, 3.0]])}
     made = [
         tft.TFTransformOutput(d.run_dir).transform_raw_features(probe, drop_unused_features=True)["pixels"].numpy()
         for d in (first, second)
     ]
     assert (made[0] == made[1]).all()
+
+
+def test_a_transform_fits_however_the_same_images_are_listed(tmp_path):
+    write_folders(tmp_path / "raw", each=6)
+    first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
+    listed = "disc/001.png,disc\nbar/001.png,bar\n"
+    (tmp_path / "list.csv").write_text(listed)
+    by_list = ALL_TRAIN.replace("images: {", "images: {listing: csv, root: raw, max_pixels: 1000000, ")
+    second = run(tmp_path, by_list, str(tmp_path / "list.csv"), output="more", transform_from=first.path)
+    assert (second.manifest.written, second.manifest.transform_from) == (2, first.run)
+    (tmp_path / "list.csv").write_text(listed + "disc/002.png,ring\n")
+    with pytest.raises(UsageError, match=r"has the classes bar, disc, and not bar, disc, ring .*values: \[bar, disc\]"):
+        run(tmp_path, by_list, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
+    smaller = by_list.replace("[24, 32]", "[24, 30]")
+    with pytest.raises(UsageError, match="was written with other `images`"):
+        run(tmp_path, smaller, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
 
 
 def test_the_nasty_images_are_each_stored_or_rejected(real_data: Path, tmp_path: Path) -> None:
