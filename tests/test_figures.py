@@ -75,7 +75,8 @@ def test_squeezenext_learns_200_photos(real_data: Path, tmp_path: Path) -> None:
     """Crop and flip in training, the centre crop in evaluation: on the same 200 photos."""
     assert preprocess(SCHEMAS / "cats_dogs.yaml", [real_data / "images/*/*"], tmp_path / "all")["written"] == 600
     schema = tmp_path / "200.yaml"
-    schema.write_text((SCHEMAS / "cats_dogs.yaml").read_text().replace("train: 0.8, eval: 0.1, test: 0.1", "train: 1, eval: 0, test: 0"))
+    shares = ("train: 0.8, eval: 0.1, test: 0.1", "train: 1, eval: 0, test: 0")
+    schema.write_text((SCHEMAS / "cats_dogs.yaml").read_text().replace(*shares))
     files = [f for label in ("cats", "dogs") for f in sorted((real_data / "images" / label).iterdir())[:100]]
     assert preprocess(schema, files, tmp_path / "data")["written"] == 200
     args = ("--eval_split", "train", "--batch_size", "32")
