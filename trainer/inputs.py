@@ -4,8 +4,9 @@ Transformed records of a CSV data set are batched while they are still serialize
 record by record is a tenth of the rate. In training the shards are opened in random order and read side by side. Each
 has a shuffle buffer of its own, so that they are shuffled in parallel, and gives its records in blocks, of which
 batches are then made: what one thread does for every record of all shards is what limits the rate. (The job has dealt
-the records to the shards at random, and shuffled each shard whole.) Evaluation and prediction read the shards one after
-the other, so that every run sees the same records in the same order.
+the records to the shards at random, and shuffled each shard whole.) A split of moderate size is read once and held in
+memory (`trainer.in_memory`), which leaves more of the cores to the model. Evaluation and prediction read the shards one
+after the other, so that every run sees the same records in the same order.
 
 Images are decoded, and in training cropped and changed at random, one by one on every core (`trainer.image_inputs`).
 """
@@ -26,10 +27,13 @@ from trainer.augmentation import Augmentation
 from trainer.estimator import tf_estimator
 from trainer.image_hooks import name_split
 from trainer.image_inputs import image_examples, record_spec
+from trainer.in_memory import READ_TOGETHER, shuffled_batches
 
 ModeKeys = tf_estimator.ModeKeys
 READ_BUFFER = 1 << 20  # bytes, each open shard
-_LEAST = {"batch_size": 1, "shuffle_buffer": 0, "cycle_length": 1, "block_length": 1, "prefetch": -1, "num_workers": 1}
+UNPACKED = 8  # times the size of a compressed shard: about what its records take
+_LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
+_LEAST |= {"shuffle_buffer": 0, "hold": 0, "prefetch": -1}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,8 @@ class InputOptions:
       batch_size: examples a batch.
       shuffle_buffer: records that wait to be drawn from, in TRAIN, all open shards together; 0 leaves them in the order
         in which they are read.
+      hold: bytes of shards that a CSV split may have to be held in memory in TRAIN, as its records: it is then shuffled
+        whole, unless `shuffle_buffer` is 0. Compressed shards count as `UNPACKED` times their size.
       num_epochs: passes over the split; None repeats for ever in TRAIN, and is one pass elsewhere.
       cycle_length: shards read side by side, in TRAIN.
       block_length: records taken from one shard before the next one's turn.
@@ -54,6 +60,7 @@ class InputOptions:
 
     batch_size: int = 512
     shuffle_buffer: int = 50_000
+    hold: int = 128 << 20
     num_epochs: int | None = None
     cycle_length: int = 8
     block_length: int = 64
@@ -103,22 +110,49 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     Raises:
       MillraceError: the data set has no such split.
     """
-    shards = dataset.shards(split)
     name_split(split)
-    training = mode == ModeKeys.TRAIN
-    columns = dataset.image_schema is None
-    if training:
-        options = options if config is None else options.for_task(config)
-        records = shuffled(shards, dataset.compression, options, in_blocks=columns).repeat(options.num_epochs)
-    else:
-        records = tf.data.TFRecordDataset(list(shards), dataset.compression, READ_BUFFER)
-        records = records.repeat(options.num_epochs or 1)
-    read = _columns if columns else _images
+    if mode == ModeKeys.TRAIN and config is not None:
+        options = options.for_task(config)
+    records = stored_records(dataset, split, mode, options)
+    read = columns if dataset.image_schema is None else images
     return read(dataset, records, mode, options).prefetch(options.prefetch)
 
 
-def _columns(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """Batches of a CSV data set; `records` are blocks of them in TRAIN."""
+def stored_records(dataset: Dataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """A split's serialized records, in the order and as often as the mode reads them.
+
+    Returns:
+      A Dataset of string: batches of a CSV data set's records, `[batch_size]`, the last one smaller unless it is
+      dropped; one by one, `[]`, those of images.
+    """
+    shards, in_blocks = dataset.shards(split), dataset.image_schema is None
+    if mode != ModeKeys.TRAIN:
+        records = tf.data.TFRecordDataset(list(shards), dataset.compression, READ_BUFFER)
+        records = records.repeat(options.num_epochs or 1)
+        return records.batch(options.batch_size, options.drop_remainder) if in_blocks else records
+    if in_blocks and options.shuffle_buffer and held_bytes(dataset, split) <= options.hold:
+        once = dataclasses.replace(options, shuffle_buffer=0, block_length=READ_TOGETHER)
+        return shuffled_batches(
+            shuffled(shards, dataset.compression, once, in_blocks=True),
+            rows=dataset.rows(split),
+            batch_size=options.batch_size,
+            num_epochs=options.num_epochs,
+            drop_remainder=options.drop_remainder,
+            seed=options.seed,
+            deterministic=options.deterministic,
+        )
+    records = shuffled(shards, dataset.compression, options, in_blocks=in_blocks).repeat(options.num_epochs)
+    return records.rebatch(options.batch_size, options.drop_remainder) if in_blocks else records
+
+
+def held_bytes(dataset: Dataset, split: str) -> int:
+    """About what a split's records take in memory."""
+    size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
+    return UNPACKED * size if dataset.compression else size
+
+
+def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """(features, label) of a CSV data set's batches of serialized records."""
     spec = stored_spec(dataset)
     key, label = dataset.schema.key, dataset.schema.label.name
     if key is not None and mode != ModeKeys.PREDICT:
@@ -128,15 +162,12 @@ def _columns(dataset: Dataset, records: tf.data.Dataset, mode: str, options: Inp
         features = tf.io.parse_example(serialized, spec)
         return features, features.pop(label)
 
-    training = mode == ModeKeys.TRAIN
-    batch = records.rebatch if training else records.batch
-    batches = batch(options.batch_size, drop_remainder=options.drop_remainder)
-    in_order = options.deterministic or not training
+    in_order = options.deterministic or mode != ModeKeys.TRAIN
     return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
 
 
-def _images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """Batches of an image data set, of its records one by one."""
+def images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """Batches of (features, label) of an image data set's serialized records."""
     assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
     training = mode == ModeKeys.TRAIN
     examples = image_examples(

@@ -20,22 +20,18 @@ from trainer.estimator import tf_estimator
 from trainer.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
 from trainer.export import BEST, FINAL, MARK, best_metric, exporters
 from trainer.hparams import parse_hparams
-from trainer.inputs import InputOptions, input_fn
+from trainer.inputs import input_fn
 from trainer.left_over import remove_left_over, remove_left_over_exports
 from trainer.model_manifest import claim_model_dir, describe_training
-from trainer.models import BUILT_IN, custom
+from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.options import TrainOptions
 from trainer.predictions import with_keys_and_classes
 from trainer.problem import read_problem
 from trainer.progress import Display, ProgressHook
+from trainer.reading import input_options
 from trainer.stopping import EarlyStopping, StopWithChief, clear_ended, mark_ended, read_ended
 
 ModeKeys = tf_estimator.ModeKeys
-SHUFFLE_ROWS = 50_000
-SHUFFLE_BYTES = 256 << 20
-IMAGE_SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large
-EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
-IMAGE_BLOCK = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,27 +77,8 @@ class Task:
 
     def reader(self, split: str, mode: str) -> Callable[[], tf.data.Dataset]:
         """The `input_fn` of a split, as Estimator calls it."""
-        images = self.dataset.image_schema is not None
-        small = images or mode == ModeKeys.TRAIN or self.options.eval_steps is not None
-        options = InputOptions(
-            block_length=IMAGE_BLOCK if images else InputOptions.block_length,
-            augmentation=augmentation(self.options.augment),
-            batch_size=self.batch_size if small else max(self.batch_size, EVAL_BATCH),
-            shuffle_buffer=shuffle_rows(self.dataset, split, self.options.shuffle_buffer),
-            seed=self.options.seed,
-            deterministic=self.options.deterministic,
-        )
+        options = input_options(self.dataset, self.options, split=split, mode=mode)
         return lambda: input_fn(self.dataset, split, mode=mode, options=options, config=self.config)
-
-
-def shuffle_rows(dataset: Dataset, split: str, asked: int | None) -> int:
-    """The shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
-    if asked is not None:
-        return asked
-    rows = max(1, dataset.rows(split))
-    size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
-    most = SHUFFLE_BYTES if dataset.image_schema is None else IMAGE_SHUFFLE_BYTES
-    return max(1, min(SHUFFLE_ROWS, rows, most * rows // max(1, size)))
 
 
 def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained | None:
@@ -117,8 +94,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
         if split not in dataset.splits or not dataset.rows(split):
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
-    model = BUILT_IN[options.model] if options.model in BUILT_IN else custom.load(options.model)
-    hparams = parse_hparams(model.hparams, options.hparams, model=options.model)
+    _, hparams = find_model(options)
     config = tf_estimator.RunConfig(
         model_dir=options.model_dir,
         tf_random_seed=options.seed,
@@ -127,9 +103,30 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     )
     if config.is_chief:
         begin(dataset, options, hparams, display)
-    problem = read_problem(dataset, max_steps=options.max_steps)
-    estimator = with_keys_and_classes(model.build(problem, hparams, config), dataset)
+    estimator = build_estimator(dataset, options, config)
     return run_task(Task(options, dataset, estimator, display))
+
+
+def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
+    """The model that the options name, and its hyper-parameters.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter.
+    """
+    model = BUILT_IN[options.model] if options.model in BUILT_IN else custom.load(options.model)
+    return model, parse_hparams(model.hparams, options.hparams, model=options.model)
+
+
+def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any:
+    """The Estimator that the options name, for this data set, in the config's model_dir.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
+      MillraceError: the data set asks for what no model can be built for.
+    """
+    model, hparams = find_model(options)
+    problem = read_problem(dataset, max_steps=options.max_steps)
+    return with_keys_and_classes(model.build(problem, hparams, config), dataset)
 
 
 def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:

@@ -63,26 +63,41 @@ class TestWhatIsRead:
             batches(people, "dev", EVAL, SMALL)
 
 
+@pytest.fixture(params=[0, InputOptions.hold], ids=["streamed", "held"])
+def small(request) -> InputOptions:
+    """Training reads a split from its shards in each epoch, or holds it in memory."""
+    return dataclasses.replace(SMALL, hold=request.param)
+
+
 class TestOrder:
-    def test_training_reads_each_record_once_an_epoch(self, people):
+    def test_training_reads_each_record_once_an_epoch(self, people, small):
         once = all_rows(people, "train")
         assert sum(once.values()) == people.rows("train")
-        assert collections.Counter(rows(batches(people, "train", TRAIN, SMALL))) == once
-        twice = dataclasses.replace(SMALL, num_epochs=2)
+        assert collections.Counter(rows(batches(people, "train", TRAIN, small))) == once
+        twice = dataclasses.replace(small, num_epochs=2)
         assert collections.Counter(rows(batches(people, "train", TRAIN, twice))) == once + once
 
-    def test_training_shuffles_anew_each_epoch(self, people):
+    def test_training_shuffles_anew_each_epoch(self, people, small):
         n = people.rows("train")
-        read = rows(batches(people, "train", TRAIN, dataclasses.replace(SMALL, num_epochs=2)))
+        read = rows(batches(people, "train", TRAIN, dataclasses.replace(small, num_epochs=2)))
         assert read[:n] != read[n:]
-        assert read[:n] != rows(batches(people, "train", EVAL, SMALL))
+        assert read[:n] != rows(batches(people, "train", EVAL, small))
 
-    def test_training_goes_on_for_ever(self, people):
-        endless = input_fn(people, "train", mode=TRAIN, options=InputOptions(batch_size=64))
+    def test_what_is_held_is_shuffled_whole(self, people):
+        n, order = people.rows("train"), rows(batches(people, "train", EVAL, SMALL))
+        place = {row: i for i, row in enumerate(order) if order.count(row) == 1}
+        read = rows(batches(people, "train", TRAIN, dataclasses.replace(SMALL, num_epochs=2, deterministic=True)))
+        first, second = ([place[row] for row in epoch if row in place] for epoch in (read[:n], read[n:]))
+        assert abs(np.corrcoef(first, np.arange(len(first)))[0, 1]) < 0.25
+        assert abs(np.corrcoef(first, second)[0, 1]) < 0.25
+
+    @pytest.mark.parametrize("hold", [0, InputOptions.hold])
+    def test_training_goes_on_for_ever(self, people, hold):
+        endless = input_fn(people, "train", mode=TRAIN, options=InputOptions(batch_size=64, hold=hold))
         assert sum(int(label.shape[0]) for _, label in endless.take(50)) == 50 * 64
 
-    def test_deterministic_training_repeats_itself(self, people):
-        options = dataclasses.replace(SMALL, deterministic=True, num_epochs=2)
+    def test_deterministic_training_repeats_itself(self, people, small):
+        options = dataclasses.replace(small, deterministic=True, num_epochs=2)
         assert rows(batches(people, "train", TRAIN, options)) == rows(batches(people, "train", TRAIN, options))
 
     @pytest.mark.parametrize("mode", [EVAL, PREDICT])
@@ -97,15 +112,15 @@ class TestOrder:
 
 class TestBatches:
     @pytest.mark.parametrize("mode", [TRAIN, EVAL])
-    def test_last_batch(self, people, mode):
+    def test_last_batch(self, people, small, mode):
         n = people.rows("train")
-        sizes = [int(label.shape[0]) for _, label in batches(people, "train", mode, SMALL)]
+        sizes = [int(label.shape[0]) for _, label in batches(people, "train", mode, small)]
         if mode == TRAIN:  # parsed side by side: the small one need not be the last
             sizes.sort(reverse=True)
         assert sizes == [16] * (n // 16) + ([n % 16] if n % 16 else [])
 
-    def test_drop_remainder_makes_shapes_static(self, people):
-        options = dataclasses.replace(SMALL, drop_remainder=True)
+    def test_drop_remainder_makes_shapes_static(self, people, small):
+        options = dataclasses.replace(small, drop_remainder=True)
         assert sum(1 for _ in batches(people, "train", TRAIN, options)) == people.rows("train") // 16
         read = input_fn(people, "train", mode=TRAIN, options=options)
         assert read.element_spec[0]["scores"].shape == [16, 3]
@@ -118,13 +133,13 @@ def config(global_id: int | None, workers: int) -> SimpleNamespace:
 
 class TestWorkers:
     @pytest.mark.parametrize("workers", [1, 2, 3, 5])  # the split has two shards
-    def test_each_reads_its_own_part(self, people, workers):
-        parts = [rows(batches(people, "train", TRAIN, SMALL, config(i, workers))) for i in range(workers)]
+    def test_each_reads_its_own_part(self, people, small, workers):
+        parts = [rows(batches(people, "train", TRAIN, small, config(i, workers))) for i in range(workers)]
         assert sum(map(collections.Counter, parts), collections.Counter()) == all_rows(people, "train")
         assert min(map(len, parts)) > 0
 
-    def test_parts_do_not_depend_on_the_order_of_reading(self, people):
-        options = dataclasses.replace(SMALL, num_epochs=1, num_workers=3, worker=1)
+    def test_parts_do_not_depend_on_the_order_of_reading(self, people, small):
+        options = dataclasses.replace(small, num_epochs=1, num_workers=3, worker=1)
         parts = [collections.Counter(rows(batches(people, "train", TRAIN, options))) for _ in range(3)]
         assert parts[0] == parts[1] == parts[2]
 
@@ -142,6 +157,7 @@ class TestWorkers:
     [
         {"batch_size": 0},
         {"shuffle_buffer": -1},
+        {"hold": -1},
         {"num_epochs": 0},
         {"cycle_length": 0},
         {"block_length": 0},
