@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED = 1
 .PHONY: help demo demo-images test lint types format pytest audit figures clean
 
 help:  ## what there is to make
-	@echo 'Millrace: raw CSV -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
+	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo

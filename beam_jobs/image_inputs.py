@@ -124,7 +124,10 @@ def open_image_inputs(
     else:
         listing, name = list_folders(paths), " ".join(patterns)
     if not listing.paths:
-        raise UsageError(f"{name}: lists no image")
+        refused = (
+            f", and refuses {len(listing.rejects):,} such as: {listing.rejects[0].detail}" if listing.rejects else ""
+        )
+        raise UsageError(f"{name}: lists no image{refused}")
     source = InputFile(
         name, _size(listing.paths, images), hashlib.sha256("\n".join(listing.paths).encode()).hexdigest()
     )

@@ -17,7 +17,7 @@ _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [o
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet]"""
 
 _DESCRIPTION = """\
-Turns raw CSV files into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
+Turns raw CSV files or images into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
 preprocessing that made them as a TensorFlow graph. Statistics come from the train split alone. Every record is
 either written or rejected with a reason, and nothing counts as a data set until all of it is there.
 """

@@ -117,7 +117,7 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
         raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are under")
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
-    stays_inside = _Inside(root)
+    stays_inside = Inside(root)
     for number, line in lines:
         row = _fields(line)
         problem, column = _problem(row)
@@ -174,7 +174,7 @@ def _is_absolute(path: str) -> bool:
     return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None
 
 
-class _Inside:
+class Inside:
     """Whether a relative path, its symbolic links followed, stays under a local root. One look-up for each folder."""
 
     def __init__(self, root: str) -> None:

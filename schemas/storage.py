@@ -52,7 +52,8 @@ def expand(patterns: Sequence[str]) -> list[str]:
             raise UsageError(f"{pattern}: no file matches this glob")
         for path in matches:
             if not path.startswith(GCS) and os.path.isdir(path):
-                raise UsageError(f"{path}: is a folder; name files, or a glob such as {join(path, '*.csv')}")
+                globs = f"{join(path, '*.csv')}, or {join(path, '*/*')} for images in folders"
+                raise UsageError(f"{path}: is a folder; name files, or a glob such as {globs}")
         found.update(matches)
     return sorted(found)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.image_listing import Inside
 from trainer.image_features import LEFT, RIGHT
 from trainer.image_lines import Item
 
@@ -44,6 +45,7 @@ def _text(path: str) -> str:
 
 
 def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
+    stays_inside = Inside(root or ".")
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         if not line.strip() or (number == 1 and line.replace(" ", "") == f"{LEFT},{RIGHT}"):
             continue
@@ -51,12 +53,19 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
             names = tuple(next(csv.reader([line], strict=True)))
         except csv.Error:
             names = (line,)
-        problem = _problem(names)
+        problem = _problem(names) or _leads_out(names, stays_inside)
         if problem is not None:
             yield Item(path, number, {}, (line[:200],), problem)
         else:
             left, right = (storage.join(root, name) if root else name for name in names)
             yield Item(path, number, {LEFT: left, RIGHT: right}, names)
+
+
+def _leads_out(names: Sequence[str], stays_inside: Inside) -> tuple[str, str] | None:
+    for name in names:
+        if not stays_inside(name):
+            return "path_outside_root", f"a symbolic link in {name[:200]!r} leads out"
+    return None
 
 
 def _problem(names: tuple[str, ...]) -> tuple[str, str] | None:

@@ -232,6 +232,16 @@ def test_what_cannot_become_a_data_set_is_told_before_any_work(tmp_path, schema,
         run(tmp_path, schema, str(tmp_path / pattern))
 
 
+def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
+    write_folders(tmp_path / "raw", each=1)
+    (tmp_path / "list.csv").write_text("disc/000.jpg;disc\nbar/000.jpg;bar\n")
+    schema = FOLDERS.replace("images: {", "images: {listing: csv, root: raw, ")
+    with pytest.raises(
+        UsageError, match="lists no image, and refuses 2 such as: line 1: 1 fields, expected path,label"
+    ):
+        run(tmp_path, schema, str(tmp_path / "list.csv"))
+
+
 def test_new_images_go_through_an_existing_transform(tmp_path):
     write_folders(tmp_path / "raw", each=10)
     first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))

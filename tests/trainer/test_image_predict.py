@@ -185,6 +185,7 @@ class TestPairs:
             ("/etc/hostname,faces/1.png", "path_outside_root", None),
             ("faces/0.png,../1.png", "path_outside_root", None),
             ("file:///x,faces/1.png", "path_outside_root", None),
+            ("faces/0.png,faces/link.png", "path_outside_root", None),
             ('"faces/0.png,faces/1.png', "too_few_columns", None),
             ("faces/none.png,faces/1.png", "not_a_file", "left"),
             ("faces/0.png,faces", "not_a_file", "right"),
@@ -195,6 +196,7 @@ class TestPairs:
     def test_a_bad_line_is_a_reject(self, run_pairs, faces, tmp_path, line, reason, column):
         (faces / "cut.png").write_bytes(CUT)
         (faces / "empty.png").write_bytes(b"")
+        (faces / "link.png").symlink_to("/etc/hostname")
         assert run_pairs(f"{line}\nfaces/0.png,faces/1.png\n") == 0
         (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
         assert (reject.offset, reject.reason, reject.column) == (1, reason, column)
