@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test lint types format pytest audit figures clean
+.PHONY: help demo demo-images test lint types format pytest audit figures bench bench-quick clean
 
 help:  ## what there is to make
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -104,6 +104,20 @@ audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.y
 figures: $(READY)  ## train what the README measures on the real data (MILLRACE_TEST_DATA), and hold it to its figures
 	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py
 
+# What only the benchmarks need goes into an environment of its own, which sees the project's.
+.bench/.installed: $(READY) benchmarks/requirements.txt
+	[ -x .bench/bin/python ] || $(BIN)/python -m venv .bench
+	site=$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])'); echo "import site; site.addsitedir('$$site')" > \
+	    "$$(.bench/bin/python -c 'import site; print(site.getsitepackages()[0])')/project.pth"
+	.bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	@touch $@
+
+bench: .bench/.installed  ## measure this project beside what people use instead: most of an hour; see docs/benchmarks.md
+	.bench/bin/python -m benchmarks.bench
+
+bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; it only prints
+	.bench/bin/python -m benchmarks.bench --quick
+
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .audit $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .audit .bench $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

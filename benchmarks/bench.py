@@ -1,0 +1,115 @@
+"""This project and what people use instead, side by side in one run.
+
+    make bench                             # all of it; writes results, tables and plots
+    python -m benchmarks.bench --quick     # small inputs, some minutes; prints, and writes nothing that is kept
+
+Each measurement is a process of its own. In every round all ways of a contest take their turn, so that what else the
+machine does falls on all alike; figures are medians of the rounds. What each way makes is read back in the first round.
+With MILLRACE_TEST_DATA the inputs are the real files; else samples of the same shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+
+from benchmarks import machine, report, results
+from benchmarks.check import check_written, compare
+from benchmarks.contests import CONTESTS, Contest, Entry
+from benchmarks.measure import Figures, WorkFailed, measure
+from benchmarks.sources import FULL, QUICK, Source, Sources
+from benchmarks.task import Task
+
+LONG = 40.0  # seconds; what takes longer is measured in the first round alone
+
+
+def run_entry(contest: Contest, entry: Entry, source: Source, options: argparse.Namespace, *, check: bool) -> Figures:
+    """Measures one way once, and, where asked, reads back what it makes."""
+    task = Task(source=source.path, table=contest.table, rows=source.rows)
+    if contest.kind == "read":
+        task = dataclasses.replace(task, batch_size=contest.batch_size, shuffle_buffer=contest.shuffle_buffer)
+        if check:
+            compare(entry.name, measure(entry.does, task, under=options.under), source)
+        return measure(
+            entry.does, dataclasses.replace(task, epochs=0, seconds=options.size.seconds), under=options.under
+        )
+    output = tempfile.mkdtemp(dir=options.work)
+    task = dataclasses.replace(task, output=output)
+    try:
+        figures = measure(entry.does, task, under=options.under)
+        if check and contest.name != "startup" and not entry.does.endswith(":write_nothing"):
+            check_written(entry.name, task, source, options.under)
+    finally:
+        shutil.rmtree(output)
+    return figures
+
+
+def run_contest(contest: Contest, sources: Sources, options: argparse.Namespace) -> dict[str, list[Figures]]:
+    """Measures every way, round after round; the order turns, so that none always follows the same one."""
+    runs: dict[str, list[Figures]] = {entry.name: [] for entry in contest.entries}
+    for i in range(options.rounds):
+        turn = i % len(contest.entries)
+        for entry in (*contest.entries[turn:], *contest.entries[:turn]):
+            if any(run.whole_seconds > LONG for run in runs[entry.name]):
+                continue
+            figures = run_entry(contest, entry, sources[entry.source], options, check=not i)
+            runs[entry.name].append(figures)
+            print(
+                f"{contest.name}, round {i + 1}: {entry.name}: {figures.rate:,.0f} {contest.unit}/s, "
+                f"{1e6 * figures.cpu_each:,.1f} us of CPU each, {figures.whole_seconds:.1f} s in all",
+                flush=True,
+            )
+    return runs
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's parser."""
+    p = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.splitlines()[0])
+    p.add_argument("--quick", action="store_true", help="small inputs, one round; nothing is written")
+    p.add_argument("--only", metavar="NAMES", help=f"of {','.join(c.name for c in CONTESTS)}; the others' results stay")
+    p.add_argument("--rounds", type=int, metavar="N", help="(default: 3; 1 with --quick)")
+    p.add_argument("--under", default="", metavar="COMMAND", help="run each measurement under it: 'taskset -c 0,1'")
+    p.add_argument("--work", metavar="DIR", help="where inputs and outputs go (default: a temporary folder)")
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    options = parser().parse_args(argv)
+    options.size = QUICK if options.quick else FULL
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.under = tuple(shlex.split(options.under))
+    names = options.only.split(",") if options.only else [c.name for c in CONTESTS if c.quick or not options.quick]
+    unknown = set(names) - {c.name for c in CONTESTS}
+    if unknown:
+        print(f"benchmarks.bench: --only {','.join(sorted(unknown))}: no such contest", file=sys.stderr)
+        return 2
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
+    found = results.Results() if options.quick else results.load()
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        options.work = folder
+        sources = Sources(folder, options.size, under=options.under)
+        try:
+            for contest in CONTESTS:
+                if contest.name in names:
+                    load = os.getloadavg()[0]
+                    runs = run_contest(contest, sources, options)
+                    found = found.with_contest(contest, runs, machine.describe(), load=load)
+                    print(report.table(found, contest), flush=True)
+                    if not options.quick:
+                        results.save(found)
+        except WorkFailed as error:
+            print(f"benchmarks.bench: {error}", file=sys.stderr)
+            return 1
+    if not options.quick:
+        report.write(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""What is measured beside what. Who takes part in a contest does the same work, on the same input, in turn."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+OURS = "Millrace"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One way to do the work.
+
+    Attributes:
+      name: as tables show it.
+      does: `module:function`; see `benchmarks.task`.
+      source: the name of what it reads; see `benchmarks.sources`.
+      bound: whether it leaves out what the others do, and so tells how fast the work can be at best.
+    """
+
+    name: str
+    does: str
+    source: str
+    bound: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contest:
+    """Ways to do the same work; the first is this project's.
+
+    Attributes:
+      kind: of `write`, a run is one pass; of `read`, some seconds after a first pass.
+      unit: what is counted.
+      table: the `benchmarks.tables.Table` of the data; '' for images.
+      quick: whether it belongs to the quick run.
+    """
+
+    name: str
+    title: str
+    kind: Literal["write", "read"]
+    unit: Literal["rows", "images"]
+    entries: tuple[Entry, ...]
+    table: str = ""
+    batch_size: int = 512
+    shuffle_buffer: int = 50_000
+    quick: bool = False
+
+
+def _csv(name: str, title: str, *, quick: bool = False) -> Contest:
+    rivals = {
+        "tf.Transform, census example": "csv_tf_transform",
+        "Python loop over tf.train.Example": "csv_python_loop",
+        "pandas + TFRecordWriter": "csv_pandas",
+        "TFDS CSV builder": "csv_tfds",
+    }
+    return Contest(
+        name=name,
+        title=title,
+        kind="write",
+        unit="rows",
+        table=name,
+        quick=quick,
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_writing:write_csv", source=name),
+            *(Entry(name=n, does=f"benchmarks.rivals.{m}:write", source=name) for n, m in rivals.items()),
+            Entry(name=FLOOR, does="benchmarks.rivals.csv_floor:write", source=name, bound=True),
+        ),
+    )
+
+
+FLOOR = "the floor: pyarrow, C++ encoder and writer"
+BARE = "bare decode, resize, encode"
+RAW = "raw records, shuffled, not parsed"
+IMPORTS = "importing TensorFlow, Beam, tf.Transform"
+
+CONTESTS = (
+    _csv("covertype", "Covertype CSV to TFRecords", quick=True),
+    _csv("census", "Census CSV to TFRecords, eight vocabularies"),
+    _csv("mnist", "MNIST CSV (784 columns) to TFRecords"),
+    Contest(
+        name="covertype_6m",
+        title="Covertype, 6,000,000 rows, to TFRecords",
+        kind="write",
+        unit="rows",
+        table="covertype",
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_writing:write_csv", source="covertype_6m"),
+            Entry(name=FLOOR, does="benchmarks.rivals.csv_floor:write", source="covertype_6m", bound=True),
+        ),
+    ),
+    Contest(
+        name="startup",
+        title="Start-up: a job over a few rows beside the imports alone",
+        kind="write",
+        unit="rows",
+        table="covertype",
+        quick=True,
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_writing:write_csv", source="covertype_tiny"),
+            Entry(name="Millrace, census", does="benchmarks.ours_writing:write_csv", source="census_tiny"),
+            Entry(name=IMPORTS, does="benchmarks.imports:write", source="covertype_tiny", bound=True),
+        ),
+    ),
+    Contest(
+        name="images",
+        title="Images to TFRecords",
+        kind="write",
+        unit="images",
+        quick=True,
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_writing:write_images", source="photos"),
+            Entry(name="tf.data loop", does="benchmarks.rivals.image_tf_data:write", source="photos"),
+            Entry(name="TFDS ImageFolder, stored", does="benchmarks.rivals.image_tfds:write", source="photos"),
+            Entry(
+                name="webdataset ShardWriter, Pillow", does="benchmarks.rivals.image_webdataset:write", source="photos"
+            ),
+            Entry(name=BARE, does="benchmarks.rivals.image_tf_data:write_nothing", source="photos", bound=True),
+        ),
+    ),
+    Contest(
+        name="read_rows",
+        title="Reading rows for training (Covertype)",
+        kind="read",
+        unit="rows",
+        table="covertype",
+        quick=True,
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_reading:read", source="rows"),
+            Entry(name="feed_dict, all in memory", does="benchmarks.rivals.rows_tf1:feed_dict", source="rows.csv"),
+            Entry(name="queue runners, shuffle_batch", does="benchmarks.rivals.rows_tf1:queue_runner", source="rows"),
+            Entry(
+                name="custom runner, RandomShuffleQueue",
+                does="benchmarks.rivals.rows_tf1:custom_runner",
+                source="rows.csv",
+            ),
+            Entry(name="from_generator", does="benchmarks.rivals.rows_tf_data:from_generator", source="rows.csv"),
+            Entry(name="text lines, decode_csv", does="benchmarks.rivals.rows_tf_data:text_lines", source="rows.csv"),
+            Entry(
+                name="map(parse_single_example)", does="benchmarks.rivals.rows_tf_data:single_example", source="rows"
+            ),
+            Entry(name="TFDS", does="benchmarks.rivals.rows_tf_data:tfds", source="rows_tfds"),
+            Entry(name="webdataset", does="benchmarks.rivals.rows_webdataset:read", source="rows_webdataset"),
+            Entry(name=RAW, does="benchmarks.ours_reading:read_raw", source="rows", bound=True),
+        ),
+    ),
+    Contest(
+        name="read_images",
+        title="Reading images for training (224 x 224, cropped and mirrored)",
+        kind="read",
+        unit="images",
+        batch_size=64,
+        shuffle_buffer=1000,
+        quick=True,
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_reading:read", source="images_jpeg"),
+            Entry(name="Millrace, stored raw", does="benchmarks.ours_reading:read", source="images_raw"),
+            Entry(name="tf.data, original files", does="benchmarks.rivals.image_original:read", source="photos_once"),
+            Entry(
+                name="tf.data, original files, no antialias",
+                does="benchmarks.rivals.image_original:read_rough",
+                source="photos_once",
+            ),
+            Entry(name="feed_dict", does="benchmarks.rivals.image_tf1:feed_dict", source="photos_once"),
+            Entry(
+                name="queue runners, shuffle_batch",
+                does="benchmarks.rivals.image_tf1:queue_runner",
+                source="photos_once",
+            ),
+            Entry(
+                name="custom runner, RandomShuffleQueue",
+                does="benchmarks.rivals.image_tf1:custom_runner",
+                source="photos_once",
+            ),
+            Entry(name="from_generator", does="benchmarks.rivals.image_tf1:from_generator", source="photos_once"),
+            Entry(name="TFDS ImageFolder", does="benchmarks.rivals.image_tfds:read_folder", source="photos_once"),
+            Entry(name="TFDS, stored resized", does="benchmarks.rivals.image_tfds:read", source="images_tfds"),
+            Entry(
+                name="webdataset, stored resized",
+                does="benchmarks.rivals.image_webdataset:read",
+                source="images_webdataset",
+            ),
+            Entry(name=RAW, does="benchmarks.ours_reading:read_raw", source="images_jpeg", bound=True),
+        ),
+    ),
+)

@@ -1,0 +1,118 @@
+"""What this project means to reach, beside what was measured: by wall time, and by CPU, which other work on the machine
+hardly moves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from benchmarks.contests import BARE, FLOOR, IMPORTS, OURS, RAW
+from benchmarks.results import Results
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """A ratio (or seconds) that is to be at least, or at most, what is wanted.
+
+    Attributes:
+      wall, cpu: as measured; None where it was not, or is not told by it.
+    """
+
+    what: str
+    wanted: float
+    wall: float | None
+    cpu: float | None
+    at_most: bool = False
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool:
+        """By wall time where there is one."""
+        value = self.wall if self.wall is not None else self.cpu
+        assert value is not None
+        return value <= self.wanted if self.at_most else value >= self.wanted
+
+
+def ratio(found: Results, contest: str, way: str) -> tuple[float, float] | None:
+    """How many times as fast as another way this project's is: by wall time, and by CPU."""
+    medians = found.medians(contest)
+    if OURS not in medians or way not in medians:
+        return None
+    ours, other = medians[OURS], medians[way]
+    return ours.rate / other.rate, other.cpu_each / ours.cpu_each
+
+
+def goals(found: Results) -> list[Goal]:
+    """Those whose contests were measured."""
+    out = []
+
+    def add(what: str, wanted: float, contest: str, way: str) -> None:
+        if (times := ratio(found, contest, way)) is not None:
+            out.append(Goal(what, wanted, *times))
+
+    for name in ("covertype", "census", "mnist"):
+        add(f"{name}: times as fast as tf.Transform's census example", 8, name, "tf.Transform, census example")
+        add(f"{name}: times as fast as a Python loop", 3, name, "Python loop over tf.train.Example")
+    if (times := ratio(found, "covertype_6m", FLOOR)) is not None:
+        out.append(Goal("6,000,000 rows: the floor's time", 2.5, 1 / times[0], 1 / times[1], at_most=True))
+    memory = [found.medians(name).get(OURS) for name in ("covertype", "covertype_6m")]
+    if all(way is not None and way.peak_bytes for way in memory):
+        small, large = (way.peak_bytes for way in memory if way is not None)
+        assert small
+        assert large
+        out.append(Goal("6,000,000 rows: the memory of 600,000", 1.25, large / small, None, at_most=True))
+    start = found.medians("startup")
+    for name in (OURS, "Millrace, census"):
+        if name in start:
+            seconds = start[name].whole_cpu - start[IMPORTS].whole_cpu
+            what = "covertype" if name == OURS else "census, eight vocabularies"
+            out.append(Goal(f"start-up beyond the imports, {what}", 1, None, seconds, at_most=True, unit=" s"))
+    images = found.medians("images")
+    if images:
+        rivals = {name: way for name, way in images.items() if name not in (OURS, BARE)}
+        best = max(rivals, key=lambda name: rivals[name].rate)
+        add(f"images written: times as fast as the best other way ({best})", 1, "images", best)
+        add("images written: the bare rate", 0.8, "images", BARE)
+    add("rows read: times as fast as the per-example parse", 10, "read_rows", "map(parse_single_example)")
+    add("rows read: the rate of raw records", 0.9, "read_rows", RAW)
+    add("images read: times as fast as the original files", 4, "read_images", "tf.data, original files")
+    return out
+
+
+def table(found: Results) -> str:
+    """As a Markdown table."""
+    lines = ["| goal | wanted | measured | by CPU | |", "|---|--:|--:|--:|---|"]
+    for goal in goals(found):
+        sign = "<=" if goal.at_most else ">="
+        wall, cpu = (("" if v is None else f"{v:.2f}{goal.unit}") for v in (goal.wall, goal.cpu))
+        told = "met" if goal.met else "**missed**"
+        lines.append(f"| {goal.what} | {sign} {goal.wanted:g}{goal.unit} | {wall} | {cpu} | {told} |")
+    return "\n".join(lines)
+
+
+_SUMMARY = (
+    ("covertype", "rows"),
+    ("census", "rows"),
+    ("mnist", "rows"),
+    ("images", "images"),
+    ("read_rows", "rows"),
+    ("read_images", "images"),
+)
+
+
+def summary(found: Results) -> str:
+    """The README's table: each contest in a line."""
+    lines = ["| work | Millrace | others, best to worst | bound |", "|---|--:|---|---|"]
+    for name, unit in _SUMMARY:
+        medians = found.medians(name)
+        if OURS not in medians:
+            continue
+        ours = medians[OURS].rate
+        others = sorted(((way.rate, n) for n, way in medians.items() if not n.startswith(OURS) and n not in _BOUNDS))
+        told = ", ".join(f"{n} {rate:,.0f} ({ours / rate:.1f}x)" for rate, n in reversed(others))
+        bound = ", ".join(f"{medians[n].rate:,.0f}" for n in _BOUNDS if n in medians)
+        lines.append(f"| {found.contests[name]['title']} | **{ours:,.0f} {unit}/s** | {told} | {bound} |")
+    return "\n".join(lines)
+
+
+_BOUNDS = (FLOOR, BARE, RAW)

@@ -1,0 +1,45 @@
+"""What figures are worth nothing without: the machine and the versions that they were measured with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-transform",
+    "apache-beam",
+    "tfx-bsl",
+    "pyarrow",
+    "numpy",
+    "pandas",
+    "pillow",
+    "tensorflow-datasets",
+    "webdataset",
+)
+
+
+def describe() -> dict[str, str]:
+    """The processor, the cores that may be used, the memory, the versions, and the time."""
+    told = {
+        "processor": _first(Path("/proc/cpuinfo"), "model name") or platform.processor(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "real_data": str(bool(os.environ.get("MILLRACE_TEST_DATA"))).lower(),
+        "date": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+    return told | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def _first(path: Path, key: str) -> str:
+    """The value of the first line that begins with the key, or ''."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")

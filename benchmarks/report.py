@@ -1,0 +1,129 @@
+"""Tables of the results, put into the documentation between marks, and the plots.
+
+python -m benchmarks.report        # anew from benchmarks/results.json, without measuring
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from benchmarks import goals, results
+from benchmarks.contests import CONTESTS, OURS, Contest
+from benchmarks.results import Medians, Results
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+
+
+def table(found: Results, contest: Contest) -> str:
+    """One contest as a Markdown table."""
+    medians = found.medians(contest.name)
+    if not medians:
+        return "(not measured)"
+    each, ours = contest.unit.removesuffix("s"), medians[OURS]
+    lines = [
+        f"| {contest.title} | {contest.unit}/s | ours is | CPU a {each} | ours, of CPU | peak memory | whole process "
+        "| runs |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    bounds = {entry.name for entry in contest.entries if entry.bound}
+    for name, way in medians.items():
+        own = name == OURS
+        shown = f"**{name}**" if own else f"*{name}*" if name in bounds else name
+        times = "" if own else f"{ours.rate / way.rate:.1f}x"
+        cpu_times = "" if own or not ours.cpu_each else f"{way.cpu_each / ours.cpu_each:.1f}x"
+        cells = (
+            shown,
+            f"{way.rate:,.0f}",
+            times,
+            _cpu(way.cpu_each),
+            cpu_times,
+            _memory(way),
+            _whole(way),
+            str(way.runs),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cpu(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} µs"
+
+
+def _memory(way: Medians) -> str:
+    return "" if way.peak_bytes is None else f"{way.peak_bytes / 2**30:.2f} GB"
+
+
+def _whole(way: Medians) -> str:
+    return f"{way.whole_seconds:.1f} s, CPU {way.whole_cpu:.1f} s"
+
+
+def startup(found: Results) -> str:
+    """What a job costs over the imports."""
+    medians = found.medians("startup")
+    if not medians:
+        return "(not measured)"
+    lines = ["| over 1,000 rows | CPU of the whole process | whole process | peak memory |", "|---|--:|--:|--:|"]
+    for name, way in medians.items():
+        lines.append(f"| {name} | {way.whole_cpu:.1f} s | {way.whole_seconds:.1f} s | {_memory(way)} |")
+    return "\n".join(lines)
+
+
+def environment(found: Results) -> str:
+    """The machine and the versions, of the contest that was measured last."""
+    if not found.contests:
+        return "(not measured)"
+    last = max(found.contests.values(), key=lambda contest: contest["machine"]["date"])["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in last.items() if k not in _MACHINE)
+    inputs = "the real files" if last["real_data"] == "true" else "samples of the same shape, not the real files"
+    loads = ", ".join(f"{name} {contest['load']}" for name, contest in found.contests.items())
+    return (
+        f"{last['processor']}, {last['cores']} cores, {last['memory']}, {last['system']}, Python {last['python']}; "
+        f"{versions}. Measured on {last['date']} on {inputs}. Load average of the machine as each began: {loads}."
+    )
+
+
+_MACHINE = ("processor", "cores", "memory", "system", "python", "real_data", "date")
+
+
+def blocks(found: Results) -> dict[str, str]:
+    """What stands between the marks, by their names."""
+    tables = {contest.name: table(found, contest) for contest in CONTESTS if contest.name != "startup"}
+    return {
+        **tables,
+        "startup": startup(found),
+        "environment": environment(found),
+        "goals": goals.table(found),
+        "summary": goals.summary(found),
+    }
+
+
+def fill(text: str, contents: dict[str, str]) -> str:
+    """A page with what stands between `<!-- bench: NAME -->` and `<!-- /bench -->` replaced."""
+
+    def put(match: re.Match[str]) -> str:
+        return f"<!-- bench: {match[1]} -->\n{contents[match[1]]}\n<!-- /bench -->"
+
+    return re.sub(r"<!-- bench: (\w+) -->.*?<!-- /bench -->", put, text, flags=re.DOTALL)
+
+
+def write(found: Results) -> None:
+    """Writes tables into the pages, and the plots."""
+    from benchmarks import plots
+
+    contents = blocks(found)
+    for page in PAGES:
+        page.write_text(fill(page.read_text(encoding="utf-8"), contents), encoding="utf-8")
+    plots.write(found)
+
+
+def main() -> int:
+    """Writes anew what the results give."""
+    write(results.load())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

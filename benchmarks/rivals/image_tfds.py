@@ -1,0 +1,70 @@
+"""TensorFlow Datasets: `ImageFolder` reads the files, and `store_as_tfds_dataset` keeps them resized.
+
+https://www.tensorflow.org/datasets/api_docs/python/tfds/folder_dataset/ImageFolder and
+https://www.tensorflow.org/datasets/format_specific_dataset_builders
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from benchmarks.rivals.image_tf_data import SHORTER
+from benchmarks.rivals.image_training import augmented
+from benchmarks.task import Task
+
+NAME = "photos"
+
+
+def _resized(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    image = example["image"]
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    size = tf.cast(tf.round(size * SHORTER / tf.reduce_min(size)), tf.int32)
+    small = tf.image.resize(image, size, antialias=True)
+    return {"image": tf.cast(tf.clip_by_value(tf.round(small), 0, 255), tf.uint8), "label": example["label"]}
+
+
+def write(task: Task) -> None:
+    """Writes the images of the one split of a folder of class folders."""
+    folder, split = os.path.split(task.source)
+    builder = tfds.folder_dataset.ImageFolder(folder)
+    images = builder.as_dataset(split=split, shuffle_files=True).map(_resized, num_parallel_calls=tf.data.AUTOTUNE)
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"),
+            "label": tfds.features.ClassLabel(names=builder.info.features["label"].names),
+        }
+    )
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=NAME,
+        version="1.0.0",
+        features=features,
+        split_datasets={"train": images.prefetch(tf.data.AUTOTUNE)},
+        data_dir=task.output,
+    )
+
+
+def _batches(images: tf.data.Dataset, task: Task) -> Iterator[np.ndarray]:
+    images = images.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
+    images = images.map(
+        lambda example: (augmented(example["image"]), example["label"]), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    for _, labels in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield labels.numpy()
+
+
+def read(task: Task) -> Iterator[np.ndarray]:
+    """Reads what `write` has written."""
+    builder = tfds.builder(NAME, data_dir=task.source)
+    yield from _batches(builder.as_dataset(split="train", shuffle_files=True), task)
+
+
+def read_folder(task: Task) -> Iterator[np.ndarray]:
+    """Reads the original files with `ImageFolder` alone, resizing them in every epoch."""
+    folder, split = os.path.split(task.source)
+    images = tfds.folder_dataset.ImageFolder(folder).as_dataset(split=split, shuffle_files=True)
+    yield from _batches(images.map(_resized, num_parallel_calls=tf.data.AUTOTUNE), task)

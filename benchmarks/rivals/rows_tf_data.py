@@ -1,0 +1,84 @@
+"""Rows through `tf.data`, the ways of its guides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from benchmarks.tables import TABLES
+from benchmarks.task import Task
+from schemas.dataset import open_dataset
+
+
+def single_example(task: Task) -> Iterator[np.ndarray]:
+    """`map(parse_single_example)` after a parallel interleave and a shuffle, and then batched.
+
+    https://www.tensorflow.org/guide/data_performance
+    """
+    dataset = open_dataset(task.source)
+    spec = tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec()
+    shards = dataset.shards("train")
+    files = tf.data.Dataset.from_tensor_slices(list(shards)).shuffle(len(shards))
+    rows = (
+        files.interleave(
+            tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+        )
+        .shuffle(task.shuffle_buffer)
+        .repeat(task.epochs or None)
+        .map(lambda serialized: tf.io.parse_single_example(serialized, spec), num_parallel_calls=tf.data.AUTOTUNE)
+    )
+    for batch in rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield batch[TABLES[task.table].label].numpy()
+
+
+def text_lines(task: Task) -> Iterator[np.ndarray]:
+    """`TextLineDataset`, shuffled and batched, and `decode_csv` on whole batches.
+
+    https://www.tensorflow.org/tutorials/load_data/csv
+    """
+    columns = len(TABLES[task.table].columns)
+    rows = tf.data.TextLineDataset(task.source).shuffle(task.shuffle_buffer).repeat(task.epochs or None)
+
+    def parse(lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        *features, label = tf.io.decode_csv(lines, [[0.0]] * (columns - 1) + [[0]])
+        return tf.stack(features, axis=1), label - 1
+
+    batches = rows.batch(task.batch_size).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    for _, labels in batches.prefetch(tf.data.AUTOTUNE):
+        yield labels.numpy()
+
+
+def from_generator(task: Task) -> Iterator[np.ndarray]:
+    """`from_generator` over the rows of a file that pandas reads in pieces.
+
+    https://www.tensorflow.org/guide/data#consuming_python_generators
+    """
+    columns = len(TABLES[task.table].columns) - 1
+
+    def examples() -> Iterator[tuple[np.ndarray, int]]:
+        for piece in pd.read_csv(task.source, header=None, dtype=np.float32, chunksize=10_000):
+            values = piece.to_numpy()
+            yield from zip(values[:, :-1], values[:, -1].astype(np.int64) - 1, strict=True)
+
+    signature = (tf.TensorSpec([columns], tf.float32), tf.TensorSpec([], tf.int64))
+    rows = tf.data.Dataset.from_generator(examples, output_signature=signature)
+    rows = rows.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
+    for _, labels in rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield labels.numpy()
+
+
+def tfds(task: Task) -> Iterator[np.ndarray]:
+    """What `benchmarks.rivals.csv_tfds` has written, through TFDS's own reader.
+
+    https://www.tensorflow.org/datasets/performances
+    """
+    import tensorflow_datasets
+
+    builder = tensorflow_datasets.builder("csv_file", data_dir=task.source)
+    rows = builder.as_dataset(split="train", shuffle_files=True).shuffle(task.shuffle_buffer)
+    for batch in rows.repeat(task.epochs or None).batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield batch[TABLES[task.table].label].numpy()

@@ -1,0 +1,143 @@
+"""How well rows are shuffled: whether a row's place in the input tells anything of its place in the output.
+
+    python -m benchmarks.shuffle_quality --rows 100000
+
+runs the job on numbered rows and scores the order that the shards hold, and the order that training then reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+
+SCHEMA = """\
+name: numbered
+format: csv
+csv: {header: present}
+features:
+  - {name: place, kind: key}
+  - {name: x, kind: numeric}
+label: {name: y, kind: category, values: ["0", "1"]}
+split: {by: row, train: 1.0, eval: 0, test: 0}
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """Correlations, each from -1 to 1, and 0 in a fair shuffle but for chance: about 1/sqrt(rows).
+
+    Attributes:
+      place: of a row's place in the input with its place in the output.
+      shard: with the number of its shard.
+      neighbour: with the place in the input of the row that follows it in the output.
+      spread: the share of the variance of places that lies between shards (eta squared), which a fair deal leaves at
+        about shards / rows, and which also sees what a straight line does not.
+      rows: how many were scored.
+    """
+
+    place: float
+    shard: float
+    neighbour: float
+    spread: float
+    rows: int
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation that chance alone gives a correlation."""
+        return 1 / math.sqrt(self.rows)
+
+
+def score(shards: Sequence[np.ndarray]) -> Score:
+    """Scores an order: for each shard the input places of its rows, as they stand in it."""
+    places = np.concatenate(shards).astype(np.float64)
+    numbers = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+    means = np.array([shard.mean() if len(shard) else 0.0 for shard in shards])[numbers]
+    return Score(
+        place=_correlation(places, np.arange(len(places))),
+        shard=_correlation(places, numbers),
+        neighbour=_correlation(places[:-1], places[1:]),
+        spread=float(((means - places.mean()) ** 2).sum() / ((places - places.mean()) ** 2).sum()),
+        rows=len(places),
+    )
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Pearson's; 0 where one of them does not vary."""
+    if a.std() == 0 or b.std() == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def write_numbered(path: str, rows: int) -> None:
+    """A CSV file whose rows tell their place."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("place,x,y\n")
+        file.writelines(f"{i},{i % 97},{i % 2}\n" for i in range(rows))
+
+
+def stored_places(data_dir: str) -> list[np.ndarray]:
+    """For each shard of the train split of a data set of numbered rows, the places as they stand in it."""
+    import tensorflow as tf
+
+    from schemas.dataset import open_dataset
+
+    dataset, spec = open_dataset(data_dir), {"place": tf.io.FixedLenFeature([], tf.string)}
+    out = []
+    for shard in dataset.shards("train"):
+        batches = tf.data.TFRecordDataset(shard).batch(4096)
+        places = [tf.io.parse_example(batch, spec)["place"].numpy().astype(np.int64) for batch in batches]
+        out.append(np.concatenate([np.zeros(0, np.int64), *places]))
+    return out
+
+
+def read_places(data_dir: str, *, shuffle_buffer: int) -> np.ndarray:
+    """The places in the order in which training reads them, in one epoch."""
+    import tensorflow as tf
+
+    from schemas.dataset import open_dataset
+    from trainer.inputs import InputOptions, shuffled
+
+    dataset, spec = open_dataset(data_dir), {"place": tf.io.FixedLenFeature([], tf.string)}
+    options = InputOptions(shuffle_buffer=shuffle_buffer)
+    records = shuffled(dataset.shards("train"), dataset.compression, options, in_blocks=True)
+    return np.concatenate([tf.io.parse_example(b, spec)["place"].numpy().astype(np.int64) for b in records])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shuffle_quality", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--num_shards", type=int, default=8, metavar="N", help="(default: %(default)s)")
+    options = parser.parse_args(argv)
+    from beam_jobs.job import load_libraries, run_job
+    from beam_jobs.options import JobOptions
+
+    load_libraries()
+    with tempfile.TemporaryDirectory() as folder:
+        raw, schema, output = (os.path.join(folder, name) for name in ("raw.csv", "numbered.yaml", "out"))
+        write_numbered(raw, options.rows)
+        with open(schema, "w", encoding="utf-8") as file:
+            file.write(SCHEMA)
+        run_job(JobOptions(schema=schema, input=(raw,), output=output, num_shards=options.num_shards, quiet=True))
+        orders = {
+            "the input": [np.arange(options.rows)],
+            f"the job, {options.num_shards} shards": stored_places(output),
+            "the job, as training reads it": [read_places(output, shuffle_buffer=50_000)],
+        }
+    print(f"{'':<30} {'place':>8} {'shard':>8} {'neighbour':>10} {'spread':>9}")
+    for name, shards in orders.items():
+        found = score(shards)
+        print(f"{name:<30} {found.place:>8.4f} {found.shard:>8.4f} {found.neighbour:>10.4f} {found.spread:>9.6f}")
+    print(f"by chance alone, one standard deviation: {1 / math.sqrt(options.rows):.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""What the contests read: made once, in a folder that goes when the run is done.
+
+With MILLRACE_TEST_DATA the real files, several times over where they are small; else files of the same shape that
+`schemas.samples` and `schemas.image_samples` make, whose figures mean little.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gzip
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.measure import measure
+from benchmarks.tables import TABLES
+from benchmarks.task import Task
+from schemas.dataset import open_dataset
+from schemas.image_samples import write_shapes
+from schemas.samples import sample_blocks
+
+REAL_DATA = "MILLRACE_TEST_DATA"
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+IMAGES = "name: photos\nformat: image_folder\nimages: {resize: {shorter: 256}, crop: [224, 224], store: %s}\n"
+IMAGES += "split: {by: name, train: %s}\n"
+SPLIT, ALL_TRAIN = "0.8, eval: 0.1, test: 0.1", "1.0, eval: 0, test: 0"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured: rows of each file, images, and seconds that a reader is timed."""
+
+    covertype: int
+    covertype_6m: int
+    census: int
+    mnist: int
+    rows: int
+    tiny: int
+    images: int
+    images_read: int
+    seconds: float
+
+
+FULL = Size(
+    covertype=600_000,
+    covertype_6m=6_000_000,
+    census=651_220,
+    mnist=10_000,
+    rows=100_000,
+    tiny=1000,
+    images=3000,
+    images_read=600,
+    seconds=5.0,
+)
+QUICK = Size(
+    covertype=20_000,
+    covertype_6m=100_000,
+    census=5000,
+    mnist=500,
+    rows=10_000,
+    tiny=1000,
+    images=60,
+    images_read=60,
+    seconds=1.0,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A thing to read: where it is, how many rows or images a pass over it gives, and how many of each class.
+
+    Attributes:
+      exact: whether a pass gives exactly those of each class; else about their shares, as of a split.
+    """
+
+    path: str
+    rows: int
+    classes: dict[int, int]
+    exact: bool = True
+
+
+class Sources:
+    """Makes sources when they are first asked for."""
+
+    def __init__(self, folder: str, size: Size, *, under: Sequence[str] = ()) -> None:
+        self.folder, self.size, self.under = Path(folder), size, under
+        self.made: dict[str, Source] = {}
+        self._makers: dict[str, Callable[[str], Source]] = {
+            "covertype": lambda name: self._csv(name, "covertype", size.covertype),
+            "covertype_6m": lambda name: self._csv(name, "covertype", size.covertype_6m),
+            "covertype_tiny": lambda name: self._csv(name, "covertype", size.tiny),
+            "census": lambda name: self._csv(name, "census", size.census),
+            "census_tiny": lambda name: self._csv(name, "census", size.tiny),
+            "mnist": lambda name: self._csv(name, "mnist", size.mnist),
+            "photos": lambda name: self._photos(name, size.images),
+            "photos_once": lambda name: self._photos(name, size.images_read, schema=IMAGES % ("jpeg", ALL_TRAIN)),
+            "photos_raw": lambda name: self._photos(name, size.images_read, schema=IMAGES % ("raw", ALL_TRAIN)),
+            "rows.csv": lambda name: self._csv("rows", "covertype", size.rows),
+            "rows": lambda name: self._dataset(name, "rows.csv", "benchmarks.ours_writing:write_csv"),
+            "rows_tfds": lambda name: self._written(name, "rows.csv", "benchmarks.rivals.csv_tfds:write"),
+            "rows_webdataset": lambda name: self._written(name, "rows.csv", "benchmarks.rivals.rows_webdataset:write"),
+            "images_jpeg": lambda name: self._dataset(name, "photos_once", "benchmarks.ours_writing:write_images"),
+            "images_raw": lambda name: self._dataset(name, "photos_raw", "benchmarks.ours_writing:write_images"),
+            "images_tfds": lambda name: self._written(name, "photos_once", "benchmarks.rivals.image_tfds:write"),
+            "images_webdataset": lambda name: self._written(
+                name, "photos_once", "benchmarks.rivals.image_webdataset:write"
+            ),
+        }
+
+    def __getitem__(self, name: str) -> Source:
+        if name not in self.made:
+            self.made[name] = self._makers[name](name)
+        return self.made[name]
+
+    def _csv(self, name: str, table: str, rows: int) -> Source:
+        """A CSV file of so many rows, its schema beside it."""
+        path = self.folder / f"{name}.csv"
+        header, lines = _lines(table)
+        column = TABLES[table].label_column
+        classes: collections.Counter[bytes] = collections.Counter()
+        with open(path, "wb") as file:
+            file.write(header)
+            for line in itertools.islice(lines, rows):
+                file.write(line)
+                classes[line.rstrip().split(b",")[column].strip()] += 1
+        schema = (SCHEMAS / f"{'mnist_csv' if table == 'mnist' else table}.yaml").read_text(encoding="utf-8")
+        if table == "census":  # one file, of which a hash makes the splits
+            schema = schema.replace('split: {by: file, train: "*adult.data", eval: "*adult.test"}', BY_ROW)
+        path.with_suffix(".yaml").write_text(schema, encoding="utf-8")
+        labels = TABLES[table].labels
+        return Source(
+            path=str(path), rows=rows, classes={labels.index(text.decode()): n for text, n in classes.items()}
+        )
+
+    def _photos(self, name: str, count: int, schema: str = IMAGES % ("jpeg", SPLIT)) -> Source:
+        """Images in class folders, as links: a real one stands for several where there are not enough."""
+        folder = self.folder / name / "train"
+        classes: collections.Counter[str] = collections.Counter()
+        for i, path in enumerate(itertools.islice(itertools.cycle(self._images()), count)):
+            label = path.parent.name
+            (folder / label).mkdir(parents=True, exist_ok=True)
+            (folder / label / f"{i}-{path.name}").symlink_to(path)
+            classes[label] += 1
+        Path(f"{folder}.yaml").write_text(schema, encoding="utf-8")
+        numbers = {label: i for i, label in enumerate(sorted(classes))}
+        return Source(path=str(folder), rows=count, classes={numbers[label]: n for label, n in classes.items()})
+
+    def _images(self) -> list[Path]:
+        """The images that there are, class by class in turn."""
+        folder = Path(os.environ.get(REAL_DATA, "/nowhere")) / "images"
+        if not folder.is_dir():
+            folder = self.folder / "drawn"
+            if not folder.is_dir():
+                write_shapes(str(folder), each=20, seed=1)
+        by_class = [sorted(child.glob("*")) for child in sorted(folder.iterdir())]
+        return [path.resolve() for paths in zip(*by_class, strict=False) for path in paths]
+
+    def _written(self, name: str, source: str, writer: str) -> Source:
+        """What a writer makes of another source."""
+        of, output = self[source], self.folder / name
+        output.mkdir()
+        table = "" if source.startswith("photos") else "covertype"
+        task = Task(source=of.path, output=str(output), table=table, rows=of.rows)
+        measure(writer, task, under=self.under)
+        return dataclasses.replace(of, path=str(output))
+
+    def _dataset(self, name: str, source: str, writer: str) -> Source:
+        """The train split of the data set that this project's job makes of another source."""
+        made = self._written(name, source, writer)
+        return dataclasses.replace(made, rows=open_dataset(made.path).rows("train"), exact=False)
+
+
+BY_ROW = "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}"
+_REAL = {
+    "covertype": "covertype/covertype_100k.csv.gz",
+    "census": "census/adult.data",
+    "mnist": "mnist/mnist_10k.csv.gz",
+}
+
+
+def _lines(table: str) -> tuple[bytes, Iterable[bytes]]:
+    """The header line, or b'', and rows without end."""
+    real = Path(os.environ.get(REAL_DATA, "/nowhere")) / _REAL[table]
+    if not real.is_file():
+        blocks = sample_blocks("mnist_csv" if table == "mnist" else table, rows=20_000, seed=1)
+        lines = b"".join(blocks).splitlines(keepends=True)
+        has_header = table != "covertype"
+    elif real.suffix == ".gz":
+        with gzip.open(real) as file:
+            lines = file.readlines()
+        has_header = TABLES[table].header
+    else:
+        lines = [line for line in real.read_bytes().splitlines(keepends=True) if line.strip()]
+        has_header = not lines[0][:1].isdigit()
+    header = lines[0] if TABLES[table].header else b""
+    return header, itertools.cycle(lines[has_header:])

@@ -1,0 +1,141 @@
+"""The benchmark's own parts: one measured process, what it refuses, and what is made of its figures.
+
+None of it needs the optional packages. `python -m benchmarks.bench --quick` runs it all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import goals, report, results
+from benchmarks.check import check_written, compare
+from benchmarks.contests import CONTESTS, FLOOR, OURS
+from benchmarks.measure import Figures, WorkFailed, measure
+from benchmarks.rivals import csv_floor
+from benchmarks.sources import QUICK, Source, Sources
+from benchmarks.task import Task
+
+ROOT = Path(__file__).parents[2]
+SMALL = dataclasses.replace(QUICK, covertype=200, tiny=100)
+
+
+def figures(**changes: Any) -> Figures:
+    plain: dict[str, Any] = {
+        "count": 100,
+        "seconds": 2.0,
+        "cpu": 1.0,
+        "whole_seconds": 3.0,
+        "whole_cpu": 2.0,
+        "peak_bytes": 1 << 30,
+    }
+    return Figures(**(plain | changes))
+
+
+def test_a_measurement_is_of_its_own_process(tmp_path):
+    ballast = np.ones(300 << 20, np.uint8)  # what this process holds is not counted
+    found = measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
+    assert (tmp_path / "done").exists()
+    assert found.count == 7
+    assert found.whole_seconds >= found.seconds > 0
+    assert found.whole_cpu >= found.cpu
+    assert 100 << 20 < (found.peak_bytes or 0) < len(ballast) + (100 << 20)
+
+
+def test_work_that_fails_says_why(tmp_path):
+    with pytest.raises(WorkFailed, match=r"the disk is full"):
+        measure("tests.benchmarks.measured_work:fail", Task(source="", output=str(tmp_path)))
+
+
+def test_a_command_may_stand_before_each_measurement(tmp_path):
+    measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path)), under=("env", "X=1"))
+
+
+def test_what_a_rival_writes_is_read_back(tmp_path):
+    source = Sources(str(tmp_path), SMALL)["covertype"]
+    task = Task(source=source.path, output=str(tmp_path), table="covertype", rows=source.rows)
+    csv_floor.write(task)
+    check_written("the floor", task, source)
+    with pytest.raises(WorkFailed, match="200 records"):
+        check_written("the floor", task, dataclasses.replace(source, rows=201))
+
+
+def test_other_classes_are_found():
+    source = Source(path="", rows=100, classes={0: 60, 1: 40})
+    compare("a way", figures(classes={"0": 60, "1": 40}), source)
+    with pytest.raises(WorkFailed, match=r"classes"):
+        compare("a way", figures(classes={"0": 40, "1": 60}), source)
+    shares = dataclasses.replace(source, exact=False)
+    compare("a way", figures(classes={"0": 58, "1": 42}), shares)
+    with pytest.raises(WorkFailed, match=r"class 0 is 1"):
+        compare("a way", figures(classes={"0": 100}), shares)
+
+
+@pytest.mark.parametrize("does", sorted({entry.does for contest in CONTESTS for entry in contest.entries}))
+def test_every_way_is_there(does):
+    module, function = does.split(":")
+    text = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+    assert re.search(rf"^def {function}\(task: Task\)", text, re.MULTILINE)
+
+
+def test_contests_name_sources_that_can_be_made(tmp_path):
+    sources = Sources(str(tmp_path), SMALL)
+    named = {entry.source for contest in CONTESTS for entry in contest.entries}
+    assert named <= set(sources._makers)
+    assert all(contest.entries[0].name == OURS for contest in CONTESTS)
+
+
+def test_tables_tell_medians_and_ratios():
+    contest = CONTESTS[0]
+    runs = {OURS: [figures(seconds=s) for s in (1.0, 2.0, 4.0)], FLOOR: [figures(seconds=1.0, cpu=0.5)]}
+    found = results.Results().with_contest(contest, runs, {"date": "today"}, load=0.5)
+    assert report.table(found, contest).splitlines()[2:] == [
+        "| **Millrace** | 50 |  | 10.00 ms |  | 1.00 GB | 3.0 s, CPU 2.0 s | 3 |",
+        f"| *{FLOOR}* | 100 | 0.5x | 5.00 ms | 0.5x | 1.00 GB | 3.0 s, CPU 2.0 s | 1 |",
+    ]
+
+
+def test_results_are_kept_contest_by_contest(tmp_path):
+    path = tmp_path / "results.json"
+    assert results.load(path) == results.Results()
+    first, second = CONTESTS[:2]
+    found = results.Results().with_contest(first, {OURS: [figures()]}, {}, load=0.0)
+    results.save(found, path)
+    again = results.load(path).with_contest(second, {OURS: [figures(seconds=1.0)]}, {}, load=0.0)
+    assert again.medians(first.name)[OURS].rate == 50
+    assert again.medians(second.name)[OURS].rate == 100
+
+
+def test_goals_are_told_where_they_were_measured():
+    runs = {OURS: [figures(count=6000)], FLOOR: [figures(count=12_000)]}
+    contest = next(c for c in CONTESTS if c.name == "covertype_6m")
+    found = results.Results().with_contest(contest, runs, {}, load=0.0)
+    (goal,) = goals.goals(found)
+    assert (goal.wall, goal.wanted, goal.met) == (2.0, 2.5, True)
+
+
+def test_pages_are_filled_between_their_marks():
+    text = "before <!-- bench: a -->old\n<!-- /bench --> between <!-- bench: b --><!-- /bench --> after"
+    assert report.fill(text, {"a": "A", "b": "B"}) == (
+        "before <!-- bench: a -->\nA\n<!-- /bench --> between <!-- bench: b -->\nB\n<!-- /bench --> after"
+    )
+
+
+def test_the_pages_show_the_results_that_are_kept():
+    found = results.load()
+    contents = report.blocks(found)
+    for page in report.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert report.fill(text, contents) == text, f"{page.name}: python -m benchmarks.report"
+
+
+def test_no_way_reads_what_it_measures_by_another_name():
+    """Rivals are on their own: they use this project's list of shards at most."""
+    for path in (ROOT / "benchmarks" / "rivals").glob("*.py"):
+        for name in re.findall(r"^from (beam_jobs|trainer|schemas)[\w.]* import (\w+)", path.read_text(), re.MULTILINE):
+            assert name == ("schemas", "open_dataset"), path.name
