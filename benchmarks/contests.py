@@ -71,7 +71,9 @@ def _csv(name: str, title: str, *, quick: bool = False) -> Contest:
 
 FLOOR = "the floor: pyarrow, C++ encoder and writer"
 BARE = "bare decode, resize, encode"
+HELD = "Millrace, all in memory"
 RAW = "raw records, shuffled, not parsed"
+RAW_HELD = "the same, all in memory"
 IMPORTS = "importing TensorFlow, Beam, tf.Transform"
 
 CONTESTS = (
@@ -127,6 +129,7 @@ CONTESTS = (
         quick=True,
         entries=(
             Entry(name=OURS, does="benchmarks.ours_reading:read", source="rows"),
+            Entry(name=HELD, does="benchmarks.ours_reading:read_held", source="rows"),
             Entry(name="feed_dict, all in memory", does="benchmarks.rivals.rows_tf1:feed_dict", source="rows.csv"),
             Entry(name="queue runners, shuffle_batch", does="benchmarks.rivals.rows_tf1:queue_runner", source="rows"),
             Entry(
@@ -140,8 +143,10 @@ CONTESTS = (
                 name="map(parse_single_example)", does="benchmarks.rivals.rows_tf_data:single_example", source="rows"
             ),
             Entry(name="TFDS", does="benchmarks.rivals.rows_tf_data:tfds", source="rows_tfds"),
+            Entry(name="TFDS, all in memory", does="benchmarks.rivals.rows_tf_data:tfds_cached", source="rows_tfds"),
             Entry(name="webdataset", does="benchmarks.rivals.rows_webdataset:read", source="rows_webdataset"),
             Entry(name=RAW, does="benchmarks.ours_reading:read_raw", source="rows", bound=True),
+            Entry(name=RAW_HELD, does="benchmarks.ours_reading:read_raw_held", source="rows", bound=True),
         ),
     ),
     Contest(
@@ -175,6 +180,11 @@ CONTESTS = (
             Entry(name="from_generator", does="benchmarks.rivals.image_tf1:from_generator", source="photos_once"),
             Entry(name="TFDS ImageFolder", does="benchmarks.rivals.image_tfds:read_folder", source="photos_once"),
             Entry(name="TFDS, stored resized", does="benchmarks.rivals.image_tfds:read", source="images_tfds"),
+            Entry(
+                name="TFDS, stored resized, all in memory",
+                does="benchmarks.rivals.image_tfds:read_cached",
+                source="images_tfds",
+            ),
             Entry(
                 name="webdataset, stored resized",
                 does="benchmarks.rivals.image_webdataset:read",

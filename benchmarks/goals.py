@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.contests import BARE, FLOOR, IMPORTS, OURS, RAW
+from benchmarks.contests import BARE, FLOOR, HELD, IMPORTS, OURS, RAW, RAW_HELD
 from benchmarks.results import Results
 
 
@@ -33,21 +33,21 @@ class Goal:
         return value <= self.wanted if self.at_most else value >= self.wanted
 
 
-def ratio(found: Results, contest: str, way: str) -> tuple[float, float] | None:
+def ratio(found: Results, contest: str, way: str, ours: str = OURS) -> tuple[float, float] | None:
     """How many times as fast as another way this project's is: by wall time, and by CPU."""
     medians = found.medians(contest)
-    if OURS not in medians or way not in medians:
+    if ours not in medians or way not in medians:
         return None
-    ours, other = medians[OURS], medians[way]
-    return ours.rate / other.rate, other.cpu_each / ours.cpu_each
+    own, other = medians[ours], medians[way]
+    return own.rate / other.rate, other.cpu_each / own.cpu_each
 
 
 def goals(found: Results) -> list[Goal]:
     """Those whose contests were measured."""
     out = []
 
-    def add(what: str, wanted: float, contest: str, way: str) -> None:
-        if (times := ratio(found, contest, way)) is not None:
+    def add(what: str, wanted: float, contest: str, way: str, ours: str = OURS) -> None:
+        if (times := ratio(found, contest, way, ours)) is not None:
             out.append(Goal(what, wanted, *times))
 
     for name in ("covertype", "census", "mnist"):
@@ -75,6 +75,7 @@ def goals(found: Results) -> list[Goal]:
         add("images written: the bare rate", 0.8, "images", BARE)
     add("rows read: times as fast as the per-example parse", 10, "read_rows", "map(parse_single_example)")
     add("rows read: the rate of raw records", 0.9, "read_rows", RAW)
+    add("rows read, all in memory: the rate of raw records", 0.9, "read_rows", RAW_HELD, HELD)
     add("images read: times as fast as the original files", 4, "read_images", "tf.data, original files")
     return out
 
@@ -115,4 +116,4 @@ def summary(found: Results) -> str:
     return "\n".join(lines)
 
 
-_BOUNDS = (FLOOR, BARE, RAW)
+_BOUNDS = (FLOOR, BARE, RAW, RAW_HELD)

@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -97,17 +98,16 @@ def stored_places(data_dir: str) -> list[np.ndarray]:
     return out
 
 
-def read_places(data_dir: str, *, shuffle_buffer: int) -> np.ndarray:
-    """The places in the order in which training reads them, in one epoch."""
+def read_places(data_dir: str, **options: Any) -> np.ndarray:
+    """The places in the order in which training reads them in one epoch, with some of `InputOptions`."""
     import tensorflow as tf
 
     from schemas.dataset import open_dataset
-    from trainer.inputs import InputOptions, shuffled
+    from trainer.inputs import InputOptions, stored_records
 
-    dataset, spec = open_dataset(data_dir), {"place": tf.io.FixedLenFeature([], tf.string)}
-    options = InputOptions(shuffle_buffer=shuffle_buffer)
-    records = shuffled(dataset.shards("train"), dataset.compression, options, in_blocks=True)
-    return np.concatenate([tf.io.parse_example(b, spec)["place"].numpy().astype(np.int64) for b in records])
+    spec = {"place": tf.io.FixedLenFeature([], tf.string)}
+    batches = stored_records(open_dataset(data_dir), "train", "train", InputOptions(num_epochs=1, **options))
+    return np.concatenate([tf.io.parse_example(b, spec)["place"].numpy().astype(np.int64) for b in batches])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -129,7 +129,8 @@ def main(argv: list[str] | None = None) -> int:
         orders = {
             "the input": [np.arange(options.rows)],
             f"the job, {options.num_shards} shards": stored_places(output),
-            "the job, as training reads it": [read_places(output, shuffle_buffer=50_000)],
+            "read through a buffer": [read_places(output, hold=0, shuffle_buffer=10_000)],
+            "read and held in memory": [read_places(output)],
         }
     print(f"{'':<30} {'place':>8} {'shard':>8} {'neighbour':>10} {'spread':>9}")
     for name, shards in orders.items():

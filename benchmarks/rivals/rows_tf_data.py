@@ -71,14 +71,24 @@ def from_generator(task: Task) -> Iterator[np.ndarray]:
         yield labels.numpy()
 
 
+def _tfds(task: Task, **config: bool) -> Iterator[np.ndarray]:
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("csv_file", data_dir=task.source)
+    rows = builder.as_dataset(split="train", shuffle_files=True, read_config=tfds.ReadConfig(**config))
+    rows = rows.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
+    for batch in rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield batch[TABLES[task.table].label].numpy()
+
+
 def tfds(task: Task) -> Iterator[np.ndarray]:
-    """What `benchmarks.rivals.csv_tfds` has written, through TFDS's own reader.
+    """What `benchmarks.rivals.csv_tfds` has written, through TFDS's own reader, from the file in every epoch.
 
     https://www.tensorflow.org/datasets/performances
     """
-    import tensorflow_datasets
+    return _tfds(task, try_autocache=False)
 
-    builder = tensorflow_datasets.builder("csv_file", data_dir=task.source)
-    rows = builder.as_dataset(split="train", shuffle_files=True).shuffle(task.shuffle_buffer)
-    for batch in rows.repeat(task.epochs or None).batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
-        yield batch[TABLES[task.table].label].numpy()
+
+def tfds_cached(task: Task) -> Iterator[np.ndarray]:
+    """The same as TFDS does it by itself below 250 MB: parsed rows are kept in memory."""
+    return _tfds(task)
