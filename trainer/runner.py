@@ -88,12 +88,15 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
       What came of it; None for a worker or a chief of a cluster, whose evaluator it is that evaluates and exports.
 
     Raises:
-      UsageError: an unknown model or hyper-parameter, a model directory that holds something else.
+      UsageError: an unknown model or hyper-parameter, a model directory that holds something else, --augment without
+        images.
       MillraceError: the training failed.
     """
     for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
         if split not in dataset.splits or not dataset.rows(split):
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    if options.augment and dataset.image_schema is None:
+        raise UsageError(f"--augment is for images, and {dataset.path} holds none")
     _, hparams = find_model(options)
     config = tf_estimator.RunConfig(
         model_dir=options.model_dir,

@@ -71,6 +71,7 @@ class TestAnswersAtOnce:
             (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
             (["--early_stopping_steps", "10"], "there is one evaluation every 20 steps"),
             (["--hparams", "learning_rate"], "'learning_rate': give key=value"),
+            (["--augment", "flip=false"], "--augment is for images"),
         ],
     )
     def test_refuses(self, people, tmp_path, capsys, argv, message):
