@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.options import JobOptions
+from beam_jobs.quick_beam import Options, remember_signatures
 from schemas.errors import MillraceError, UsageError
 
 
@@ -31,7 +32,7 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
     if unknown:
         flag = unknown[0].split("=")[0]  # not its value, which may be a secret
         raise UsageError(f"{flag}: neither an option of this command (see --help) nor one of Apache Beam")
-    return PipelineOptions(list(options.beam_args))
+    return Options(list(options.beam_args))
 
 
 def make_runner(options: JobOptions) -> object:
@@ -56,6 +57,7 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
     if options.is_local:
         # What fails is raised here; Beam's own report of it, a page of frames, would only hide the message.
         logging.getLogger("apache_beam.runners").setLevel(logging.CRITICAL)
+    remember_signatures()
     pipeline = beam.Pipeline(runner=make_runner(options), options=pipeline_options(options))
     build(pipeline)
     try:
