@@ -10,6 +10,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
+from stat import S_ISREG
 from typing import Any, BinaryIO, cast
 
 from schemas.errors import MillraceError, UsageError
@@ -45,7 +46,8 @@ def expand(patterns: Sequence[str]) -> list[str]:
         elif os.path.exists(pattern):  # also a name that happens to hold a glob's signs
             matches = [pattern]
         else:
-            matches = [p for p in glob.glob(pattern, recursive=True) if os.path.isfile(p)]
+            # Also links that lead nowhere, and pipes: whoever reads them says so, where leaving them out would be silent.
+            matches = [p for p in glob.glob(pattern, recursive=True) if not os.path.isdir(p)]
         if not matches and not _MAGIC & set(pattern):
             raise UsageError(f"{pattern}: no such file")
         if not matches:
@@ -73,6 +75,8 @@ def stat(path: str) -> FileStat:
             blob = _existing_blob(path)
             return FileStat(int(blob.size), str(blob.generation))
         found = os.stat(path)
+    if not S_ISREG(found.st_mode):
+        raise MillraceError(f"{path}: is no file but a folder, a pipe or a device, and cannot be read as one")
     return FileStat(found.st_size, str(found.st_mtime_ns))
 
 

@@ -132,7 +132,7 @@ def test_what_is_asked_wrongly_exits_with_2(arguments, said, capsys):
 
 @pytest.mark.parametrize("command", ["verify", "show", "prune"])
 def test_a_folder_without_a_data_set_is_told_and_left_as_it_is(tmp_path, capsys, command):
-    assert main([command, str(tmp_path)]) == 1
+    assert main([command, str(tmp_path)]) == 2
     assert "no manifest.json" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -116,6 +116,18 @@ def test_a_folder_is_no_input(tmp_path: Path) -> None:
         storage.expand([str(tmp_path)])
 
 
+def test_a_glob_leaves_out_folders_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "nowhere").symlink_to("gone")
+    os.mkfifo(tmp_path / "pipe")
+    found = storage.expand([f"{tmp_path}/*"])
+    assert [Path(path).name for path in found] == ["file", "nowhere", "pipe"]
+    for path, message in zip(found[1:], ("No such file", "is no file but a folder, a pipe"), strict=True):
+        with pytest.raises(MillraceError, match=message):
+            storage.stat(path)
+
+
 def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
     for name in ("data[1].csv", "data1.csv"):
         (tmp_path / name).touch()
