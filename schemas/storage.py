@@ -46,7 +46,7 @@ def expand(patterns: Sequence[str]) -> list[str]:
         elif os.path.exists(pattern):  # also a name that happens to hold a glob's signs
             matches = [pattern]
         else:
-            # Also links that lead nowhere, and pipes: whoever reads them says so, where leaving them out would be silent.
+            # Also links that lead nowhere, and pipes: their reader says so, where leaving them out would be silent.
             matches = [p for p in glob.glob(pattern, recursive=True) if not os.path.isdir(p)]
         if not matches and not _MAGIC & set(pattern):
             raise UsageError(f"{pattern}: no such file")
