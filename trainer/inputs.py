@@ -130,7 +130,7 @@ def stored_records(dataset: Dataset, split: str, mode: str, options: InputOption
         records = tf.data.TFRecordDataset(list(shards), dataset.compression, READ_BUFFER)
         records = records.repeat(options.num_epochs or 1)
         return records.batch(options.batch_size, options.drop_remainder) if in_blocks else records
-    if in_blocks and options.shuffle_buffer and held_bytes(dataset, split) <= options.hold:
+    if is_held(dataset, split, options):
         once = dataclasses.replace(options, shuffle_buffer=0, block_length=READ_TOGETHER)
         return shuffled_batches(
             shuffled(shards, dataset.compression, once, in_blocks=True),
@@ -145,10 +145,12 @@ def stored_records(dataset: Dataset, split: str, mode: str, options: InputOption
     return records.rebatch(options.batch_size, options.drop_remainder) if in_blocks else records
 
 
-def held_bytes(dataset: Dataset, split: str) -> int:
-    """About what a split's records take in memory."""
+def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
+    """Whether training reads a split once and holds it in memory."""
+    if dataset.image_schema is not None or not options.shuffle_buffer:
+        return False
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
-    return UNPACKED * size if dataset.compression else size
+    return (UNPACKED * size if dataset.compression else size) <= options.hold
 
 
 def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import tensorflow as tf
@@ -42,6 +43,19 @@ class Display:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def sparingly(display: Display) -> Callable[[str], None]:
+    """Tells a display what goes on: all of it on a terminal, elsewhere what comes after a while."""
+    last = -LOG_SECS
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if display.is_terminal or time.monotonic() - last >= LOG_SECS:
+            last = time.monotonic()
+            display.update(text)
+
+    return tell
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):

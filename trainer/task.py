@@ -18,16 +18,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from schemas.dataset import Dataset, open_dataset
-from schemas.errors import MillraceError, UsageError
-from trainer.augmentation import Augmentation, augmentation
-from trainer.hparams import describe_hparams, parse_hparams
-from trainer.models import BUILT_IN
-from trainer.options import IMAGES, ROWS, TrainOptions
+from schemas.errors import MillraceError
+from trainer.options import TrainOptions
 from trainer.signals import Terminated, interruptible
+from trainer.step_flags import MODELS, add_step_flags, as_options, check_model
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
     from trainer.runner import Trained
+
+EXAMPLES = """\
+examples:
+  python -m trainer.task --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1
+  python -m trainer.task --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +73,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     parser = argparse.ArgumentParser(
         prog="python -m trainer.task",
         description="Trains a model on a data set that beam_jobs.preprocess wrote, evaluates it and exports it.",
-        epilog=_epilog(),
+        epilog=f"{MODELS}\n\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -78,19 +81,9 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         **{**{k: v for k, v in defaults.items() if k not in ("data_dir", "model_dir")}, "hparams": [], "augment": []}
     )
     add = parser.add_argument
-    add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
+    add_step_flags(parser)
     add("--model_dir", required=True, metavar="DIR", help="where checkpoints, metrics and exports go")
-    add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
-    add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="the model's own settings, listed below")
-    add(
-        "--augment",
-        nargs="+",
-        action="extend",
-        metavar="KEY=VALUE",
-        help=f"what training does to images beside the random crop (default {describe_hparams(Augmentation)})",
-    )
     add("--max_steps", type=int, metavar="N", help=f"train up to this step (default {defaults['max_steps']})")
-    add("--batch_size", type=int, metavar="N", help=f"examples a step (default {ROWS}, of images {IMAGES})")
     add(
         "--save_checkpoints_steps",
         type=int,
@@ -106,9 +99,6 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     add("--eval_split", choices=("eval", "test", "train"), help="the split to evaluate on (default eval)")
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the whole split)")
     add("--evaluate_test", action="store_true", help="evaluate on the test split as well, once, at the end")
-    add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
-    add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
-    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 256 MB of them)")
     add("--keep_checkpoints", type=int, metavar="N", help=f"the newest N stay (default {defaults['keep_checkpoints']})")
     add("--keep_exports", type=int, metavar="N", help=f"of either kind (default {defaults['keep_exports']})")
     add(
@@ -117,40 +107,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         help="go on from a checkpoint of other data, another model or other hparams",
     )
     add("--verify_data", action="store_true", help="read all of the data set first; train if it is whole")
-    add("--verbose", action="store_true", help="TensorFlow's own log as well")
-    arguments = vars(parser.parse_args(argv))
-    for name in ("hparams", "augment"):
-        arguments[name] = tuple(arguments[name])
-    return TrainOptions(**arguments)
-
-
-def _epilog() -> str:
-    lines = ["models and their hyper-parameters:"]
-    for name, model in BUILT_IN.items():
-        lines += [f"  {name}: {model.summary}", f"      {describe_hparams(model.hparams)}"]
-    lines += [
-        "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
-        "      returns a compiled Keras model; its module's dataclass Hparams has its settings (docs/training.md)",
-        "",
-        "examples:",
-        "  python -m trainer.task --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1",
-        "  python -m trainer.task --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000",
-    ]
-    return "\n".join(lines)
-
-
-def check_model(options: TrainOptions) -> None:
-    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
-
-    Raises:
-      UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
-    """
-    augmentation(options.augment)
-    if options.model in BUILT_IN:
-        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
-    elif ":" not in options.model:
-        known = ", ".join(BUILT_IN)
-        raise UsageError(f"--model {options.model}: give {known}, or package.module:function for one of your own")
+    return TrainOptions(**as_options(parser.parse_args(argv)))
 
 
 def verify_data(dataset: Dataset) -> None:

@@ -1,0 +1,132 @@
+"""Says what a training's speed is bound by, its input or its model, and which setting to change.
+
+    python -m trainer.doctor --data_dir out/ --model dnn
+
+Measures training steps fed from the data set, and fed with one batch from memory; the input alone, up to the end of
+each stage; and the input with other settings. All take turns, and medians are told. Nothing is left behind.
+
+Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from schemas import storage
+from schemas.dataset import open_dataset
+from schemas.errors import MillraceError, UsageError
+from trainer.options import TrainOptions
+from trainer.signals import Terminated, interruptible
+from trainer.step_flags import MODELS, add_step_flags, as_options, check_model
+from trainer.turns import LEAST_ROUNDS, Length
+from trainer.verbosity import start_tensorflow
+
+if TYPE_CHECKING:
+    from trainer.diagnosis import Diagnosis
+
+SECONDS, ROUNDS = 40.0, 5
+EXAMPLES = """\
+examples:
+  python -m trainer.doctor --data_dir out/ --model dnn --batch_size 256
+  python -m trainer.doctor --data_dir photos-data/ --model squeezenext --seconds 120 --json figures.json"""
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorOptions:
+    """What is examined, for how long, and where the figures go besides."""
+
+    training: TrainOptions
+    length: Length
+    json: str | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses, measures, reports. Returns the exit code."""
+    try:
+        options = parse_options(argv)
+        check_model(options.training)
+        with interruptible(), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
+            diagnosis = diagnose(dataclasses.replace(options.training, model_dir=folder), options.length)
+        print(diagnosis.table())
+        print(f"\n{diagnosis.verdict}")
+        for line in diagnosis.advice or ["no setting that was tried makes it clearly faster"]:
+            print(f"  {line}")
+        if options.json is not None:
+            storage.write_bytes(options.json, json.dumps(diagnosis.as_json(), indent=1).encode() + b"\n")
+    except MillraceError as error:
+        print(f"trainer.doctor: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"trainer.doctor: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as error:
+        how, code = ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
+        print(f"trainer.doctor: {how}", file=sys.stderr)
+        return code
+    return 0
+
+
+def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
+    """Reads the command line.
+
+    Raises:
+      UsageError: a number out of its range, or a cluster's environment.
+      SystemExit: --help (0), or what argparse refuses (2).
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.doctor",
+        description="Says whether training is bound by its input or by its model, and which setting to change.",
+        epilog=f"{MODELS}\n\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    defaults = TrainOptions(data_dir="", model_dir="")
+    parser.set_defaults(model=defaults.model, hparams=[], augment=[])
+    add_step_flags(parser)
+    add = parser.add_argument
+    add("--seconds", type=float, default=SECONDS, metavar="S", help="to measure for, about (default: %(default)g)")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help="of turns; medians are told (default: %(default)s)")
+    add("--steps", type=int, metavar="N", help="that each turn times (default: as many as fit in --seconds)")
+    add("--json", metavar="FILE", help="write the figures there as well")
+    arguments = as_options(parser.parse_args(argv))
+    length = Length(**{name: arguments.pop(name) for name in ("seconds", "rounds", "steps")})
+    for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
+        value = getattr(length, name)
+        if value is not None and not value >= least:
+            raise UsageError(f"--{name} {value:g}: must be {least} or more")
+    if "cluster" in os.environ.get("TF_CONFIG", ""):
+        raise UsageError("TF_CONFIG names a cluster; one process is measured: unset it")
+    return DoctorOptions(json=arguments.pop("json"), length=length, training=TrainOptions(model_dir="", **arguments))
+
+
+def diagnose(options: TrainOptions, length: Length) -> Diagnosis:
+    """Measures a training in `options.model_dir`, an empty folder.
+
+    Raises:
+      MillraceError: there is no such data set or model, or it failed.
+    """
+    dataset = open_dataset(options.data_dir)
+    if not dataset.manifest.splits.get("train") or not dataset.rows("train"):
+        raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
+    print("starting TensorFlow", file=sys.stderr, flush=True)
+    start_tensorflow(verbose=options.verbose)
+    from trainer.examination import examine
+    from trainer.failures import explained
+    from trainer.progress import Display, sparingly
+
+    display = Display()
+    with explained(dataset, options):
+        diagnosis = examine(dataset, options, length, sparingly(display))
+    display.close()
+    return diagnosis
+
+
+if __name__ == "__main__":
+    sys.exit(main())

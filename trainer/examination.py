@@ -1,0 +1,102 @@
+"""Measures a training: its input stage by stage, changes of it, and steps fed from the data set and from memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+from schemas.dataset import Dataset
+from trainer.diagnosis import Diagnosis, Tried, differences
+from trainer.estimator import tf_estimator
+from trainer.input_changes import Change, Source, changes
+from trainer.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, prefixes
+from trainer.inputs import input_fn, is_held
+from trainer.options import TrainOptions
+from trainer.reading import input_options
+from trainer.runner import build_estimator
+from trainer.training_ways import Batches, from_memory, train_in_turns
+from trainer.turns import Cost, Length, Rounds
+
+TRAIN = tf_estimator.ModeKeys.TRAIN
+DATA, MEMORY, BIGGER = "from the data set", "from memory", "from memory, larger batches"
+SAMPLE = "a sample of the records as they are"
+TIMES = 4  # as large
+
+
+def examine(dataset: Dataset, options: TrainOptions, length: Length, tell: Callable[[str], None]) -> Diagnosis:
+    """Measures for about `length.seconds`, half of them the input alone; all it writes is in `options.model_dir`.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter, or a model for other data.
+      MillraceError: the model failed.
+    """
+    half = dataclasses.replace(length, seconds=length.seconds / 2)
+    source = Source(dataset, input_options(dataset, options, split="train", mode=TRAIN))
+    config = tf_estimator.RunConfig(
+        model_dir=os.path.join(options.model_dir, "model"),
+        tf_random_seed=options.seed,
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+    )
+    estimator = build_estimator(dataset, options, config)  # first: what was asked wrongly is told at once
+    tell("writing samples of the records, to try changes on")
+    possible = changes(source, os.path.join(options.model_dir, "samples"))
+    costs, tried = measure_input(source, possible, half, tell)
+    best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)
+
+    def reader(where: Source) -> Batches:
+        return lambda: input_fn(where.dataset, "train", mode=TRAIN, options=where.options)
+
+    size = TIMES * source.options.batch_size
+    larger = Source(dataset, dataclasses.replace(source.options, batch_size=size))
+    ways = {DATA: reader(source), MEMORY: from_memory(reader(source)), BIGGER: from_memory(reader(larger))}
+    heavy = {BIGGER: float(TIMES)}
+    if best is not None:
+        ways[best.setting] = reader(next(change.after for change in possible if change.setting == best.setting))
+        heavy[best.setting] = 1.0
+    rounds = Rounds(tuple(ways), half, heavy=heavy, tell=lambda text: tell(f"training, {text}"))
+    steps = train_in_turns(estimator, ways, rounds)
+    to_device = costs.pop(TO_DEVICE, None)
+    return Diagnosis(
+        batch_size=source.options.batch_size,
+        training=steps[DATA],
+        memory=steps[MEMORY],
+        alone=costs[WHOLE],
+        stages=differences(costs),
+        to_device=None if to_device is None else to_device.beyond(costs[WHOLE]),
+        bigger=(size, steps[BIGGER]) if BIGGER in steps else None,
+        tried=tried,
+        changed={best.setting: steps[best.setting]} if best is not None and best.setting in steps else {},
+        held=is_held(dataset, "train", source.options),
+    )
+
+
+def measure_input(
+    source: Source, possible: list[Change], length: Length, tell: Callable[[str], None]
+) -> tuple[dict[str, Cost], tuple[Tried, ...]]:
+    """What a batch costs up to the end of each stage, up to the accelerator where there is one, and changed."""
+    steps: dict[str, Callable[[], object]] = {}
+    for name, batches in prefixes(source.dataset, source.options).items():
+        steps[name] = iter(batches).__next__
+    device = accelerator()
+    if device is not None:
+        steps[TO_DEVICE] = copies(source.dataset, source.options, device)
+    stages = tuple(steps)
+
+    def whole(where: Source) -> Callable[[], object]:
+        return iter(counted(input_fn(where.dataset, "train", mode=TRAIN, options=where.options))).__next__
+
+    for change in possible:
+        if change.before is not source and SAMPLE not in steps:
+            steps[SAMPLE] = whole(change.before)
+        steps[change.setting] = whole(change.after)
+    rounds = Rounds(tuple(steps), length, tell=lambda text: tell(f"input alone, {text}"))
+    for name in rounds:
+        steps[name]()
+    costs = rounds.medians()
+    tried = tuple(
+        Tried(change.setting, costs[WHOLE if change.before is source else SAMPLE], costs[change.setting])
+        for change in possible
+    )
+    return {name: costs[name] for name in stages}, tried

@@ -1,0 +1,63 @@
+"""The flags that say what a training step is: the data, the model, and how batches are read.
+
+They mean the same in every command that trains. Importing this imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from schemas.errors import UsageError
+from trainer.augmentation import Augmentation, augmentation
+from trainer.hparams import describe_hparams, parse_hparams
+from trainer.models import BUILT_IN
+from trainer.options import IMAGES, ROWS, TrainOptions
+
+MODELS = "\n".join(
+    [
+        "models and their hyper-parameters:",
+        *(f"  {name}: {m.summary}\n      {describe_hparams(m.hparams)}" for name, m in BUILT_IN.items()),
+        "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
+        "      returns a compiled Keras model; its module's dataclass Hparams has its settings (docs/training.md)",
+    ]
+)
+
+
+def add_step_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds them; their defaults are those of `TrainOptions`, which the parser is to be given."""
+    add = parser.add_argument
+    add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
+    add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
+    add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="the model's own settings, listed below")
+    add(
+        "--augment",
+        nargs="+",
+        action="extend",
+        metavar="KEY=VALUE",
+        help=f"what training does to images beside the random crop (default {describe_hparams(Augmentation)})",
+    )
+    add("--batch_size", type=int, metavar="N", help=f"examples a step (default {ROWS}, of images {IMAGES})")
+    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 256 MB of them)")
+    add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
+    add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
+    add("--verbose", action="store_true", help="TensorFlow's own log as well")
+
+
+def as_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Parsed arguments as the keyword arguments of a frozen dataclass."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
+
+
+def check_model(options: TrainOptions) -> None:
+    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
+
+    Raises:
+      UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
+    """
+    augmentation(options.augment)
+    if options.model in BUILT_IN:
+        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
+    elif ":" not in options.model:
+        known = ", ".join(BUILT_IN)
+        raise UsageError(f"--model {options.model}: give {known}, or package.module:function for one of your own")
