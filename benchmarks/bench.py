@@ -57,7 +57,7 @@ def run_contest(contest: Contest, sources: Sources, options: argparse.Namespace)
         for entry in (*contest.entries[turn:], *contest.entries[:turn]):
             if any(run.whole_seconds > LONG for run in runs[entry.name]):
                 continue
-            figures = run_entry(contest, entry, sources[entry.source], options, check=not i)
+            figures = run_entry(contest, entry, sources[entry.source], options, check=not (i or options.more))
             runs[entry.name].append(figures)
             print(
                 f"{contest.name}, round {i + 1}: {entry.name}: {figures.rate:,.0f} {contest.unit}/s, "
@@ -72,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.splitlines()[0])
     p.add_argument("--quick", action="store_true", help="small inputs, one round; nothing is written")
     p.add_argument("--only", metavar="NAMES", help=f"of {','.join(c.name for c in CONTESTS)}; the others' results stay")
+    p.add_argument(
+        "--more", action="store_true", help="add the rounds to those that are kept, of the same code and machine"
+    )
     p.add_argument("--rounds", type=int, metavar="N", help="(default: 3; 1 with --quick)")
     p.add_argument("--under", default="", metavar="COMMAND", help="run each measurement under it: 'taskset -c 0,1'")
     p.add_argument("--work", metavar="DIR", help="where inputs and outputs go (default: a temporary folder)")
@@ -90,7 +93,6 @@ def main(argv: list[str] | None = None) -> int:
         print(f"benchmarks.bench: --only {','.join(sorted(unknown))}: no such contest", file=sys.stderr)
         return 2
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
-    found = results.Results() if options.quick else results.load()
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         options.work = folder
         sources = Sources(folder, options.size, under=options.under)
@@ -99,7 +101,8 @@ def main(argv: list[str] | None = None) -> int:
                 if contest.name in names:
                     load = os.getloadavg()[0]
                     runs = run_contest(contest, sources, options)
-                    found = found.with_contest(contest, runs, machine.describe(), load=load)
+                    found = results.Results() if options.quick else results.load()  # another run may have added to them
+                    found = found.with_contest(contest, runs, machine.describe(), load=load, more=options.more)
                     print(report.table(found, contest), flush=True)
                     if not options.quick:
                         results.save(found)
@@ -107,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"benchmarks.bench: {error}", file=sys.stderr)
             return 1
     if not options.quick:
-        report.write(found)
+        report.write(results.load())
     return 0
 
 

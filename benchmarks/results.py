@@ -46,15 +46,24 @@ class Results:
     contests: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def with_contest(
-        self, contest: Contest, runs: Mapping[str, Sequence[Figures]], machine: Mapping[str, str], *, load: float
+        self,
+        contest: Contest,
+        runs: Mapping[str, Sequence[Figures]],
+        machine: Mapping[str, str],
+        *,
+        load: float,
+        more: bool = False,
     ) -> Results:
-        """With one contest measured anew; the others stay."""
+        """With one contest measured anew, or with more rounds of it; the others stay."""
+        before = self.contests.get(contest.name, {}).get("runs", {}) if more else {}
         entry = {
             "title": contest.title,
             "unit": contest.unit,
             "machine": dict(machine),
             "load": round(load, 1),
-            "runs": {name: [dataclasses.asdict(run) for run in each] for name, each in runs.items()},
+            "runs": {
+                name: before.get(name, []) + [dataclasses.asdict(run) for run in each] for name, each in runs.items()
+            },
         }
         return Results({**self.contests, contest.name: entry})
 
