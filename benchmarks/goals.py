@@ -103,16 +103,23 @@ _SUMMARY = (
 
 def summary(found: Results) -> str:
     """The README's table: each contest in a line."""
-    lines = ["| work | Millrace | others, best to worst | bound |", "|---|--:|---|---|"]
+    lines = ["| work | Millrace | fastest other way | slowest | bound |", "|---|---|---|---|---|"]
     for name, unit in _SUMMARY:
         medians = found.medians(name)
         if OURS not in medians:
             continue
-        ours = medians[OURS].rate
-        others = sorted(((way.rate, n) for n, way in medians.items() if not n.startswith(OURS) and n not in _BOUNDS))
-        told = ", ".join(f"{n} {rate:,.0f} ({ours / rate:.1f}x)" for rate, n in reversed(others))
-        bound = ", ".join(f"{medians[n].rate:,.0f}" for n in _BOUNDS if n in medians)
-        lines.append(f"| {found.contests[name]['title']} | **{ours:,.0f} {unit}/s** | {told} | {bound} |")
+        rates = {way: each.rate for way, each in medians.items()}
+        own = {way: rate for way, rate in rates.items() if way.startswith(OURS)}
+        others = sorted((rate, way) for way, rate in rates.items() if way not in own and way not in _BOUNDS)
+        cells = (
+            found.contests[name]["title"],
+            ", ".join(
+                f"**{rate:,.0f} {unit}/s**{way.removeprefix(OURS).replace(', ', ' ')}" for way, rate in own.items()
+            ),
+            *(f"{way}: {rate:,.0f}" for rate, way in (others[-1], others[0])),
+            ", ".join(f"{rates[way]:,.0f}" for way in _BOUNDS if way in rates),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
