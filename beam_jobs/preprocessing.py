@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_jobs.vocabularies import Vocabulary, measure_vocabularies
+from beam_jobs.vocabularies import Vocabulary, apply_vocabulary, measure_vocabularies
 from schemas.features import (
     Bool,
     Bucketize,
@@ -208,7 +208,7 @@ def transform_category(feature: Category, x: tf.Tensor, vocabulary: tf.Tensor | 
         return lookup(x, feature.values, feature.oov_buckets)
     if feature.hash_buckets is not None:
         return tf.strings.to_hash_bucket_fast(x, feature.hash_buckets)
-    return tft.apply_vocabulary(x, vocabulary, num_oov_buckets=feature.oov_buckets)
+    return apply_vocabulary(x, vocabulary, oov_buckets=feature.oov_buckets)
 
 
 def transform_bool(feature: Bool, x: tf.Tensor) -> tf.Tensor:
@@ -222,7 +222,7 @@ def transform_bool(feature: Bool, x: tf.Tensor) -> tf.Tensor:
 
 def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
     """Token ids from 1 on, int64: `[batch, length]` padded with 0, or a sparse bag."""
-    ids = tft.apply_vocabulary(tokens, vocabulary, num_oov_buckets=feature.oov_buckets)
+    ids = apply_vocabulary(tokens, vocabulary, oov_buckets=feature.oov_buckets)
     ids = tf.SparseTensor(ids.indices, ids.values + 1, ids.dense_shape)
     if feature.length is None:
         return ids
@@ -239,7 +239,7 @@ def transform_label(label: CategoryLabel, x: tf.Tensor, vocabulary: tf.Tensor | 
     """Class ids, int64; -1 for a class that the train split does not hold."""
     if label.values is not None:
         return lookup(x, label.values, 0)
-    return tft.apply_vocabulary(x, vocabulary)
+    return apply_vocabulary(x, vocabulary, oov_buckets=0)
 
 
 def raw_feature_spec(schema: Schema) -> dict[str, tf.io.FixedLenFeature]:

@@ -66,6 +66,29 @@ def measure_vocabularies(words: Mapping[Vocabulary, Any]) -> dict[str, tf.Tensor
     return {vocabulary.name: path for vocabulary, path in zip(words, paths, strict=True)}
 
 
+def apply_vocabulary(x: Any, path: tf.Tensor, *, oov_buckets: int) -> Any:
+    """Ids of a dense or sparse tensor's strings, int64; of others by hash into `oov_buckets` behind them, or -1.
+
+    The ids are those of a `tf.lookup.StaticVocabularyTable`, which is two tables to save and load where one will do.
+    """
+
+    def look_up(x: Any, path: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        words = x.values if isinstance(x, tf.SparseTensor) else x
+        with tf.init_scope():  # the table is made once, and not in every call of the graph
+            line = tf.lookup.TextFileIndex
+            source = tf.lookup.TextFileInitializer(path, tf.string, line.WHOLE_LINE, tf.int64, line.LINE_NUMBER)
+            table = tf.lookup.StaticHashTable(source, -1)
+        size = table.size()
+        ids = table.lookup(words)
+        if oov_buckets:
+            ids = tf.where(ids < 0, size + tf.strings.to_hash_bucket_fast(words, oov_buckets), ids)
+        if isinstance(x, tf.SparseTensor):
+            ids = tf.SparseTensor(x.indices, ids, x.dense_shape)
+        return ids, size + oov_buckets
+
+    return tft.apply_vocabulary(x, path, num_oov_buckets=oov_buckets, lookup_fn=look_up)
+
+
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
     """Batches of (words by vocabulary, words, counts) -> each vocabulary's path, a PCollection for each."""
 
