@@ -15,7 +15,7 @@ from trainer.augment import seeds
 from trainer.augmentation import Augmentation
 from trainer.estimator import tf_estimator
 from trainer.image_inputs import image_examples, record_spec
-from trainer.inputs import InputOptions, columns, images, input_fn, is_held, stored_records
+from trainer.inputs import InputOptions, columns, held, images, input_fn, is_held, stored_records
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 WHOLE = "input alone"
@@ -40,11 +40,11 @@ def counted(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
+    if is_held(dataset, "train", options):
+        return {"gather": held(dataset, "train", options)}  # what is read once costs nothing later
     in_order = dataclasses.replace(options, shuffle_buffer=0)
     records = stored_records(dataset, "train", TRAIN, options)
     parsed = columns(dataset, records, TRAIN, options)
-    if is_held(dataset, "train", options):
-        return {"shuffle": records, "parse": parsed}  # what is read once, costs nothing later
     found = {"read": stored_records(dataset, "train", TRAIN, in_order), "shuffle": records, "parse": parsed}
     return found if options.shuffle_buffer else {name: found[name] for name in ("read", "parse")}
 

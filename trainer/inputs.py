@@ -32,6 +32,7 @@ from trainer.in_memory import READ_TOGETHER, shuffled_batches
 ModeKeys = tf_estimator.ModeKeys
 READ_BUFFER = 1 << 20  # bytes, each open shard
 UNPACKED = 8  # times the size of a compressed shard: about what its records take
+STRING = 64  # bytes, about what one takes
 _LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
 _LEAST |= {"shuffle_buffer": 0, "hold": 0, "prefetch": -1}
 
@@ -44,8 +45,9 @@ class InputOptions:
       batch_size: examples a batch.
       shuffle_buffer: records that wait to be drawn from, in TRAIN, all open shards together; 0 leaves them in the order
         in which they are read.
-      hold: bytes of shards that a CSV split may have to be held in memory in TRAIN, as its records: it is then shuffled
-        whole, unless `shuffle_buffer` is 0. Compressed shards count as `UNPACKED` times their size.
+      hold: bytes that a CSV split's parsed values may take to be held in memory in TRAIN, and shuffled whole; with a
+        `shuffle_buffer` of 0 nothing is held. Where features are sparse, records are held unparsed, and the shards' bytes
+        count, `UNPACKED` times if they are compressed.
       num_epochs: passes over the split; None repeats for ever in TRAIN, and is one pass elsewhere.
       cycle_length: shards read side by side, in TRAIN.
       block_length: records taken from one shard before the next one's turn.
@@ -113,6 +115,8 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     name_split(split)
     if mode == ModeKeys.TRAIN and config is not None:
         options = options.for_task(config)
+    if mode == ModeKeys.TRAIN and is_held(dataset, split, options):
+        return held(dataset, split, options).prefetch(options.prefetch)
     records = stored_records(dataset, split, mode, options)
     read = columns if dataset.image_schema is None else images
     return read(dataset, records, mode, options).prefetch(options.prefetch)
@@ -130,17 +134,6 @@ def stored_records(dataset: Dataset, split: str, mode: str, options: InputOption
         records = tf.data.TFRecordDataset(list(shards), dataset.compression, READ_BUFFER)
         records = records.repeat(options.num_epochs or 1)
         return records.batch(options.batch_size, options.drop_remainder) if in_blocks else records
-    if is_held(dataset, split, options):
-        once = dataclasses.replace(options, shuffle_buffer=0, block_length=READ_TOGETHER)
-        return shuffled_batches(
-            shuffled(shards, dataset.compression, once, in_blocks=True),
-            rows=dataset.rows(split),
-            batch_size=options.batch_size,
-            num_epochs=options.num_epochs,
-            drop_remainder=options.drop_remainder,
-            seed=options.seed,
-            deterministic=options.deterministic,
-        )
     records = shuffled(shards, dataset.compression, options, in_blocks=in_blocks).repeat(options.num_epochs)
     return records.rebatch(options.batch_size, options.drop_remainder) if in_blocks else records
 
@@ -149,16 +142,35 @@ def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
     """Whether training reads a split once and holds it in memory."""
     if dataset.image_schema is not None or not options.shuffle_buffer:
         return False
+    spec = training_spec(dataset)
+    if _is_dense(spec):
+        width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec.values())
+        return dataset.rows(split) * width <= options.hold
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
     return (UNPACKED * size if dataset.compression else size) <= options.hold
 
 
+def held(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
+    """Shuffled batches of (features, label) from memory: parsed before they are held, if all features are dense."""
+    once = dataclasses.replace(options, shuffle_buffer=0, block_length=READ_TOGETHER)
+    blocks = shuffled(dataset.shards(split), dataset.compression, once, in_blocks=True)
+    dense = _is_dense(training_spec(dataset))
+    batches = shuffled_batches(
+        columns(dataset, blocks, ModeKeys.TRAIN, options) if dense else blocks,
+        rows=dataset.rows(split),
+        batch_size=options.batch_size,
+        num_epochs=options.num_epochs,
+        drop_remainder=options.drop_remainder,
+        seed=options.seed,
+        deterministic=options.deterministic,
+    )
+    return batches if dense else columns(dataset, batches, ModeKeys.TRAIN, options)
+
+
 def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
     """(features, label) of a CSV data set's batches of serialized records."""
-    spec = stored_spec(dataset)
-    key, label = dataset.schema.key, dataset.schema.label.name
-    if key is not None and mode != ModeKeys.PREDICT:
-        spec.pop(key.name, None)
+    spec = stored_spec(dataset) if mode == ModeKeys.PREDICT else training_spec(dataset)
+    label = dataset.schema.label.name
 
     def parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
         features = tf.io.parse_example(serialized, spec)
@@ -187,6 +199,16 @@ def stored_spec(dataset: Dataset) -> dict[str, Any]:
     if dataset.image_schema is not None:
         return record_spec(dataset.image_schema)
     return dict(tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec())
+
+
+def training_spec(dataset: Dataset) -> dict[str, Any]:
+    """The same of a CSV data set, without the key."""
+    key = dataset.schema.key
+    return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
+
+
+def _is_dense(spec: dict[str, Any]) -> bool:
+    return all(isinstance(entry, tf.io.FixedLenFeature) for entry in spec.values())
 
 
 def shuffled(shards: tuple[str, ...], compression: str, options: InputOptions, *, in_blocks: bool) -> tf.data.Dataset:

@@ -43,7 +43,7 @@ class TestFinds:
         assert found["bound_by"] == "model"
         assert found["share"] < 0.1
         assert found["memory"]["seconds"] > 10 * found["alone"]["seconds"]
-        assert list(found["stages"]) == ["shuffle", "parse"]
+        assert list(found["stages"]) == ["gather"]
         assert "Training is bound by the model: a step takes" in capsys.readouterr().out
         assert not list(scratch.glob("millrace-*"))
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
-from trainer.inputs import InputOptions, find_unreadable_shard, input_fn
+from trainer.inputs import InputOptions, find_unreadable_shard, input_fn, is_held
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
 SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
@@ -108,6 +108,46 @@ class TestOrder:
         ]
         read = rows(batches(people, "train", mode, InputOptions(batch_size=16, seed=3)))
         assert [hours for _, hours, _ in read] == in_order
+
+
+class TestHeld:
+    """Parsed where all features are dense, as in `wages`; serialized where some are not, as in `people`."""
+
+    @staticmethod
+    def ages(dataset: Dataset, **options) -> list[float]:
+        read = batches(dataset, "train", TRAIN, dataclasses.replace(SMALL, **options))
+        return [float(age) for features, _ in read for age in features["age"]]
+
+    def test_parsed_values_are_those_of_the_records(self, wages):
+        streamed, kept = (
+            collections.Counter(
+                (float(age), int(work), float(wage))
+                for features, wages_of in batches(wages, "train", TRAIN, dataclasses.replace(SMALL, hold=hold))
+                for age, work, wage in zip(features["age"], features["work"], wages_of, strict=True)
+            )
+            for hold in (0, InputOptions.hold)
+        )
+        assert streamed == kept
+        assert sum(kept.values()) == wages.rows("train")
+
+    def test_epochs_are_whole_and_differ(self, wages):
+        n = wages.rows("train")
+        read = self.ages(wages, num_epochs=2, deterministic=True)
+        assert sorted(read[:n]) == sorted(read[n:])
+        assert read[:n] != read[n:]
+        assert read == self.ages(wages, num_epochs=2, deterministic=True)
+
+    def test_only_what_fits(self, wages, people):
+        width = 4 + 8 + 4  # age, work, wage
+        for dataset, least in ((wages, wages.rows("train") * width), (people, None)):
+            size = least or sum(shard.bytes for shard in dataset.manifest.splits["train"].shards)
+            assert is_held(dataset, "train", InputOptions(hold=size))
+            assert not is_held(dataset, "train", InputOptions(hold=size - 1))
+            assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0))
+
+    def test_static_shapes(self, wages):
+        options = dataclasses.replace(SMALL, drop_remainder=True)
+        assert input_fn(wages, "train", mode=TRAIN, options=options).element_spec[0]["age"].shape == [16]
 
 
 class TestBatches:
