@@ -2,8 +2,8 @@
 
 A record that goes through a shard's reader, a shuffle buffer and the parser takes many times the work of copying its
 parsed values. Here the examples are read once, into one tensor for each feature, and each batch gathers its own:
-example `p` of an epoch is the one at the place that a random permutation gives `p`. The permutation is a cipher over the
-places, with a key for each epoch, so nothing is sorted and nothing is stored, and batches are made side by side.
+example `p` of an epoch is the one at the place that a random permutation gives `p`. The permutation is a cipher over
+the places, with a key for each epoch: nothing is sorted, nothing is stored, and batches are made side by side.
 """
 
 from __future__ import annotations

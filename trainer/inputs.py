@@ -46,7 +46,7 @@ class InputOptions:
       shuffle_buffer: records that wait to be drawn from, in TRAIN, all open shards together; 0 leaves them in the order
         in which they are read.
       hold: bytes that a CSV split's parsed values may take to be held in memory in TRAIN, and shuffled whole; with a
-        `shuffle_buffer` of 0 nothing is held. Where features are sparse, records are held unparsed, and the shards' bytes
+        `shuffle_buffer` of 0 nothing is held. Where features are sparse, records are held unparsed, and shards' bytes
         count, `UNPACKED` times if they are compressed.
       num_epochs: passes over the split; None repeats for ever in TRAIN, and is one pass elsewhere.
       cycle_length: shards read side by side, in TRAIN.
