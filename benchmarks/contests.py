@@ -73,7 +73,7 @@ FLOOR = "the floor: pyarrow, C++ encoder and writer"
 BARE = "bare decode, resize, encode"
 HELD = "Millrace, all in memory"
 RAW = "raw records, shuffled, not parsed"
-RAW_HELD = "the same, all in memory"
+RAW_HELD = "raw records, all in memory"
 IMPORTS = "importing TensorFlow, Beam, tf.Transform"
 
 CONTESTS = (
