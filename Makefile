@@ -63,11 +63,11 @@ demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in abou
 
 demo-images: $(READY)  ## the same road for images: drawn shapes to a SqueezeNext that names them
 	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
-	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 150; \
+	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 200; \
 	run $(BIN)/python -m beam_jobs.preprocess --schema schemas/shapes.yaml --input '$(OUT)/images/raw/*/*' \
 	    --output $(OUT)/images/data; \
 	run $(BIN)/python -m trainer.task --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model \
-	    --model squeezenext --max_steps $(IMAGE_STEPS) --batch_size 32; \
+	    --model squeezenext --max_steps $(IMAGE_STEPS) --batch_size 32 --hparams warmup=0.2; \
 	best=$$(ls -d $(OUT)/images/model/export/best/[0-9]* | sort | tail -n 1); \
 	run $(BIN)/python -m trainer.predict --saved_model $$best --input '$(OUT)/images/raw/*/0000*.png' \
 	    --output $(OUT)/images/predictions.jsonl; \
