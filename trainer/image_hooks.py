@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import heapq
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,7 @@ def summary_folder(model_dir: str) -> str:
     return f"{model_dir.rstrip('/')}/{'eval' if split == 'eval' else f'eval_{split}'}"
 
 
-class EvaluationHook(tf.compat.v1.train.SessionRunHook):
+class EvaluationHook(tf.compat.v1.train.SessionRunHook, abc.ABC):
     """Fetches the same tensors in each step, and writes summaries when the evaluation ends."""
 
     def __init__(self, model_dir: str, asked: dict[str, tf.Tensor]) -> None:
@@ -53,17 +54,17 @@ class EvaluationHook(tf.compat.v1.train.SessionRunHook):
         writer.add_summary(Summary(value=self.values()), int(session.run(self._step)))
         writer.flush()
 
+    @abc.abstractmethod
     def start(self) -> None:
         """Forgets an evaluation before this one."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def add(self, batch: dict[str, np.ndarray]) -> None:
         """Takes in a batch of what was asked for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def values(self) -> list[Any]:
         """`Summary.Value`s of all that was taken in."""
-        raise NotImplementedError
 
 
 class ConfusionHook(EvaluationHook):
