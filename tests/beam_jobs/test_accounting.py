@@ -24,7 +24,8 @@ from beam_jobs.shuffle import Deal
 from schemas import csv_parse, csv_read, layout
 from schemas.csv_file import split_ranges
 from schemas.dataset import Dataset
-from tests.beam_jobs.conftest import PLAIN_SCHEMA, Job, make_job, people_csv, people_row, records
+from tests.beam_jobs.people import PLAIN_SCHEMA, Job, make_job, people_csv, people_row
+from tests.beam_jobs.written_records import records
 
 BAD = [
     'stray,"quote',

@@ -15,7 +15,7 @@ from schemas import layout
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.lease import Lease, LeaseError, hold
-from tests.beam_jobs.conftest import records
+from tests.beam_jobs.written_records import records
 
 
 @pytest.mark.parametrize("removes", [False, True])

@@ -19,8 +19,8 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
 from schemas.verify_dataset import verify_dataset
-from tests.beam_jobs.conftest import examples
 from tests.beam_jobs.drawn_images import draw, write_folders
+from tests.beam_jobs.written_records import examples
 
 FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
 PAIRS = """\

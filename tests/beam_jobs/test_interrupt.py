@@ -8,7 +8,7 @@ import sys
 import time
 
 from schemas import layout
-from tests.beam_jobs.conftest import Job, people_csv
+from tests.beam_jobs.people import Job, people_csv
 
 
 def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:

@@ -18,7 +18,8 @@ from schemas.errors import MillraceError, UsageError
 from schemas.manifest import read_manifest
 from schemas.rejects import Reject
 from schemas.verify_dataset import verify_dataset
-from tests.beam_jobs.conftest import PLAIN_SCHEMA, examples, people_csv, people_row, records
+from tests.beam_jobs.people import PLAIN_SCHEMA, people_csv, people_row
+from tests.beam_jobs.written_records import examples, records
 
 
 def failed_rejects(job) -> list[Reject]:

@@ -20,7 +20,8 @@ from schemas import layout, lease
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.manifest import Manifest
-from tests.beam_jobs.conftest import HEADER, Job, people_csv, records
+from tests.beam_jobs.people import HEADER, Job, people_csv
+from tests.beam_jobs.written_records import records
 
 IGNORED = "".join(
     f"  - {{name: {name}, kind: ignore}}\n" for name in HEADER.split(",") if name not in ("id", "size", "y")

@@ -11,7 +11,7 @@ import pytest
 from beam_jobs.job import run_job
 from beam_jobs.options import JobOptions
 from schemas.dataset import open_dataset
-from tests.beam_jobs.conftest import examples
+from tests.beam_jobs.written_records import examples
 
 ROWS = 400
 FEATURES = """\

@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 from beam_jobs.job import run_job
 from beam_jobs.options import JobOptions
 from schemas.dataset import Dataset, open_dataset
-from tests.beam_jobs.conftest import examples
+from tests.beam_jobs.written_records import examples
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 

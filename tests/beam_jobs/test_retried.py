@@ -11,8 +11,9 @@ from beam_jobs import job, shards
 from beam_jobs.job import run_job
 from beam_jobs.options import JobOptions
 from schemas.dataset import open_dataset
-from tests.beam_jobs.conftest import examples, people_csv, records
 from tests.beam_jobs.drawn_images import write_folders
+from tests.beam_jobs.people import people_csv
+from tests.beam_jobs.written_records import examples, records
 
 # Every bundle is run to its end and its output thrown away; then it is run again.
 TWICE = ("--direct_runner_bundle_repeat", "1")

@@ -22,8 +22,8 @@ from schemas.findings import Problem, Tally
 from schemas.manifest import Manifest, Shard, read_manifest
 from schemas.tfrecord import read_frames
 from schemas.verify_dataset import total_bytes, verify_dataset
-from tests.beam_jobs.conftest import PLAIN_SCHEMA, people_csv
 from tests.beam_jobs.drawn_images import write_folders
+from tests.beam_jobs.people import PLAIN_SCHEMA, people_csv
 from tests.schemas import gcs_emulator
 
 FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: %s}\n"
