@@ -11,14 +11,18 @@ from schemas import storage
 from tests.schemas import gcs_emulator
 
 
-@pytest.fixture(params=["local", "gcs"])
-def data_dir(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty folder, on disk and in a bucket."""
-    if request.param == "local":
-        yield str(tmp_path / "out")
-        return
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty bucket."""
     with gcs_emulator.running() as host:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
         storage._client.cache_clear()
-        yield "gs://b/out"
+        yield "gs://b"
         storage._client.cache_clear()
+
+
+@pytest.fixture(params=["local", "gcs"])
+def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty folder, on disk and in a bucket."""
+    parent = str(tmp_path) if request.param == "local" else request.getfixturevalue("bucket")
+    return f"{parent}/out"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,6 @@ from schemas import storage
 from schemas.errors import MillraceError
 from schemas.manifest import File, Manifest, Shard, Split, write_manifest
 from schemas.prune import foreign, kept_runs, leftovers, prune, size
-from tests.schemas import gcs_emulator
 
 CURRENT, APPENDED_TO, PREVIOUS, OLD, CRASHED = (f"20261121T07450{i}Z-3f2a" for i in range(5))
 HEX = "0123456789abcdef" * 2
@@ -45,19 +42,11 @@ def manifest() -> Manifest:
     )
 
 
-@pytest.fixture(params=["local", "gcs"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture
+def root(data_dir: str) -> str:
     """A data set directory of five runs, on disk and in a bucket."""
-    if request.param == "local":
-        make(str(tmp_path / "out"))
-        yield str(tmp_path / "out")
-        return
-    with gcs_emulator.running() as host:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
-        storage._client.cache_clear()
-        make("gs://b/out")
-        yield "gs://b/out"
-        storage._client.cache_clear()
+    make(data_dir)
+    return data_dir
 
 
 def make(root: str) -> None:

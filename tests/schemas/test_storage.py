@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +14,11 @@ from schemas.csv_file import open_csv, split_ranges
 from schemas.csv_read import read_range
 from schemas.errors import MillraceError, UsageError
 from schemas.manifest import read_manifest
-from tests.schemas import gcs_emulator
 from tests.schemas.csv_reading import schema_of
 
 
-@pytest.fixture(params=["local", "gcs"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty folder, on disk and in a bucket."""
-    if request.param == "local":
-        yield str(tmp_path / "data")
-        return
-    with gcs_emulator.running() as host:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
-        storage._client.cache_clear()
-        yield "gs://b/data"
-        storage._client.cache_clear()
-
-
-def test_what_is_written_is_read(root: str) -> None:
-    path = storage.join(root, "x.bin")
+def test_what_is_written_is_read(data_dir: str) -> None:
+    path = storage.join(data_dir, "x.bin")
     assert not storage.exists(path)
     storage.write_bytes(path, b"first")
     before = storage.stat(path)
@@ -42,11 +27,11 @@ def test_what_is_written_is_read(root: str) -> None:
     assert storage.exists(path)
     assert storage.stat(path).size == 11
     assert storage.stat(path).version != before.version
-    assert storage.listdir(root) == ["x.bin"]
+    assert storage.listdir(data_dir) == ["x.bin"]
 
 
-def test_a_file_is_read_from_any_place(root: str) -> None:
-    path = storage.join(root, "x.bin")
+def test_a_file_is_read_from_any_place(data_dir: str) -> None:
+    path = storage.join(data_dir, "x.bin")
     storage.write_bytes(path, bytes(range(256)))
     with storage.open_read(path, version=storage.stat(path).version) as file:
         file.seek(100)
@@ -55,8 +40,8 @@ def test_a_file_is_read_from_any_place(root: str) -> None:
         assert file.read() == bytes(range(250, 256))
 
 
-def test_another_version_than_the_expected_one_is_refused(root: str) -> None:
-    path = storage.join(root, "x.bin")
+def test_another_version_than_the_expected_one_is_refused(data_dir: str) -> None:
+    path = storage.join(data_dir, "x.bin")
     storage.write_bytes(path, b"1")
     version = storage.stat(path).version
     storage.write_bytes(path, b"2")
@@ -64,17 +49,17 @@ def test_another_version_than_the_expected_one_is_refused(root: str) -> None:
         storage.open_read(path, version=version)
 
 
-def test_folders_are_listed_by_name(root: str) -> None:
+def test_folders_are_listed_by_name(data_dir: str) -> None:
     for name in ("b.txt", "a/x.txt", "a/y/z.txt"):
-        storage.write_bytes(storage.join(root, name), b"")
-    assert storage.listdir(root) == ["a", "b.txt"]
-    assert storage.listdir(storage.join(root, "a")) == ["x.txt", "y"]
-    assert storage.listdir(storage.join(root, "nowhere")) == []
-    assert storage.exists(storage.join(root, "a"))
+        storage.write_bytes(storage.join(data_dir, name), b"")
+    assert storage.listdir(data_dir) == ["a", "b.txt"]
+    assert storage.listdir(storage.join(data_dir, "a")) == ["x.txt", "y"]
+    assert storage.listdir(storage.join(data_dir, "nowhere")) == []
+    assert storage.exists(storage.join(data_dir, "a"))
 
 
-def test_what_is_deleted_is_gone(root: str) -> None:
-    path = storage.join(root, "x.bin")
+def test_what_is_deleted_is_gone(data_dir: str) -> None:
+    path = storage.join(data_dir, "x.bin")
     storage.write_bytes(path, b"1")
     storage.delete(path)
     storage.delete(path)
@@ -82,17 +67,17 @@ def test_what_is_deleted_is_gone(root: str) -> None:
 
 
 @pytest.mark.parametrize("act", [storage.stat, storage.open_read, storage.read_bytes])
-def test_a_file_that_is_not_there_is_named(root: str, act: object) -> None:
-    path = storage.join(root, "nothing.csv")
+def test_a_file_that_is_not_there_is_named(data_dir: str, act: object) -> None:
+    path = storage.join(data_dir, "nothing.csv")
     with pytest.raises(MillraceError, match=r"nothing\.csv: "):
         act(path)  # type: ignore[operator]
 
 
-def test_patterns_are_expanded_sorted_and_each_file_once(root: str) -> None:
+def test_patterns_are_expanded_sorted_and_each_file_once(data_dir: str) -> None:
     for name in ("b.csv", "a.csv", "c.txt"):
-        storage.write_bytes(storage.join(root, name), b"")
-    names = [storage.join(root, name) for name in ("a.csv", "b.csv", "c.txt")]
-    patterns = [storage.join(root, "c.txt"), storage.join(root, "*.csv"), storage.join(root, "a.csv")]
+        storage.write_bytes(storage.join(data_dir, name), b"")
+    names = [storage.join(data_dir, name) for name in ("a.csv", "b.csv", "c.txt")]
+    patterns = [storage.join(data_dir, "c.txt"), storage.join(data_dir, "*.csv"), storage.join(data_dir, "a.csv")]
     assert storage.expand(patterns) == names
 
 
@@ -100,10 +85,10 @@ def test_patterns_are_expanded_sorted_and_each_file_once(root: str) -> None:
     ("name", "found"),
     [("nothing.csv", "nothing.csv: no such file"), ("*.json", "json: no file matches this glob")],
 )
-def test_an_input_that_is_not_there_is_a_usage_error(root: str, name: str, found: str) -> None:
-    storage.write_bytes(storage.join(root, "a.csv"), b"")
+def test_an_input_that_is_not_there_is_a_usage_error(data_dir: str, name: str, found: str) -> None:
+    storage.write_bytes(storage.join(data_dir, "a.csv"), b"")
     with pytest.raises(UsageError, match=found):
-        storage.expand([storage.join(root, "a.csv"), storage.join(root, name)])
+        storage.expand([storage.join(data_dir, "a.csv"), storage.join(data_dir, name)])
 
 
 def test_no_input_at_all_is_a_usage_error() -> None:
@@ -170,9 +155,9 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x.bin"]
 
 
-def test_a_csv_file_is_read_range_by_range(root: str) -> None:
+def test_a_csv_file_is_read_range_by_range(data_dir: str) -> None:
     schema = schema_of()
-    path = storage.join(root, "x.csv")
+    path = storage.join(data_dir, "x.csv")
     storage.write_bytes(path, b"a,b,c\n" + b"".join(b"%d,x,y\n" % i for i in range(1000)))
     parts = pickle.loads(pickle.dumps(split_ranges(open_csv(path, schema), range_bytes=1000)))
     rows = [row["a"][0] for part in parts for d in read_range(part, schema) for row in d.batch.to_pylist()]

@@ -20,7 +20,6 @@ from schemas.manifest import read_manifest
 from schemas.verify_dataset import total_bytes, verify_dataset
 from tests.beam_jobs.drawn_images import write_folders
 from tests.beam_jobs.people import PLAIN_SCHEMA, people_csv
-from tests.schemas import gcs_emulator
 from tests.schemas.dataset_faults import (
     FAULTS,
     Expected,
@@ -128,23 +127,19 @@ def test_an_interrupted_verification_ends(written: Written) -> None:
 
 
 @pytest.mark.parametrize("written", ["csv-gzip"], indirect=True)
-def test_a_data_set_in_a_bucket_is_verified(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    with gcs_emulator.running() as host:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
-        storage._client.cache_clear()
-        for path in written.path.rglob("*"):
-            if path.is_file():
-                storage.write_bytes(f"gs://b/out/{path.relative_to(written.path)}", path.read_bytes())
-        assert open_dataset("gs://b/out").run == written.manifest.run
-        assert verify_dataset("gs://b/out") == []
-        one, other = written.shards()[:2]
-        storage.write_bytes(f"gs://b/out/{one.path}", (written.path / other.path).read_bytes())
-        storage.delete(f"gs://b/out/{other.path}")
-        assert [(p.path, p.kind) for p in verify_dataset("gs://b/out")] == [
-            (one.path, "swapped"),
-            (other.path, "missing"),
-        ]
-        storage._client.cache_clear()
+def test_a_data_set_in_a_bucket_is_verified(written: Written, bucket: str) -> None:
+    for path in written.path.rglob("*"):
+        if path.is_file():
+            storage.write_bytes(f"{bucket}/out/{path.relative_to(written.path)}", path.read_bytes())
+    assert open_dataset(f"{bucket}/out").run == written.manifest.run
+    assert verify_dataset(f"{bucket}/out") == []
+    one, other = written.shards()[:2]
+    storage.write_bytes(f"{bucket}/out/{one.path}", (written.path / other.path).read_bytes())
+    storage.delete(f"{bucket}/out/{other.path}")
+    assert [(p.path, p.kind) for p in verify_dataset(f"{bucket}/out")] == [
+        (one.path, "swapped"),
+        (other.path, "missing"),
+    ]
 
 
 def test_without_a_manifest_there_is_nothing_to_verify(tmp_path: Path) -> None:
