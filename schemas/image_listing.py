@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import io
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from schemas import storage
 from schemas.csv_problem import Problem
 from schemas.errors import UsageError
+from schemas.listed_paths import CONTROL, Inside, fields, is_absolute, numbered_lines, path_problem
 from schemas.rejects import Reject
 
 BUNDLE = 256  # images that one worker takes at a time
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # also a drive letter
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +78,7 @@ def list_folders(paths: Sequence[str]) -> Listing:
         if label in ("", ".", ".."):
             raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
         raw = os.fsencode(path)  # a name that is not UTF-8 comes with surrogates, which nothing can store
-        if _CONTROL.search(path) or not _is_utf8(raw):
+        if CONTROL.search(path) or not _is_utf8(raw):
             shown = path.encode("utf-8", "backslashreplace").decode()
             detail = f"the name {shown!r} has a control sign, or is not UTF-8"
             rejects.append(_refuse(shown, len(good) + len(rejects), Problem("bad_name", detail), raw))
@@ -105,13 +101,15 @@ def list_csv(path: str, root: str) -> Listing:
         text = storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; expected lines of path,label") from error
-    rows = ((n, line) for n, line in _lines(text) if n > 1 or [f.strip() for f in _fields(line)] != ["path", "label"])
+    rows = (
+        (n, line) for n, line in numbered_lines(text) if n > 1 or [f.strip() for f in fields(line)] != ["path", "label"]
+    )
     return list_lines(rows, path, root)
 
 
 def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listing:
     """Images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
-    if not _is_absolute(root):
+    if not is_absolute(root):
         root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
     if not root.startswith(storage.GCS) and not os.path.isdir(root):
         raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are under")
@@ -119,7 +117,7 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
     rejects: list[Reject] = []
     stays_inside = Inside(root)
     for number, line in lines:
-        row = _fields(line)
+        row = fields(line)
         problem, column = _problem(row)
         if problem is None and not stays_inside(row[0]):
             problem, column = Problem("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
@@ -131,34 +129,16 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
     return _listing(good, rejects)
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Number and text of each line that is not blank. A record is a line, whatever quotes are left open."""
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
-        if line.strip():
-            yield number, line
-
-
-def _fields(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line], strict=True), [])
-    except csv.Error:
-        return [line]
-
-
 def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
     """What is wrong with a line, and in which column."""
     if len(row) != 2:
         reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
         return Problem(reason, f"{len(row)} fields, expected path,label"), None
     name, label = row
-    if not name or _CONTROL.search(name):
-        return Problem("bad_name", f"the path {name[:200]!r} is empty or has a control sign"), "path"
-    if _CONTROL.search(label):
+    if (problem := path_problem(name, relative_to="the root")) is not None:
+        return problem, "path"
+    if CONTROL.search(label):
         return Problem("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
-    if _is_absolute(name):
-        return Problem("path_outside_root", f"found {name[:200]!r}; expected a path relative to the root"), "path"
-    if ".." in re.split(r"[/\\]", name):
-        return Problem("path_outside_root", f"found '..' in {name[:200]!r}"), "path"
     return (None, None) if label.strip() else (Problem("missing_label", f"no label for {name[:200]!r}"), "label")
 
 
@@ -168,29 +148,6 @@ def _is_utf8(name: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_absolute(path: str) -> bool:
-    return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None
-
-
-class Inside:
-    """Whether a relative path, its symbolic links followed, stays under a local root. One look-up for each folder."""
-
-    def __init__(self, root: str) -> None:
-        self.local = not root.startswith(storage.GCS)
-        self.root = root
-        self.real_root = os.path.realpath(root) if self.local else root
-        self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)
-
-    def __call__(self, name: str) -> bool:
-        if not self.local:
-            return True
-        folder, _, last = os.path.join(self.root, name).rpartition("/")
-        path = os.path.join(str(self._real(folder)), last)
-        if os.path.islink(path):
-            path = os.path.realpath(path)
-        return os.path.commonpath([path, self.real_root]) == self.real_root
 
 
 def _refuse(source: str, offset: int, problem: Problem, raw: bytes, column: str | None = None) -> Reject:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from schemas.csv_problem import Problem
+
 FIELDS = ("class_id", "probabilities")  # the outputs that lines are made of
 TOP = 5
 
@@ -23,14 +25,14 @@ class Item:
       place: its number among the images, from 0; or the line in the CSV file, from 1.
       files: the images' paths by input.
       names: the pair's images as the CSV file calls them.
-      problem: a reason code and what was found, where there is nothing to predict on.
+      problem: where there is nothing to predict on.
     """
 
     source: str
     place: int
     files: Mapping[str, str]
     names: tuple[str, ...] = ()
-    problem: tuple[str, str] | None = None
+    problem: Problem | None = None
 
     @property
     def shown(self) -> str:

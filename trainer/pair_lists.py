@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import re
 from collections.abc import Iterator, Sequence
 
 from schemas import storage
+from schemas.csv_problem import Problem
 from schemas.errors import UsageError
-from schemas.image_listing import Inside
+from schemas.listed_paths import Inside, fields, numbered_lines, path_problem
 from trainer.image_features import LEFT, RIGHT
 from trainer.image_lines import Item
-
-_OUTSIDE = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:")  # how a path starts that is not relative
 
 
 def read_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
@@ -46,14 +43,11 @@ def _text(path: str) -> str:
 
 def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
     stays_inside = Inside(root or ".")
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
-        if not line.strip() or (number == 1 and line.replace(" ", "") == f"{LEFT},{RIGHT}"):
+    for number, line in numbered_lines(text):
+        if number == 1 and line.replace(" ", "") == f"{LEFT},{RIGHT}":
             continue
-        try:
-            names = tuple(next(csv.reader([line], strict=True)))
-        except csv.Error:
-            names = (line,)
-        problem = _problem(names) or _leads_out(names, stays_inside)
+        names = tuple(fields(line))
+        problem = _problem(names, stays_inside)
         if problem is not None:
             yield Item(path, number, {}, (line[:200],), problem)
         else:
@@ -61,23 +55,13 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
             yield Item(path, number, {LEFT: left, RIGHT: right}, names)
 
 
-def _leads_out(names: Sequence[str], stays_inside: Inside) -> tuple[str, str] | None:
-    for name in names:
-        if not stays_inside(name):
-            return "path_outside_root", f"a symbolic link in {name[:200]!r} leads out"
-    return None
-
-
-def _problem(names: tuple[str, ...]) -> tuple[str, str] | None:
-    if len(names) != 2 or not all(names):
+def _problem(names: tuple[str, ...], stays_inside: Inside) -> Problem | None:
+    if len(names) != 2:
         reason = "too_many_columns" if len(names) > 2 else "too_few_columns"
-        return reason, f"{len(names)} fields; expected two images' paths"
+        return Problem(reason, f"{len(names)} fields; expected two images' paths")
     for name in names:
-        if "\0" in name:
-            return "bad_name", f"the path {name[:200]!r} holds a NUL"
-        if _OUTSIDE.match(name) or ".." in re.split(r"[/\\]", name):
-            return (
-                "path_outside_root",
-                f"found {name[:200]!r}; expected a path relative to the CSV file, or --root",
-            )
+        if (problem := path_problem(name, relative_to="the CSV file, or --root")) is not None:
+            return problem
+        if not stays_inside(name):
+            return Problem("path_outside_root", f"a symbolic link in {name[:200]!r} leads out")
     return None

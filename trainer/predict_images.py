@@ -89,7 +89,7 @@ def open_images(
 def _read(item: Item, images: ImageOptions) -> _Read:
     files: dict[str, _File] = {}
     if item.problem is not None:
-        return _Read(item, {}, _reject(item, "", *item.problem, stage="list"))
+        return _Read(item, {}, _reject(item, "", item.problem.reason, item.problem.detail, stage="list"))
     for name, path in item.files.items():
         try:
             if not path.startswith(storage.GCS) and not os.path.isfile(path):

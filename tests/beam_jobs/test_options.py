@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from beam_jobs.options import parse
 from schemas.errors import UsageError
+from tests.told_at_once import assert_told_at_once
 
 MUST = ["--schema", "s.yaml", "--input", "a.csv", "--output", "out"]
 
@@ -60,12 +57,11 @@ def test_mistakes_are_named(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["--help"], 0), (["--schema", "nowhere.yaml", "--input", "x", "--output", "o"], 2)]
+    ("arguments", "code", "message"),
+    [
+        (["--help"], 0, "--schema"),
+        (["--schema", "nowhere.yaml", "--input", "x", "--output", "o"], 2, "nowhere.yaml"),
+    ],
 )
-def test_help_and_mistakes_answer_at_once(arguments, status):
-    before = os.times()
-    done = subprocess.run([sys.executable, "-m", "beam_jobs.preprocess", *arguments], capture_output=True, check=False)
-    after = os.times()
-    assert done.returncode == status, done.stderr
-    # What it worked, which other work on the machine does not lengthen much.
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 1.5
+def test_help_and_mistakes_answer_at_once(arguments, code, message):
+    assert_told_at_once("beam_jobs.preprocess", arguments, code=code, message=message)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from schemas import layout, lease
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from tests.beam_jobs.replaying import ROWS, accounts_hold, as_good, contents, rejects_of
+from tests.told_at_once import assert_told_at_once
 
 LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}
 
@@ -124,10 +122,4 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
     ],
 )
 def test_what_is_asked_wrongly_is_told_at_once(arguments, message):
-    command = [sys.executable, "-m", "beam_jobs.preprocess", *arguments]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)  # processor time: a busy machine is no slow start
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert_told_at_once("beam_jobs.preprocess", arguments, code=2, message=message)

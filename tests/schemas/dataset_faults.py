@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-from schemas.findings import Problem
-from schemas.manifest import Manifest, Shard
 from schemas.tfrecord import read_frames
-from schemas.verify_dataset import verify_dataset
-
-
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """A data set directory, and what its manifest says."""
-
-    path: Path
-    manifest: Manifest
-
-    @property
-    def run(self) -> Path:
-        return self.path / self.manifest.run
-
-    @property
-    def compressed(self) -> bool:
-        return self.manifest.compression == "gzip"
-
-    def shards(self, split: str = "train") -> tuple[Shard, ...]:
-        return self.manifest.splits[split].shards
-
-    def content(self, shard: Shard) -> bytes:
-        """A shard's frames."""
-        data = (self.path / shard.path).read_bytes()
-        return gzip.decompress(data) if self.compressed else data
-
-    def put(self, shard: Shard, frames: bytes) -> None:
-        (self.path / shard.path).write_bytes(gzip.compress(frames) if self.compressed else frames)
-
-    def problems(self) -> list[Problem]:
-        return verify_dataset(str(self.path))
+from tests.schemas.written_datasets import Written
 
 
 def frame_ends(frames: bytes) -> list[int]:

@@ -14,7 +14,8 @@ import pytest
 from schemas import lease
 from schemas.dataset_command import main
 from schemas.manifest import read_manifest
-from tests.schemas.test_verify_dataset import Written, flip, write_csv, write_images
+from tests.schemas.dataset_faults import flip
+from tests.schemas.written_datasets import Written, write_csv, write_images
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
 

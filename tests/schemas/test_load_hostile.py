@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.load import parse_schema
-from tests.schemas.test_load import text
+from tests.schemas.schema_texts import text
 
 ONES = "1" * 100_000
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n"

@@ -10,20 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.job import run_job
-from beam_jobs.options import JobOptions
 from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.findings import Tally
-from schemas.manifest import read_manifest
 from schemas.verify_dataset import total_bytes, verify_dataset
-from tests.beam_jobs.drawn_images import write_folders
-from tests.beam_jobs.people import PLAIN_SCHEMA, people_csv
 from tests.schemas.dataset_faults import (
     FAULTS,
     Expected,
-    Written,
     add_files,
     flip,
     flip_a_bit_of_a_record,
@@ -31,27 +25,7 @@ from tests.schemas.dataset_faults import (
     miscount_an_input,
     put_another_graph,
 )
-
-FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: %s}\n"
-
-
-def write(folder: Path, schema: str, raw: str, **changes) -> Written:
-    (folder / "schema.yaml").write_text(schema)
-    options = {"num_shards": 3, "quiet": True, "max_reject_fraction": 1.0, **changes}
-    run_job(JobOptions(schema=str(folder / "schema.yaml"), input=(raw,), output=str(folder / "out"), **options))
-    return Written(folder / "out", read_manifest(str(folder / "out")))
-
-
-def write_csv(folder: Path, **changes) -> Written:
-    (folder / "people.csv").write_text(people_csv(500) + "too,few\n" * 3)
-    return write(folder, PLAIN_SCHEMA, str(folder / "people.csv"), **changes)
-
-
-def write_images(folder: Path, store: str, **changes) -> Written:
-    write_folders(folder / "raw", each=30)
-    (folder / "raw" / "disc" / "empty.jpg").write_bytes(b"")
-    return write(folder, FOLDERS % store, str(folder / "raw/*/*"), **changes)
-
+from tests.schemas.written_datasets import Written, write_csv, write_images
 
 KINDS: dict[str, Callable[[Path], Written]] = {
     "csv": write_csv,

@@ -8,7 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tests.trainer import own_models
 from trainer.estimator import tf_estimator
+
+LEARNING_RATE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,23 +49,14 @@ class Damage(tf.compat.v1.train.SessionRunHook):
 
 
 def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    """Logistic regression on two numbers."""
-    inputs = tf.stack([features["age"], features["hours"]], axis=1)
-    logits = tf.squeeze(tf.keras.layers.Dense(1)(inputs), axis=1)
-    if mode == tf_estimator.ModeKeys.PREDICT:
-        return tf_estimator.EstimatorSpec(mode, predictions={"logits": logits})
-    loss = tf.compat.v1.losses.sigmoid_cross_entropy(labels, logits)
-    if mode == tf_estimator.ModeKeys.EVAL:
-        metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, logits > 0)}
-        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    """Logistic regression on two numbers, and the damage to it."""
+    spec = own_models.model_fn(features, labels, mode, {"learning_rate": LEARNING_RATE})
+    if mode != tf_estimator.ModeKeys.TRAIN:
+        return spec
+    if params["how"] != "nan":
+        return spec._replace(training_hooks=[Damage(Path(params["shard"]), params["how"], params["at_step"])])
+    # The update that step 39 makes, so that the weights saved at step 40 would be NaN.
     step = tf.compat.v1.train.get_global_step()
-    if params["how"] == "nan":  # the update that step 39 makes, so that the weights saved at step 40 would be NaN
-        loss = loss * tf.where(step >= params["at_step"] + 9, float("nan"), 1.0)
-        return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=_optimizer().minimize(loss, step))
-    damage = Damage(Path(params["shard"]), params["how"], params["at_step"])
-    train_op = _optimizer().minimize(loss, step)
-    return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[damage])
-
-
-def _optimizer() -> Any:
-    return tf.compat.v1.train.GradientDescentOptimizer(0.05)
+    loss = spec.loss * tf.where(step >= params["at_step"] + 9, float("nan"), 1.0)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(LEARNING_RATE)
+    return spec._replace(loss=loss, train_op=optimizer.minimize(loss, step))

@@ -181,7 +181,8 @@ class TestPairs:
         [
             ("faces/0.png", "too_few_columns", None),
             ("faces/0.png,faces/1.png,same", "too_many_columns", None),
-            ("faces/0.png,", "too_few_columns", None),
+            ("faces/0.png,", "bad_name", None),
+            ("faces/\a.png,faces/1.png", "bad_name", None),
             ("/etc/hostname,faces/1.png", "path_outside_root", None),
             ("faces/0.png,../1.png", "path_outside_root", None),
             ("file:///x,faces/1.png", "path_outside_root", None),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 from schemas import layout
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from tests.schemas.drawn_images import bmp, gif, png
+from tests.trainer.changed_parity import change_records, copy_of
 from tests.trainer.drawn_datasets import striped
 from trainer import verify
 from trainer.parity_records import read_parity_records
@@ -117,18 +117,7 @@ class TestSignatures:
 @pytest.fixture
 def copied(stripes, tmp_path) -> Dataset:
     """The data set, to be changed."""
-    shutil.copytree(stripes.path, tmp_path / "out")
-    return open_dataset(str(tmp_path / "out"))
-
-
-def change_records(dataset: Dataset, name: str, record: int, change) -> None:
-    """Rewrites one record of a parity file."""
-    path = layout.join(dataset.run_dir, name)
-    examples = [tf.train.Example.FromString(r) for r in tf.compat.v1.io.tf_record_iterator(path)]
-    change(examples[record].features.feature)
-    with tf.io.TFRecordWriter(path) as writer:
-        for entry in examples:
-            writer.write(entry.SerializeToString())
+    return copy_of(stripes, tmp_path)
 
 
 def encode_again(features):

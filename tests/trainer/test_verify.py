@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from schemas import layout
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
+from tests.trainer.changed_parity import change_records, copy_of
 from trainer import verify
 from trainer.parity_records import read_parity_records
 from trainer.verify import SkewError, check_export, check_transform
@@ -20,18 +20,7 @@ from trainer.verify import SkewError, check_export, check_transform
 @pytest.fixture
 def copied(people, tmp_path) -> Dataset:
     """The data set, to be changed."""
-    shutil.copytree(people.path, tmp_path / "out")
-    return open_dataset(str(tmp_path / "out"))
-
-
-def change_records(dataset: Dataset, name: str, record: int, change) -> None:
-    """Rewrites one record of a parity file."""
-    path = layout.join(dataset.run_dir, name)
-    examples = [tf.train.Example.FromString(r) for r in tf.compat.v1.io.tf_record_iterator(path)]
-    change(examples[record].features.feature)
-    with tf.io.TFRecordWriter(path) as writer:
-        for example in examples:
-            writer.write(example.SerializeToString())
+    return copy_of(people, tmp_path)
 
 
 def add_to_age(features):
