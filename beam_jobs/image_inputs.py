@@ -14,8 +14,9 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.image_listing import Listing, list_csv, list_folders
 from schemas.image_options import MAX_PIXELS, ImageOptions
-from schemas.image_pairs import Pair, draw_pairs, split_identities
+from schemas.image_pairs import Pair, TooFewPairs, draw_pairs, split_identities
 from schemas.image_schema import SAME, ImageFolderSchema, ImagePairsSchema, ImageSchema
+from schemas.load import mistake_in
 from schemas.rejects import Reject
 
 if TYPE_CHECKING:
@@ -109,9 +110,9 @@ class ImageInputs:
 
 
 def open_image_inputs(
-    schema: ImageSchema, schema_text: bytes, paths: Sequence[str], *, patterns: Sequence[str]
+    schema: ImageSchema, schema_text: bytes, paths: Sequence[str], *, schema_path: str, patterns: Sequence[str]
 ) -> ImageInputs:
-    """Lists the images and draws the pairs.
+    """Lists the images and draws the pairs; `schema_path` and `patterns`, which gave `paths`, are for messages.
 
     Raises:
       UsageError: there is no image, or fewer than two classes, or fewer pairs than asked for.
@@ -133,7 +134,11 @@ def open_image_inputs(
     )
     if isinstance(schema, ImagePairsSchema):
         splits = split_identities(listing.classes, schema.pairs)
-        listing, pairs = only_used(listing, draw_pairs(listing.labels, schema.pairs))
+        try:
+            drawn = draw_pairs(listing.labels, schema.pairs)
+        except TooFewPairs as error:
+            raise mistake_in(schema_text, schema_path, error.key, str(error)) from None
+        listing, pairs = only_used(listing, drawn)
         return ImageInputs(schema, schema_text, source, listing, SAME, pairs, splits)
     classes = schema.label.values or listing.classes
     if len(classes) < 2:

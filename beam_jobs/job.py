@@ -81,7 +81,7 @@ def check_inputs(options: JobOptions) -> Inputs:
         return open_csv_inputs(
             schema, text, paths, range_bytes=int(options.range_mb * 2**20), max_input_ratio=options.max_input_ratio
         )
-    return open_image_inputs(schema, text, paths, patterns=options.input)
+    return open_image_inputs(schema, text, paths, schema_path=options.schema, patterns=options.input)
 
 
 def check_output(options: JobOptions) -> None:

@@ -10,7 +10,6 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from schemas.errors import UsageError
 from schemas.image_options import PairOptions, SplitPairs
 
 
@@ -22,6 +21,14 @@ class Pair:
     b: int
     same: bool
     split: str
+
+
+class TooFewPairs(Exception):
+    """The identities hold fewer pairs than the schema asks for: the key that asks, and what is wrong with it."""
+
+    def __init__(self, key: tuple[str, ...], message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 def split_identities(identities: Sequence[str], pairs: PairOptions) -> dict[str, str]:
@@ -46,7 +53,7 @@ def draw_pairs(labels: Sequence[str], pairs: PairOptions) -> tuple[Pair, ...]:
     not make up the whole; different pairs are uniform over all there are.
 
     Raises:
-      UsageError: a split's identities hold fewer pairs than are asked for.
+      TooFewPairs: a split's identities hold fewer pairs than are asked for.
     """
     places: dict[str, list[int]] = {}
     for place, label in enumerate(labels):
@@ -114,7 +121,8 @@ def _either_way(a: int, b: int, *, same: bool, split: str, rng: random.Random) -
 
 def _check(kind: str, wanted: int, there: int, split: str, identities: int) -> None:
     if wanted > there:
-        raise UsageError(
-            f"pairs: {split}: {kind}: {wanted:,} is more than the {there:,} pairs that its {identities:,} identities "
-            f"hold; ask for fewer, or give the split a larger share of the identities"
+        raise TooFewPairs(
+            ("pairs", split, kind),
+            f"found {wanted:,}; the identities of this split ({identities:,}) hold {there:,} such pairs; ask for "
+            "fewer, or give the split a larger share of the identities",
         )

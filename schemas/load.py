@@ -75,6 +75,13 @@ def parse_schema(data: bytes, source: str) -> AnySchema:
         raise UsageError(report(source, explain(error, value, reader.lines))) from None
 
 
+def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
+    """A mistake that only the raw data shows, at a key of a schema file that has been read, told as all others are."""
+    reader = _Reader()
+    reader.read(data)
+    return UsageError(report(source, [Mistake(reader.lines[key], key, message)]))
+
+
 class _Stop(Exception):
     """A mistake after which the rest of the file cannot be read."""
 

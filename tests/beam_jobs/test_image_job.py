@@ -223,7 +223,7 @@ def test_too_many_broken_images_fail_the_job(tmp_path):
     [
         (FOLDERS, "nowhere/*", "no file matches this glob"),
         (FOLDERS, "raw/disc/*", "holds the one class 'disc'"),
-        (PAIRS, "raw/*/*", "pairs"),
+        (PAIRS, "raw/*/*", r"schema\.yaml:4: pairs\.train\.same: found 20; .* \(1\) hold 1 such pairs"),
     ],
 )
 def test_what_cannot_become_a_data_set_is_told_before_any_work(tmp_path, schema, pattern, message):

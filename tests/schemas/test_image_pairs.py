@@ -6,9 +6,8 @@ import collections
 
 import pytest
 
-from schemas.errors import UsageError
 from schemas.image_options import PairOptions, SplitPairs
-from schemas.image_pairs import draw_pairs, split_identities
+from schemas.image_pairs import TooFewPairs, draw_pairs, split_identities
 
 LABELS = [f"person {i % 40}" for i in range(200)] + ["the famous"] * 300
 
@@ -69,5 +68,6 @@ def test_every_pair_can_be_drawn() -> None:
 @pytest.mark.parametrize(("same", "different", "kind"), [(5, 1, "same"), (4, 12, "different")])
 def test_more_pairs_than_there_are(same: int, different: int, kind: str) -> None:
     pairs = PairOptions(train=SplitPairs(identities=1.0, same=same, different=different))
-    with pytest.raises(UsageError, match=f"pairs: train: {kind}:"):
+    with pytest.raises(TooFewPairs, match=r"the identities of this split \(3\) hold ") as caught:
         draw_pairs(["a", "a", "a", "b", "b", "c"], pairs)
+    assert caught.value.key == ("pairs", "train", kind)
