@@ -57,6 +57,17 @@ def ingest_records(ingest: Any, files: tf.Tensor) -> dict[str, tf.Tensor]:
     return records
 
 
+def at_least_one(images: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """The same batch, or one black image (or pair) where it is empty; and how many there were, int32 scalar.
+
+    TensorFlow's convolutions give an empty batch a shape that is not the output's (with oneDNN, as of 2.21), so that
+    the layers behind them fail.
+    """
+    count = tf.shape(next(iter(images.values())))[0]
+    more = [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]]
+    return {name: tf.ensure_shape(tf.pad(x, more), [None, *x.shape[1:]]) for name, x in images.items()}, count
+
+
 def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Files' bytes -> what the model reads.
 

@@ -22,6 +22,7 @@ from schemas.dataset import Dataset
 from schemas.features import CategoryLabel
 from schemas.schema import Schema
 from trainer.estimator import tf_estimator
+from trainer.image_serving import at_least_one
 from trainer.saving import with_safe_saving
 from trainer.serving import key_name
 
@@ -61,12 +62,17 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         inputs, key = _without_key(features, key_column)
+        count = None
+        if mode == tf_estimator.ModeKeys.PREDICT and dataset.image_schema is not None:
+            inputs, count = at_least_one(inputs)
         spec = estimator.model_fn(inputs, labels, mode, config)
         if mode == tf_estimator.ModeKeys.TRAIN:
             return with_safe_saving(spec, config)
         if mode != tf_estimator.ModeKeys.PREDICT:
             return spec
         predictions = named_predictions(spec.predictions, names)
+        if count is not None:
+            predictions = {name: value[:count] for name, value in predictions.items()}
         if key is not None:
             predictions = {KEY: key, **predictions}
         outputs = {"serving_default": tf_estimator.export.PredictOutput(predictions)}

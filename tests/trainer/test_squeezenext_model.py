@@ -22,6 +22,8 @@ from trainer.models import BUILT_IN, SqueezenextHparams
 from trainer.models.squeezenext_net import CLASSIFIER, SCOPE
 from trainer.predictions import with_keys_and_classes
 from trainer.problem import read_image_problem, read_problem
+from trainer.served import ServedModel
+from trainer.serving import serving_input_receiver_fn
 
 KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"
 MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
@@ -131,6 +133,14 @@ class TestPrediction:
         )
         for one, other in zip(alone, whole, strict=True):
             np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-3, atol=1e-3)
+
+    def test_of_an_empty_request_is_empty(self, trained, tmp_path):
+        wrapped = with_keys_and_classes(trained.estimator, trained.dataset)
+        export = wrapped.export_saved_model(str(tmp_path), serving_input_receiver_fn(trained.dataset))
+        with ServedModel(export.decode(), checked=True) as model:
+            answer = model.predict({"image": []})
+        shapes = {"class": (0,), "class_id": (0,), "top_1": (0,), "top_5": (0, 5), "logits": (0, 7)}
+        assert {name: value.shape for name, value in answer.items()} == {**shapes, "probabilities": (0, 7)}
 
 
 class TestTraining:
