@@ -151,7 +151,7 @@ def _jpeg(data: bytes) -> ImageHeader:
                 raise BadImage("bad_header", "JPEG: a scan before the frame's header")
             coding, height, width, components = frame
             progressive = coding in (0xC2, 0xCA)
-            if progressive and (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
+            if (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
                 raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
             return ImageHeader("jpeg", height, width, progressive or data[place + 4] < components)
         place += 2 + length

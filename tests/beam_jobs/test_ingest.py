@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.ingest import Ingest, save_ingest
-from schemas.image_header import BadImage
+from schemas.image_header import JPEG_SCANS, BadImage
 from schemas.image_limits import check_image
 from schemas.image_options import Exact, ImageOptions, Shorter
 from tests.schemas.drawn_images import GRADIENT, bmp, gif, png
@@ -116,6 +116,7 @@ REFUSED = [
     (gif([INDICES])[:-3], ""),
     (tf.io.encode_jpeg(GRADIENT).numpy().replace(struct.pack(">HH", *SIZE), b"\xc3\x50\xc3\x50"), "too_many_pixels"),
     (tf.io.encode_jpeg(GRADIENT).numpy()[:-20], ""),
+    (tf.io.encode_jpeg(GRADIENT).numpy() + b"\xff\xda" * JPEG_SCANS, "too_many_scans"),
     (png(GRADIENT)[:-20], ""),
     (bmp(GRADIENT)[:-20], ""),
 ]
@@ -132,6 +133,13 @@ def test_the_graph_has_the_limits_of_the_header(small: Ingest, data: bytes, reas
         assert bad.reason in (reason or bad.reason, "empty_file")  # noqa: PT017 - the header may let pass what a decoder finds
     else:
         assert not reason
+
+
+def test_the_graph_and_the_header_take_as_many_scans(kept: Ingest) -> None:
+    data = tf.io.encode_jpeg(GRADIENT).numpy()
+    most = data + b"\xff\xda" * (JPEG_SCANS - 1)
+    check_image(most, KEPT)
+    np.testing.assert_array_equal(kept.image(most), kept.image(data))
 
 
 @pytest.mark.parametrize("data", [png(GRADIENT), bmp(GRADIENT), gif([INDICES]), tf.io.encode_jpeg(GRADIENT).numpy()])

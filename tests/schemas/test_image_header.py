@@ -60,6 +60,7 @@ def test_header(data: bytes, expected: tuple[str, int, int, bool]) -> None:
         (jpeg_header(3, 5, coding=3), "unsupported_format"),
         (jpeg_header(0, 5), "bad_header"),
         (jpeg_header(3, 5, coding=2) + b"\xff\xda\0" * 600, "too_many_scans"),
+        (jpeg_header(3, 5, scan=1) + b"\xff\xda\0" * 600, "too_many_scans"),
         (jpeg_header(3, 5, before=b"\xff\xe1\0\2" * 20_000), "bad_header"),
         (jpeg_header(3, 5, before=b"\xff\xd0" * 20_000), "bad_header"),
         (gif([FRAME], comment=b"x" * 255 * 300_000), "too_many_blocks"),
