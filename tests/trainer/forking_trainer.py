@@ -18,9 +18,10 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-CLONE_NEWNS = 0x00020000
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 NO_DISK = 77  # the status of a child that may not mount one
 
 
@@ -76,12 +77,25 @@ def train(request: dict[str, Any]) -> int:
 
 def mount_disk(folder: str, size: int) -> bool:
     """Mounts a disk of so many bytes where this process alone sees it; whether the system lets us."""
-    if ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0:
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0 and not be_root_of_a_namespace():
         return False
     os.makedirs(folder, exist_ok=True)
     private = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder]
     return private.returncode == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+def be_root_of_a_namespace() -> bool:
+    """Becomes root in a user namespace of its own, who may mount there; whether the system lets us."""
+    maps = {"setgroups": "deny", "uid_map": f"0 {os.getuid()} 1", "gid_map": f"0 {os.getgid()} 1"}
+    if ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
+        return False
+    try:
+        for name, text in maps.items():
+            Path("/proc/self", name).write_text(text)
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class TestKilled:
 
 
 class TestFullDisk:
-    """On a disk of its own that is too small; needs the right to mount one."""
+    """On a disk of its own that is too small; needs the right to mount one, or a user namespace that gives it."""
 
     @pytest.mark.parametrize("kilobytes", [1100, 1600, 2200])
     def test_is_said_and_the_last_good_checkpoint_stays(self, trainer, tmp_path, kilobytes):
