@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from schemas.csv_problem import Problem, absent_problem, shown
 
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_ZERO, _NINE = 48, 9
+_ZERO, _NINE, _SPACE = 48, 9, 32  # all other white space has smaller codes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ def numbers(
     text = _as_text(cells)
     if not missing.numeric:  # else a clean number may still mean missing
         values = _single_digits(cells)
-        values = _cast(text) if values is None else values
+        values = _cast(_trimmed(text)) if values is None else values
         if values is not None:
             return values, {}
     return _one_by_one(text, missing.tokens, if_absent)
@@ -68,6 +68,16 @@ def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
 def _as_text(cells: pa.BinaryArray) -> pa.StringArray:
     """The same bytes called text, unchecked: what is no number is refused whatever its bytes are."""
     return pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)
+
+
+def _trimmed(text: pa.StringArray) -> pa.StringArray:
+    """Without white space around: a cell that keeps it costs the cast an error, as much as reading twenty numbers."""
+    _, offset_buffer, data_buffer = text.buffers()
+    if not len(text) or data_buffer is None:
+        return text
+    offsets = np.frombuffer(offset_buffer, np.int32, len(text) + 1, text.offset * 4)
+    codes = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return pc.ascii_trim_whitespace(text) if (codes <= _SPACE).any() else text
 
 
 def _cast(text: pa.StringArray) -> np.ndarray | None:

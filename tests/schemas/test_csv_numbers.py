@@ -89,6 +89,13 @@ def test_a_slice_of_a_column_is_read_by_itself() -> None:
     assert numbers(cells.slice(1, 1), missing_tokens(()), if_absent=None)[0].tolist() == [1]
 
 
+def test_white_space_around_every_number_of_a_column_does_not_count() -> None:
+    for white in " \t\n\v\f\r":
+        cells = pa.array([f"{white}1".encode(), f"2.5{white}{white}".encode(), b"3", b" x "], pa.binary())
+        assert numbers(cells.slice(0, 3), missing_tokens(()), if_absent=None)[0].tolist() == [1, 2.5, 3]
+        assert numbers(cells.slice(1, 2), missing_tokens(()), if_absent=None)[0].tolist() == [2.5, 3]
+
+
 DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 PIECES = st.lists(
     st.sampled_from([b"1", b"0", b"9", b".", b"e", b"E", b"+", b"-", b"x", b"inf", b"nan", b" "]), max_size=8
