@@ -22,6 +22,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.load import load_schema
 from schemas.manifest import Manifest
 from schemas.prune import foreign
+from schemas.quick_import import quick_import
 from schemas.quiet_start import quiet_start
 from schemas.schema import SPLITS, Schema
 
@@ -135,8 +136,9 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
 
 def load_libraries() -> None:
     """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
     with quiet_start():
-        importlib.import_module("beam_jobs.pipeline")
+        quick_import("beam_jobs.pipeline")
         tensorflow = importlib.import_module("tensorflow")
         tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
 

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 
+from schemas.quick_import import quick_import
 from schemas.quiet_start import quiet_start
 
 
@@ -18,9 +19,8 @@ def start_tensorflow(*, verbose: bool) -> None:
     if verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0")
     with contextlib.nullcontext() if verbose else quiet_start():
+        quick_import("tensorflow", "trainer.estimator")  # the latter settles which Keras tf.keras is, before it is used
         import tensorflow as tf
-
-        import trainer.estimator  # noqa: F401  (settles which Keras tf.keras is, before it is used)
 
         tf.config.list_logical_devices()
     level = logging.INFO if verbose else logging.ERROR
