@@ -31,15 +31,15 @@ SHAPES: dict[str, Mask] = {
 }
 
 
-def draw(shape: str, rng: np.random.Generator, *, side: int = SIDE) -> NDArray[np.uint8]:
-    """One image, uint8 `[side, side, 3]`."""
-    radius = rng.uniform(0.34, 0.46) * side
-    center = rng.uniform(radius, side - radius, 2)
-    y, x = (np.mgrid[:side, :side] - center[:, None, None]) / radius
+def draw(shape: str, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """One image, uint8 `[SIDE, SIDE, 3]`."""
+    radius = rng.uniform(0.34, 0.46) * SIDE
+    center = rng.uniform(radius, SIDE - radius, 2)
+    y, x = (np.mgrid[:SIDE, :SIDE] - center[:, None, None]) / radius
     background, color = rng.integers(0, 256, (2, 3))
     while abs(background - color).sum() < 200:
         color = rng.integers(0, 256, 3)
-    image = np.where(SHAPES[shape](y, x)[..., None], color, background) + rng.normal(0, 4, (side, side, 3))
+    image = np.where(SHAPES[shape](y, x)[..., None], color, background) + rng.normal(0, 4, (SIDE, SIDE, 3))
     return image.clip(0, 255).astype(np.uint8)
 
 

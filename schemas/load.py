@@ -50,14 +50,6 @@ def load_schema(path: str) -> AnySchema:
     return parse_schema(data, path)
 
 
-def load_csv_schema(path: str) -> Schema:
-    """As `load_schema`, of a CSV data set: UsageError for another format."""
-    schema = load_schema(path)
-    if not isinstance(schema, Schema):
-        raise UsageError(f"{path}: format: found {schema.format}; expected csv")
-    return schema
-
-
 def parse_schema(data: bytes, source: str) -> AnySchema:
     """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
     reader = _Reader()

@@ -141,10 +141,3 @@ def read_manifest(data_dir: str) -> Manifest:
             f"{path}: {place}: {first['msg']}. Not a manifest of format version {FORMAT_VERSION}; "
             "write the data set again."
         ) from error
-
-
-def write_manifest(data_dir: str, manifest: Manifest) -> str:
-    """Commits: swaps the manifest in one put. Returns its path."""
-    path = layout.join(data_dir, layout.MANIFEST)
-    storage.write_bytes(path, manifest.to_json())
-    return path

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import schemas
-from schemas.load import load_csv_schema
 from schemas.raw import SPLIT
 from schemas.schema import Schema
 from tests.schemas.csv_reading import read_all, schema_of
+from tests.schemas.shipped import csv_schema
 
 SPECTRUM = [
     "comma_in_quotes",
@@ -78,7 +77,7 @@ def test_undeclared_quoted_newlines_are_rejected_line_by_line(real_data: Path, n
     ],
 )
 def test_data_sets_are_read_whole(real_data: Path, schema: str, file: str, rows: int, splits: int) -> None:
-    declared = load_csv_schema(str(Path(schemas.__file__).with_name(f"{schema}.yaml")))
+    declared = csv_schema(schema)
     reading = read_all(real_data / file, declared, with_split=True)
     assert (len(reading.rows), reading.reasons, reading.read) == (rows, [], rows)
     assert len(Counter(reading.column(SPLIT))) == splits

@@ -8,7 +8,7 @@ import pytest
 
 from schemas import storage
 from schemas.errors import MillraceError
-from schemas.manifest import File, Manifest, Shard, Split, write_manifest
+from schemas.manifest import File, Manifest, Shard, Split
 from schemas.prune import foreign, kept_runs, leftovers, prune, size
 
 CURRENT, APPENDED_TO, PREVIOUS, OLD, CRASHED = (f"20261121T07450{i}Z-3f2a" for i in range(5))
@@ -54,7 +54,7 @@ def make(root: str) -> None:
         put(root, f"{run}/train-00000-of-00001.tfrecord")
     put(root, f"{CRASHED}/staging/fragment-1")
     put(root, f"failed/{CRASHED}/rejects-00000.jsonl")
-    write_manifest(root, manifest())
+    storage.write_bytes(storage.join(root, "manifest.json"), manifest().to_json())
 
 
 def put(root: str, name: str) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from schemas.load import load_csv_schema
 from schemas.samples import (
     BLOCK,
     CENSUS_HEADER,
@@ -24,8 +23,7 @@ from schemas.samples import (
     titanic_rows,
     write_sample,
 )
-
-SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+from tests.schemas.shipped import csv_schema
 
 
 def rng() -> np.random.Generator:
@@ -103,7 +101,7 @@ def test_a_written_sample_reads_back_as_rows_of_one_width(name: str, header: str
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_a_sample_has_the_columns_that_its_schema_reads(name: str) -> None:
-    schema = load_csv_schema(str(SCHEMAS / f"{name}.yaml"))
+    schema = csv_schema(name)
     first = next(sample_blocks(name, rows=1, seed=1)).decode().strip().split(",")
     refs = [ref for item in (*schema.features, schema.label) for ref in item.refs]
     assert set(refs) == (set(first) if SAMPLES[name][0] else set(range(len(first))))

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from schemas.features import Category, CategoryLabel, Cross, Key, Numeric, OneHot, Weight
-from schemas.load import load_csv_schema, load_schema
+from schemas.load import load_schema
 from schemas.schema import HashSplit, Schema
+from tests.schemas.shipped import csv_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(ROOT.glob("schemas/*.yaml"))
@@ -36,7 +37,7 @@ def test_the_schemas_that_ship() -> None:
 
 
 def test_covertype_is_three_features_over_all_55_columns() -> None:
-    found = load_csv_schema(str(ROOT / "schemas/covertype.yaml"))
+    found = csv_schema("covertype")
     items = (*found.features, found.label)
     assert [(item.name, len(item.refs)) for item in items] == [
         ("terrain", 10),
@@ -50,7 +51,7 @@ def test_covertype_is_three_features_over_all_55_columns() -> None:
 
 
 def test_census_takes_the_labels_of_both_files() -> None:
-    found = load_csv_schema(str(ROOT / "schemas/census.yaml"))
+    found = csv_schema("census")
     assert found.csv.columns is not None
     assert {ref for item in (*found.features, found.label) for ref in item.refs} == set(found.csv.columns)
     assert isinstance(found.label, CategoryLabel)
@@ -58,14 +59,14 @@ def test_census_takes_the_labels_of_both_files() -> None:
 
 
 def test_what_tells_the_titanics_label_is_no_input() -> None:
-    found = load_csv_schema(str(ROOT / "schemas/titanic.yaml"))
+    found = csv_schema("titanic")
     assert {"boat", "body", "survived"}.isdisjoint(f.name for f in found.inputs)
     assert found.key is not None
     assert found.key.name == "name"
 
 
 def test_mnist_is_one_vector() -> None:
-    found = load_csv_schema(str(ROOT / "schemas/mnist_csv.yaml"))
+    found = csv_schema("mnist_csv")
     (pixels,) = found.features
     assert pixels.refs == tuple(f"pixel{i}" for i in range(784))
 

@@ -58,7 +58,3 @@ def test_the_first_record_is_named_and_in_it_the_first_feature():
     difference = first_difference(expected, found)
     assert difference is not None
     assert (difference.record, difference.feature) == (1, "b")
-
-
-def test_the_tolerances_are_options():
-    assert first_difference({"x": floats(1)}, {"x": floats(1.5)}, rtol=1.0) is None

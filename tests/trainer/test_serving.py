@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.load import load_csv_schema
 from schemas.raw import serving_columns
+from tests.schemas.shipped import csv_schema
 from trainer.served import ServedModel
 from trainer.serving import EXAMPLES, RAW, WITHOUT_KEY, serving_input_receiver_fn
 
@@ -243,7 +243,7 @@ class TestDocumentedRequests:
     def test_are_complete(self, schema, pattern, read):
         (rows,) = re.findall(pattern, self.TEXT, re.DOTALL)
         (row,) = read(rows)
-        columns = serving_columns(load_csv_schema(str(ROOT / "schemas" / f"{schema}.yaml")))
+        columns = serving_columns(csv_schema(schema))
         assert {name: np.shape(value) for name, value in row.items()} == {
             c.name: () if c.width is None else (c.width,) for c in columns
         }
