@@ -10,7 +10,6 @@ Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -24,7 +23,7 @@ from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.options import TrainOptions
 from trainer.signals import Terminated, interruptible
-from trainer.step_flags import MODELS, add_step_flags, as_options, check_model
+from trainer.step_flags import as_options, check_model, step_parser
 from trainer.turns import LEAST_ROUNDS, Length
 from trainer.verbosity import start_tensorflow
 
@@ -80,21 +79,22 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
       UsageError: a number out of its range, or a cluster's environment.
       SystemExit: --help (0), or what argparse refuses (2).
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.doctor",
+    parser = step_parser(
+        "trainer.doctor",
         description="Says whether training is bound by its input or by its model, and which setting to change.",
-        epilog=f"{MODELS}\n\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        examples=EXAMPLES,
     )
-    defaults = TrainOptions(data_dir="", model_dir="")
-    parser.set_defaults(model=defaults.model, hparams=[], augment=[])
-    add_step_flags(parser)
     add = parser.add_argument
     add("--seconds", type=float, default=SECONDS, metavar="S", help="to measure for, about (default: %(default)g)")
     add("--rounds", type=int, default=ROUNDS, metavar="N", help="of turns; medians are told (default: %(default)s)")
-    add("--steps", type=int, metavar="N", help="that each turn times (default: as many as fit in --seconds)")
-    add("--json", metavar="FILE", help="write the figures there as well")
+    add(
+        "--steps",
+        type=int,
+        default=None,
+        metavar="N",
+        help="that each turn times (default: as many as fit in --seconds)",
+    )
+    add("--json", default=None, metavar="FILE", help="write the figures there as well")
     arguments = as_options(parser.parse_args(argv))
     length = Length(**{name: arguments.pop(name) for name in ("seconds", "rounds", "steps")})
     for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):

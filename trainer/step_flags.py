@@ -24,8 +24,16 @@ MODELS = "\n".join(
 )
 
 
-def add_step_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds them; their defaults are those of `TrainOptions`, which the parser is to be given."""
+def step_parser(module: str, *, description: str, examples: str) -> argparse.ArgumentParser:
+    """A command's parser that has these flags. One that is not given is left to the default of `TrainOptions`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        epilog=f"{MODELS}\n\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
     add = parser.add_argument
     add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
     add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
@@ -42,6 +50,7 @@ def add_step_flags(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
     add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
     add("--verbose", action="store_true", help="TensorFlow's own log as well")
+    return parser
 
 
 def as_options(arguments: argparse.Namespace) -> dict[str, Any]:

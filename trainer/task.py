@@ -9,8 +9,6 @@ Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import json
 import os
 import sys
@@ -21,7 +19,7 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from trainer.options import TrainOptions
 from trainer.signals import Terminated, interruptible
-from trainer.step_flags import MODELS, add_step_flags, as_options, check_model
+from trainer.step_flags import as_options, check_model, step_parser
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
@@ -69,26 +67,19 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
       UsageError: a number out of its range.
       SystemExit: --help (0), or what argparse refuses (2).
     """
-    defaults = dataclasses.asdict(TrainOptions(data_dir="", model_dir=""))
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.task",
+    parser = step_parser(
+        "trainer.task",
         description="Trains a model on a data set that beam_jobs.preprocess wrote, evaluates it and exports it.",
-        epilog=f"{MODELS}\n\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(
-        **{**{k: v for k, v in defaults.items() if k not in ("data_dir", "model_dir")}, "hparams": [], "augment": []}
+        examples=EXAMPLES,
     )
     add = parser.add_argument
-    add_step_flags(parser)
     add("--model_dir", required=True, metavar="DIR", help="where checkpoints, metrics and exports go")
-    add("--max_steps", type=int, metavar="N", help=f"train up to this step (default {defaults['max_steps']})")
+    add("--max_steps", type=int, metavar="N", help=f"train up to this step (default {TrainOptions.max_steps})")
     add(
         "--save_checkpoints_steps",
         type=int,
         metavar="N",
-        help=f"steps between checkpoints; each is evaluated (default {defaults['save_checkpoints_steps']})",
+        help=f"steps between checkpoints; each is evaluated (default {TrainOptions.save_checkpoints_steps})",
     )
     add("--early_stopping_steps", type=int, metavar="N", help="stop when evaluations have not improved for N steps")
     add(
@@ -99,8 +90,10 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     add("--eval_split", choices=("eval", "test", "train"), help="the split to evaluate on (default eval)")
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the whole split)")
     add("--evaluate_test", action="store_true", help="evaluate on the test split as well, once, at the end")
-    add("--keep_checkpoints", type=int, metavar="N", help=f"the newest N stay (default {defaults['keep_checkpoints']})")
-    add("--keep_exports", type=int, metavar="N", help=f"of either kind (default {defaults['keep_exports']})")
+    add(
+        "--keep_checkpoints", type=int, metavar="N", help=f"the newest N stay (default {TrainOptions.keep_checkpoints})"
+    )
+    add("--keep_exports", type=int, metavar="N", help=f"of either kind (default {TrainOptions.keep_exports})")
     add(
         "--allow_changes",
         action="store_true",
