@@ -1,4 +1,4 @@
-"""Transformed RecordBatches -> serialised tf.Examples, batch by batch."""
+"""Transformed RecordBatches -> framed tf.Examples, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-from beam_jobs import parity
+from beam_jobs import framing, parity
 from beam_jobs.coders import BatchCoder
+from beam_jobs.fixed_examples import fixed_examples
 from beam_jobs.read import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN
 from schemas.raw import OFFSET, SPLIT
 from schemas.rejects import Reject
@@ -20,19 +21,25 @@ from schemas.schema import SPLITS
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A batch's records: serialised tf.Examples, the split of each (int8), and the place of the batch's first row."""
+    """A batch's records: framed tf.Examples, the split of each (int8), and the place of the batch's first row."""
 
-    examples: list[bytes]
+    frames: pa.LargeBinaryArray
     splits: np.ndarray
     file: int
     offset: int
 
     @property
     def nbytes(self) -> int:
-        return sum(map(len, self.examples))
+        return int(self.frames.nbytes)
 
 
 beam.coders.registry.register_coder(Encoded, BatchCoder)
+
+
+def encode(features: pa.RecordBatch) -> pa.LargeBinaryArray:
+    """The rows as framed tf.Examples, large_binary `[rows]`; list columns of float32, int64 and binary."""
+    frames = fixed_examples(features)
+    return framing.framed(RecordBatchToExamples(features)) if frames is None else frames
 
 
 def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
@@ -71,13 +78,13 @@ class EncodeExamples(beam.DoFn):
         file = int(passthrough(batch, FILE)[0])  # a batch is of one file
         offsets, splits = passthrough(batch, OFFSET), passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
-        examples = RecordBatchToExamples(features)
-        for i in parity.choose(file, offsets, self.parity_threshold):
-            yield beam.pvalue.TaggedOutput(PARITY, ((file, int(offsets[i])), examples[i]))
+        frames = encode(features)
+        for i in parity.choose(file, offsets, self.parity_threshold).tolist():
+            yield beam.pvalue.TaggedOutput(PARITY, ((file, int(offsets[i])), framing.record(frames, i)))
         for split, rows in enumerate(np.bincount(splits)):
             if rows:
                 yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], WRITTEN, SPLITS[split]), int(rows)))
-        yield Encoded(examples, splits, file, int(offsets[0]))
+        yield Encoded(frames, splits, file, int(offsets[0]))
 
     def reject(self, batch: pa.RecordBatch) -> Iterator[beam.pvalue.TaggedOutput]:
         """Rows of a class that the train split does not hold."""

@@ -15,12 +15,10 @@ from collections.abc import Iterator, Sequence
 import google_crc32c
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
+from beam_jobs import framing
 from beam_jobs.encode import Encoded
-from beam_jobs.shuffle import Deal, permutation
-
-FRAMING = 16  # bytes that TFRecord adds to a record: length 8, its crc 4, the data's crc 4
+from beam_jobs.shuffle import Deal, in_cells, permutation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +46,11 @@ class WrittenShard:
 def write_fragment(encoded: Encoded, deal: Deal, folder: str) -> Fragment:
     """Deals the batch's records to cells and writes them, under a name that no retried bundle meets again."""
     cells = deal.draw(encoded.splits, encoded.file, encoded.offset)
-    order = np.argsort(cells, kind="stable")
-    lengths = np.fromiter(map(len, encoded.examples), np.int32, len(order))[order] + FRAMING
+    order = in_cells(cells)
+    lengths = framing.lengths(encoded.frames)[order].astype(np.int32)
     path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
-    with tf.io.TFRecordWriter(path) as writer:
-        write, examples = writer.write, encoded.examples
-        for i in order.tolist():
-            write(examples[i])
+    with open(path, "wb", buffering=0) as file:
+        file.write(framing.joined(encoded.frames.take(pa.array(order))))
     lengths.tofile(f"{path}.index")
     rows = np.bincount(cells, minlength=deal.total)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -119,7 +115,7 @@ def permuted(blob: bytes, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer |
     records = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(blob)]
     )
-    return records.take(pa.array(order)).buffers()[2]
+    return framing.joined(records.take(pa.array(order)))
 
 
 def merge_cells(table: FragmentTable, cells: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:

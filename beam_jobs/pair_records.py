@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 import tensorflow as tf
 
+from beam_jobs import framing
 from beam_jobs.encode import Encoded
 from beam_jobs.read import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.steps import Plan
@@ -120,7 +121,7 @@ class AssemblePairs(beam.DoFn):
             if number in raw:
                 yield beam.pvalue.TaggedOutput(PARITY, ((0, number), raw[number]))
                 yield beam.pvalue.TaggedOutput("stored", ((0, number), example))
-        yield Encoded(examples, splits, 0, numbers[0])
+        yield Encoded(framing.framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:
         """A pair is rejected for one of its images. Its offset is its number, its raw bytes are the two paths."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 
 from beam_jobs import progress
 from beam_jobs.encode import Encoded
@@ -22,7 +23,7 @@ from beam_jobs.fragments import (
     write_fragment,
     write_shard,
 )
-from beam_jobs.shuffle import LEAST_TRAIN_SHARDS, Deal, group_cells, permutation
+from beam_jobs.shuffle import LEAST_TRAIN_SHARDS, Deal, group_cells, in_cells, permutation
 from schemas import folders, layout
 from schemas.schema import SPLITS
 
@@ -106,7 +107,7 @@ class MergeFragments(beam.DoFn):
 
 
 class DealToShards(beam.DoFn):
-    """Encoded -> ((split, shard), records): the pieces that the runner's shuffle carries."""
+    """Encoded -> ((split, shard), frames): the pieces that the runner's shuffle carries."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -114,12 +115,12 @@ class DealToShards(beam.DoFn):
     def process(self, encoded: Encoded) -> Iterator[tuple[tuple[int, int], list[bytes]]]:
         deal = self.options.deal
         cells = deal.draw(encoded.splits, encoded.file, encoded.offset)
-        order = np.argsort(cells, kind="stable")
+        order = in_cells(cells)
         bounds = np.flatnonzero(np.diff(cells[order])) + 1
         for rows in np.split(order, bounds):
             split = int(encoded.splits[rows[0]])
             cell = int(cells[rows[0]]) - deal.first(SPLITS[split])
-            yield (split, cell), [encoded.examples[i] for i in rows.tolist()]
+            yield (split, cell), encoded.frames.take(pa.array(rows)).to_pylist()
 
 
 class WriteShards(beam.DoFn):
@@ -129,30 +130,23 @@ class WriteShards(beam.DoFn):
         self.options = options
 
     def process(self, element: tuple[tuple[int, int], Iterable[list[bytes]]]) -> Iterator[WrittenShard]:
-        import tensorflow as tf
-
         (split, index), pieces = element
-        records = [record for piece in pieces for record in piece]
+        frames = [frame for piece in pieces for frame in piece]
         cell = self.options.deal.first(SPLITS[split]) + index
+        order = permutation(self.options.deal.seed, cell, len(frames)).tolist()
         path = os.path.join(tempfile.gettempdir(), f"shard-{uuid.uuid4().hex}")
         try:
-            with tf.io.TFRecordWriter(path) as writer:
-                for i in permutation(self.options.deal.seed, cell, len(records)).tolist():
-                    writer.write(records[i])
-            with open(path, "rb") as file:
-                chunks = iter(lambda: file.read(1 << 24), b"")
-                local = write_shard(
-                    f"{path}.out",
-                    chunks,
-                    split=SPLITS[split],
-                    index=index,
-                    rows=len(records),
-                    compression=self.options.compression,
-                )
+            local = write_shard(
+                path,
+                (b"".join([frames[i] for i in order[at : at + 1024]]) for at in range(0, len(order), 1024)),
+                split=SPLITS[split],
+                index=index,
+                rows=len(frames),
+                compression=self.options.compression,
+            )
             staged = layout.join(self.options.staging, os.path.basename(path))
             folders.upload(local.path, staged)
             yield dataclasses.replace(local, path=staged)
         finally:
-            for leftover in (path, f"{path}.out"):
-                if os.path.exists(leftover):
-                    os.remove(leftover)
+            if os.path.exists(path):
+                os.remove(path)

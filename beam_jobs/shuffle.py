@@ -95,6 +95,12 @@ def group_cells(cell_bytes: Sequence[int], *, num_shards: int | None, shard_byte
     return [range(a, b) for a, b in itertools.pairwise(bounds)]
 
 
+def in_cells(cells: np.ndarray) -> np.ndarray:
+    """The rows in the order of their cells, and of the input within each: int64 `[rows]`."""
+    narrow = cells.astype(np.min_scalar_type(int(cells.max(initial=0))))  # integers of 16 bits are sorted by radix
+    return np.argsort(narrow, kind="stable")
+
+
 def permutation(seed: int, cell: int, rows: int) -> np.ndarray:
     """The order in which a cell's rows are written."""
     return np.random.default_rng([seed, 1 << 32, cell]).permutation(rows)

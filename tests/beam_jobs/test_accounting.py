@@ -99,8 +99,8 @@ def test_a_row_that_is_lost_behind_the_parser_fails_the_job(people, capsys, monk
 def test_a_record_that_is_lost_in_the_shuffle_fails_the_job(people, capsys, monkeypatch):
     encoded = encode.Encoded
 
-    def lossy(examples: list[bytes], splits: Any, *place: int) -> encode.Encoded:
-        return encoded(examples[1:], splits[1:], *place)
+    def lossy(frames: pa.LargeBinaryArray, splits: Any, *place: int) -> encode.Encoded:
+        return encoded(frames[1:], splits[1:], *place)
 
     monkeypatch.setattr(encode, "Encoded", lossy)
     assert "499 records in the shards, 500 encoded" in fails(people, capsys)

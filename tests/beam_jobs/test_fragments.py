@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_jobs import framing
 from beam_jobs.encode import Encoded
 from beam_jobs.fragments import FragmentTable, merge_cells, write_fragment, write_shard
 from beam_jobs.shuffle import Deal
@@ -16,7 +17,8 @@ from beam_jobs.shuffle import Deal
 
 def batch(file: int, rows: int) -> Encoded:
     splits = np.array([0, 0, 0, 1] * (rows // 4 + 1), np.int8)[:rows]
-    return Encoded([f"{file}-{i}".encode() * (1 + i % 3) for i in range(rows)], splits, file, 100 * file)
+    records = [f"{file}-{i}".encode() * (1 + i % 3) for i in range(rows)]
+    return Encoded(framing.framed(records), splits, file, 100 * file)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -36,7 +38,7 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
         )
         kind = {"none": "", "gzip": "GZIP"}[compression]
         read = [r.numpy() for r in tf.data.TFRecordDataset(shard.path, kind)]
-        expected = [e for b in batches for e, s in zip(b.examples, b.splits, strict=True) if s == split]
+        expected = [framing.record(b.frames, i) for b in batches for i in np.flatnonzero(b.splits == split).tolist()]
         assert collections.Counter(read) == collections.Counter(expected)
         assert len(read) == shard.rows
         data = (tmp_path / f"shard{split}").read_bytes()
