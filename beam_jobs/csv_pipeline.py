@@ -47,7 +47,8 @@ def csv_steps(
             raw = (
                 pipeline
                 | "RangesToAnalyze" >> Ranges(ranges)
-                | "ReadTrain" >> beam.ParDo(ReadForAnalysis(*args)).with_output_types(pa.RecordBatch)
+                | "ReadTrain"
+                >> beam.ParDo(ReadForAnalysis(*args, keep_in=plan.keep_in)).with_output_types(pa.RecordBatch)
             )
             transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
                 plan.preprocessing_fn
@@ -59,7 +60,9 @@ def csv_steps(
             pipeline
             | "RangesToTransform" >> Ranges(ranges)
             | "ReadAll"
-            >> beam.ParDo(read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold))
+            >> beam.ParDo(
+                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, keep_in=plan.keep_in)
+            )
             .with_output_types(pa.RecordBatch)
             .with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         )

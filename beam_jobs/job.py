@@ -186,6 +186,7 @@ def _run(
             shards=plan_shards(options, inputs, staging),
             preprocessing_fn=preprocessing_fn,
             transform_from=transform.run_dir if transform else None,
+            keep_in=temp_dir if options.is_local else None,
         )
 
         def build(p: beam.Pipeline) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs import parity, progress
+from beam_jobs.kept_reads import keeping, kept, kept_path
 from beam_jobs.prefetch import prefetch
 from schemas import layout, storage
 from schemas.csv_file import CsvRange
@@ -95,11 +97,14 @@ class _ReadRanges(beam.DoFn):
     phase: str
     reject_file: RejectFile | None = None  # of the range that was decoded last
 
-    def __init__(self, schema: Schema, staging: str, limit: RejectLimit, total: int) -> None:
+    def __init__(
+        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, keep_in: str | None = None
+    ) -> None:
         self.schema = schema
         self.staging = staging
         self.limit = limit
         self.total = total
+        self.keep_in = keep_in  # where both reads see the same local disk: a folder for what the first one decodes
 
     def decode(self, csv_range: CsvRange) -> Iterator[Decoded]:
         """The range's batches; its rejects are on disk when it ends, however it ends."""
@@ -150,6 +155,10 @@ class ReadForAnalysis(_ReadRanges):
 
     phase = "analyzing"
 
+    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        decoded = super().read(csv_range)
+        return decoded if self.keep_in is None else keeping(kept_path(self.keep_in, csv_range), decoded)
+
     def process(self, csv_range: CsvRange) -> Iterator[pa.RecordBatch]:
         for decoded in self.decode(csv_range):
             batch = train_batch(decoded, self.schema)
@@ -174,10 +183,18 @@ class ReadForTransform(_ReadRanges):
         *,
         file_numbers: Mapping[str, int],
         parity_threshold: int,
+        keep_in: str | None = None,
     ) -> None:
-        super().__init__(schema, staging, limit, total)
+        super().__init__(schema, staging, limit, total, keep_in=keep_in)
         self.file_numbers = dict(file_numbers)
         self.parity_threshold = parity_threshold
+
+    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        if self.keep_in is not None:
+            with contextlib.suppress(FileNotFoundError):
+                yield from kept(kept_path(self.keep_in, csv_range))
+                return
+        yield from super().read(csv_range)
 
     def process(self, csv_range: CsvRange) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples

@@ -24,6 +24,7 @@ class Plan:
     shards: ShardOptions
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
+    keep_in: str | None = None  # a folder on the one machine's disk for what a first read decodes; None: read twice
 
     @property
     def staging(self) -> str:

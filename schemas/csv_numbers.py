@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,8 @@ class MissingTokens:
     numeric: bool
 
 
-def missing_tokens(tokens: Sequence[str]) -> MissingTokens:
+@functools.lru_cache(maxsize=16)
+def missing_tokens(tokens: tuple[str, ...]) -> MissingTokens:
     """The schema's tokens, made ready once."""
     array = pa.array([t.encode().strip() for t in tokens], pa.binary())
     return MissingTokens(array, bool(tokens) and any(pc.match_substring_regex(array, _DECIMAL).to_pylist()))
@@ -43,26 +44,28 @@ def numbers(
         float32 or uint8 `[n]`, never -0, and the problems by row: not_a_number, out_of_range, `if_absent`. A number is
         `[+-]digits[.digits][e[+-]digits]` and rounds through float64, as a client's JSON does.
     """
-    text = _as_text(cells)
     if not missing.numeric:  # else a clean number may still mean missing
         values = _single_digits(cells)
-        values = _cast(_trimmed(text)) if values is None else values
+        values = _cast(_trimmed(_as_text(cells))) if values is None else values
         if values is not None:
             return values, {}
-    return _one_by_one(text, missing.tokens, if_absent)
+    return _one_by_one(_as_text(cells), missing.tokens, if_absent)
 
 
 def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
     """uint8 `[n]` where every cell is one digit: flags and one-hot columns, read without a parser."""
     count = len(cells)
-    _, offset_buffer, data_buffer = cells.buffers()
-    if not count or data_buffer is None:
+    _, offsets, data = cells.buffers()
+    if not count or data is None or not offsets.slice(4 * cells.offset, 4 * (count + 1)).equals(_counting(count)):
         return None
-    offsets = np.frombuffer(offset_buffer, np.int32, count + 1, cells.offset * 4)
-    if offsets[-1] - offsets[0] != count or not (np.diff(offsets) == 1).all():
-        return None
-    digits = np.frombuffer(data_buffer, np.uint8, count, int(offsets[0])) - np.uint8(_ZERO)
+    digits = np.frombuffer(data, np.uint8, count) - np.uint8(_ZERO)
     return digits if (digits <= _NINE).all() else None
+
+
+@functools.lru_cache(maxsize=4)
+def _counting(count: int) -> pa.Buffer:
+    """The offsets of `count` cells of one byte each."""
+    return pa.py_buffer(np.arange(count + 1, dtype=np.int32))
 
 
 def _as_text(cells: pa.BinaryArray) -> pa.StringArray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from schemas.rejects import Reject
 from schemas.schema import FileSplit, Schema
 from schemas.split_hash import file_split
 
+T = TypeVar("T")
 BATCH_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20  # what is parsed and decoded at once: small enough for the processor's cache
 
@@ -65,16 +66,32 @@ def read_range(
     reader = RecordDecoder(part.file, schema, with_split=with_split)
     blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
-        following = pool.submit(next, blocks, None)
         try:
-            while (block := following.result()) is not None:
-                following = pool.submit(next, blocks, None)  # read, or decompressed, while this one is decoded
-                if len(block.records) or block.too_long:
-                    pieces = list(pool.map(reader.decode, _pieces(block.records)))
-                    yield reader.joined(block, pieces, max_record_bytes)
+            begun = (
+                (block, [pool.submit(reader.decode, piece) for piece in _pieces(block.records)])
+                for block in blocks
+                if len(block.records) or block.too_long
+            )
+            for block, pieces in _one_ahead(begun):
+                yield reader.joined(block, [piece.result() for piece in pieces], max_record_bytes)
         finally:
-            wait([following])
+            pool.shutdown(cancel_futures=True)
             blocks.close()
+
+
+def _one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Each item once the next one is there, to have work on both; what is raised comes behind the last item."""
+    kept: list[T] = []
+    failure: Exception | None = None
+    try:
+        for item in items:
+            yield from kept
+            kept = [item]
+    except Exception as error:
+        failure = error
+    yield from kept
+    if failure is not None:
+        raise failure
 
 
 def _pieces(records: Records) -> Iterator[Records]:

@@ -53,7 +53,7 @@ CASES: list[tuple[bytes, float | str]] = [
 def decoded(
     cells: list[bytes], tokens: tuple[str, ...] = ("", "?"), if_absent: str | None = "missing_value"
 ) -> list[float | str]:
-    values, problems = numbers(pa.array(cells, pa.binary()), missing_tokens(tokens), if_absent=if_absent)
+    values, problems = numbers(pa.array(cells, pa.binary()), missing_tokens(tuple(tokens)), if_absent=if_absent)
     return [problems[i].reason if i in problems else float(value) for i, value in enumerate(values)]
 
 
