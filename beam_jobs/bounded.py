@@ -1,16 +1,10 @@
-"""Work in threads within bounds: so many bytes at once, so many results waiting."""
+"""Work in threads within bounds: so many bytes at once."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
-
-A = TypeVar("A")
-B = TypeVar("B")
+from collections.abc import Iterator
 
 
 class Budget:
@@ -33,20 +27,3 @@ class Budget:
             with self._changed:
                 self._used -= amount
                 self._changed.notify_all()
-
-
-def in_order(
-    pool: ThreadPoolExecutor, function: Callable[[A], B], items: Iterable[A], *, waiting_at_most: int
-) -> Iterator[B]:
-    """function(item) for each item, in order, with so many at most begun or waiting to be taken."""
-    waiting: collections.deque[Future[B]] = collections.deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= waiting_at_most:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()

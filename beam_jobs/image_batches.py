@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from beam_jobs.bounded import Budget, in_order
+from beam_jobs.bounded import Budget
 from beam_jobs.image_records import ImageBatch, RecordMaker, Stored, moments
 from beam_jobs.ingest import ingest_of
 from schemas import storage
@@ -20,6 +20,7 @@ from schemas.image_header import BadImage, ImageHeader, ends_early
 from schemas.image_limits import check_image, decoding_bytes
 from schemas.image_listing import ImageBundle, listed_as
 from schemas.image_options import ImageOptions, ImageSplit
+from schemas.in_order import in_order
 from schemas.rejects import Reject
 
 BATCH_BYTES = 16 * 2**20  # of canonical images in a batch

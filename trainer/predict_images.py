@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from schemas import storage
@@ -17,9 +18,10 @@ from schemas.image_header import BadImage, ImageHeader, ends_early
 from schemas.image_limits import check_image, decoding_bytes
 from schemas.image_options import ImageOptions
 from schemas.image_schema import ImagePairsSchema, ImageSchema
+from schemas.in_order import in_order
 from schemas.quiet_start import standard_error_closed
 from schemas.rejects import Reject
-from trainer.ahead import ahead, mapped_ahead
+from trainer.ahead import ahead
 from trainer.image_features import IMAGE
 from trainer.image_lines import FIELDS, Item, encode_lines, plain
 from trainer.pair_lists import read_pairs
@@ -79,9 +81,10 @@ def open_images(
         def read(item: Item) -> _Read:
             return _read(item, schema.images)
 
-        everything = mapped_ahead(read, items, threads=READERS, waiting=2 * READERS)
-        for batch in ahead(_batches(everything, batch_size)):
-            yield _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
+        with ThreadPoolExecutor(READERS) as pool:
+            everything = in_order(pool, read, items, waiting_at_most=2 * READERS)
+            for batch in ahead(_batches(everything, batch_size)):
+                yield _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
 
     return outcomes
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from beam_jobs.job import run_job
-from beam_jobs.options import JobOptions
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.samples import write_sample
+from tests.trainer.csv_datasets import PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
 from tests.trainer.drawn_datasets import write_colors, write_patterns, write_stripes
+from tests.trainer.training import TrainedModel, train_own
 from trainer import task
 from trainer.estimator import tf_estimator
 from trainer.export import CheckedExport
@@ -22,63 +21,6 @@ from trainer.predictions import with_keys_and_classes
 from trainer.problem import read_problem
 
 ROOT = Path(__file__).parent.parent.parent
-
-PEOPLE = """\
-name: people
-format: csv
-csv: {header: present, missing: ["?", ""]}
-features:
-  - {name: id, kind: key}
-  - {name: age, kind: numeric, transform: z_score, missing: mean, indicator: true}
-  - {name: scores, columns: [s0, s2], kind: numeric, transform: {scale: [0, 10]}, missing: 0.0}
-  - {name: hours, kind: numeric, transform: log}
-  - {name: work, kind: category, missing: "<unknown>"}
-  - {name: city, kind: category, values: [Oslo, Rome], missing: "<unknown>"}
-  - {name: pet, columns: [pet0, pet2], kind: one_hot}
-  - {name: member, kind: bool, missing: false}
-  - {name: title, kind: text, length: 3}
-  - {name: words, kind: text}
-  - {name: w, kind: weight}
-  - {name: work_x_city, kind: cross, of: [work, city], buckets: 20}
-label: {name: income, kind: category, values: ["<=50K", ">50K"]}
-split: {by: row, train: 0.8, eval: 0.1, test: 0.1}
-"""
-
-PEOPLE_HEADER = "id,age,s0,s1,s2,hours,work,city,pet0,pet1,pet2,member,title,words,w,income"
-
-
-def people_row(i: int) -> str:
-    """A valid row whose label follows from the age and the pet; with missing values here and there."""
-    age, pet = 20 + 37 * i % 50, i % 3
-    scores = ",".join("?" if i % 13 == k else str((i + k) % 10) for k in range(3))
-    work = ["Private", " Private", "State-gov", "?", "", "Self "][i % 6]
-    label = ">50K" if age + 10 * pet > 55 else "<=50K"
-    return (
-        f"k{i},{'?' if i % 7 == 0 else age},{scores},{i % 60},{work},{['Oslo', 'Rome', '?', 'Paris'][i % 4]},"
-        f"{['1,0,0', '0,1,0', '0,0,1'][pet]},{['yes', 'No', '?'][i % 3]},The {'big ' * (i % 4)}cat,"
-        f"{' '.join('abcde'[: i % 6])},{1 + i % 2},{label}"
-    )
-
-
-WAGES = """\
-name: wages
-format: csv
-csv: {header: present}
-features:
-  - {name: age, kind: numeric}
-  - {name: work, kind: category}
-label: {name: wage, kind: numeric}
-"""
-
-
-def write_dataset(folder: Path, *, schema: str, csv: Path) -> Dataset:
-    """Runs the job on one file; `schema` is a schema file's text."""
-    (folder / "schema.yaml").write_text(schema)
-    options = JobOptions(
-        schema=str(folder / "schema.yaml"), input=(str(csv),), output=str(folder / "out"), num_shards=2, quiet=True
-    )
-    run_job(options)
-    return open_dataset(options.output)
 
 
 @pytest.fixture(scope="session")
@@ -117,14 +59,6 @@ def titanic(tmp_path_factory, titanic_csv) -> Dataset:
     """The generated sample, by the schema that ships."""
     schema = (ROOT / "schemas" / "titanic.yaml").read_text()
     return write_dataset(tmp_path_factory.mktemp("titanic"), schema=schema, csv=titanic_csv)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedModel:
-    """A model directory of `trainer.task`, and its best export."""
-
-    model_dir: Path
-    export: Path
 
 
 @pytest.fixture(scope="session")
@@ -196,12 +130,3 @@ def stripes_model(tmp_path_factory, stripes) -> TrainedModel:
 def patterns_model(tmp_path_factory, patterns) -> TrainedModel:
     """The same on `patterns`."""
     return train_own(patterns, tmp_path_factory.mktemp("patterns_model") / "model", steps=20)
-
-
-def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> TrainedModel:
-    """Trains `own_image_models`, evaluates and exports it once."""
-    argv = ["--data_dir", dataset.path, "--model_dir", str(model_dir)]
-    argv += ["--model", "tests.trainer.own_image_models:model_fn", "--max_steps", str(steps), "--batch_size", "16"]
-    assert task.main([*argv, "--save_checkpoints_steps", str(steps), "--seed", "1"]) == 0
-    (export,) = (path for path in (model_dir / "export" / "best").iterdir() if path.name.isdecimal())
-    return TrainedModel(model_dir, export)

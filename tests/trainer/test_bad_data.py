@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from schemas import layout
 from schemas.dataset import open_dataset
-from tests.trainer.test_task import run
+from tests.trainer.training import run
 from trainer import task
 from trainer.checkpoints import what_is_wrong
 

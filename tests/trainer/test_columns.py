@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.features import Numeric
-from tests.trainer.conftest import write_dataset
+from tests.trainer.csv_datasets import write_dataset
 from trainer.columns import deep_columns, embedding_size_for, linear_columns, prepare
 from trainer.inputs import InputOptions, input_fn
 from trainer.problem import Dense, Ids, Input, Problem, read_table_problem

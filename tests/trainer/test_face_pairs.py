@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.trainer.drawn_datasets import write_patterns
-from tests.trainer.test_image_hooks import pixels, read_summaries
+from tests.trainer.summaries import pixels, read_summaries
+from tests.trainer.training import Trained
 from trainer.estimator import tf_estimator
 from trainer.hparams import parse_hparams
 from trainer.image_metrics import area_under, roc_curve
@@ -111,15 +108,7 @@ class TestContrastLoss:
         assert found == pytest.approx(loss, abs=1e-5)
 
 
-@dataclasses.dataclass
-class Trained:
-    dataset: Any
-    estimator: Any
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.estimator.model_dir)
-
+class TrainedPairs(Trained):
     def read(self, mode="eval", split="eval"):
         return input_fn(self.dataset, split, mode=mode, options=InputOptions(batch_size=32, seed=1))
 
@@ -132,13 +121,13 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Trained:
+def trained(tmp_path_factory) -> TrainedPairs:
     """Some steps on drawn patterns; those of the evaluation were never seen."""
     dataset = write_patterns(tmp_path_factory.mktemp("patterns"))
     config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
     hparams = FacePairsHparams(width=8, image_summary_steps=50)
     estimator = BUILT_IN["face_pairs"].build(read_problem(dataset, max_steps=150), hparams, config)
-    model = Trained(dataset, estimator)
+    model = TrainedPairs(dataset, estimator)
     estimator.train(lambda: model.read("train", "train"), max_steps=150)
     return model
 

@@ -8,20 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.trainer.summaries import pixels, read_summaries
 from trainer.image_hooks import HARDEST, ConfusionHook, RocHook, name_split, table
 
 BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))
 NAMES = ("ant", "bee", "cat")
-
-
-def read_summaries(folder: Path) -> dict:
-    """The values of all event files of a folder, by tag."""
-    values: dict = {}
-    for path in sorted(folder.glob("events*")):
-        for record in tf.data.TFRecordDataset(str(path)):
-            event = tf.compat.v1.Event.FromString(record.numpy())
-            values |= {value.tag: value for value in event.summary.value}
-    return values
 
 
 def evaluate(model_dir: Path, make_hook, *, split: str | None = None, times: int = 1) -> None:
@@ -52,10 +43,6 @@ def confusion_hook(model_dir, labels):
         losses=tf.cast(labels, tf.float32),
         class_names=NAMES,
     )
-
-
-def pixels(value) -> np.ndarray:
-    return tf.io.decode_png(value.image.encoded_image_string).numpy()
 
 
 def text(value) -> str:

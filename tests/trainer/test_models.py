@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
 from tests.trainer import own_models
-from tests.trainer.conftest import WAGES, write_dataset
+from tests.trainer.csv_datasets import WAGES, write_dataset
 from trainer.estimator import tf_estimator
 from trainer.inputs import InputOptions, input_fn
 from trainer.models import BUILT_IN, custom

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,8 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.trainer.drawn_datasets import COLORS, write_colors
-from tests.trainer.test_image_hooks import pixels, read_summaries
+from tests.trainer.summaries import pixels, read_summaries
+from tests.trainer.training import Trained
 from trainer.augmentation import Augmentation
 from trainer.estimator import tf_estimator
 from trainer.hparams import parse_hparams
@@ -28,16 +27,6 @@ from trainer.serving import serving_input_receiver_fn
 KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"
 MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
 LAST = f"{CLASSIFIER}/kernel"
-
-
-@dataclasses.dataclass
-class Trained:
-    dataset: Any
-    estimator: Any
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.estimator.model_dir)
 
 
 def build(model: str, dataset, folder, *, max_steps=None, problem=None, **hparams):

@@ -11,6 +11,7 @@ import pytest
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from tests.told_at_once import assert_told_at_once
+from tests.trainer.training import run
 from trainer import task
 from trainer.evaluations import read_evaluations, steps_without_improvement
 from trainer.model_manifest import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
@@ -18,11 +19,6 @@ from trainer.stopping import StopWithChief, mark_ended, read_ended
 
 DIRS = ["--data_dir", "d", "--model_dir", "m"]
 OWN = "tests.trainer.own_models"
-
-
-def run(dataset, model_dir, *argv: str, model: str = "linear", steps: int = 40) -> int:
-    fixed = ["--data_dir", dataset.path, "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps)]
-    return task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv])
 
 
 def numbered(path: Path) -> list[Path]:

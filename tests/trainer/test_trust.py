@@ -11,7 +11,7 @@ from beam_jobs import preprocess
 from schemas import layout
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
-from tests.trainer.test_task import run
+from tests.trainer.training import run
 from trainer import predict, verify
 from trainer.image_serving import load_ingest
 from trainer.served import ServedModel, check_files, read_notes
