@@ -3,7 +3,8 @@
 Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
 reader, so that it means the same at training and serving: white space around strings, the schema's missing tokens, NaN.
 All statistics are of the values that are present, and are taken in one pass: tf.Transform would read the data again for
-a statistic of a filled value. All vocabularies are one analyzer (see `beam_jobs.vocabularies`).
+a statistic of a filled value. All vocabularies are one analyzer (see `beam_jobs.vocabularies`). Strings are trimmed,
+compared and looked up once for each distinct value of a batch (see `beam_jobs.distinct`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from beam_jobs.distinct import Distinct
 from beam_jobs.vocabularies import Vocabulary, apply_vocabulary, measure_vocabularies
 from schemas.features import (
     Bool,
@@ -52,7 +54,8 @@ class Preprocessing:
         vocabularies = measure_vocabularies({v: ready[v.name] for v in map(vocabulary_of, items) if v is not None})
         outputs: Tensors = {}
         for item in sorted(items, key=lambda i: isinstance(i, Cross)):  # crosses read the others' ids
-            x, vocabulary = ready.get(item.name), vocabularies.get(item.name)
+            x: Any = ready.get(item.name)
+            vocabulary = vocabularies.get(item.name)
             match item:
                 case NumericLabel() | Weight() | Key():
                     outputs[item.name] = tf.identity(x)
@@ -73,14 +76,16 @@ class Preprocessing:
         return outputs
 
 
-def prepare(item: Feature | Label, x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor | tf.SparseTensor:
+def prepare(item: Feature | Label, x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor | tf.SparseTensor | Distinct:
     """A raw tensor with its strings trimmed and what is missing made '' or filled; of a text, its tokens."""
     match item:
         case Bool():
-            return clean(x, missing)
+            return Distinct.of(x).map(lambda values: clean(values, missing))
         case Category():
-            x = clean(x, missing)
-            return x if item.missing is None else tf.where(tf.equal(x, ""), item.missing, x)
+            words = Distinct.of(x).map(lambda values: clean(values, missing))
+            return words if item.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), item.missing, v))
+        case CategoryLabel():
+            return Distinct.of(x)
         case Text():
             x = clean(x, missing)
             return tf.strings.split(tf.strings.lower(x, encoding="utf-8") if item.lower else x).to_sparse()
@@ -190,7 +195,7 @@ def median(column: tf.Tensor) -> tf.Tensor:
     return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]
 
 
-def lookup(x: tf.Tensor, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
+def lookup(x: Distinct, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
     """Ids by the values' places; others by hash into `oov_buckets` ids behind them, or -1 where there are none."""
 
     def make() -> Any:
@@ -199,25 +204,25 @@ def lookup(x: tf.Tensor, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor
             return tf.lookup.StaticVocabularyTable(initializer, oov_buckets)
         return tf.lookup.StaticHashTable(initializer, -1)
 
-    return tft.make_and_track_object(make).lookup(x)
+    return x.spread(tft.make_and_track_object(make).lookup(x.values))
 
 
-def transform_category(feature: Category, x: tf.Tensor, vocabulary: tf.Tensor | None) -> tf.Tensor:
+def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
     if feature.values is not None:
         return lookup(x, feature.values, feature.oov_buckets)
     if feature.hash_buckets is not None:
-        return tf.strings.to_hash_bucket_fast(x, feature.hash_buckets)
+        return x.spread(tf.strings.to_hash_bucket_fast(x.values, feature.hash_buckets))
     return apply_vocabulary(x, vocabulary, oov_buckets=feature.oov_buckets)
 
 
-def transform_bool(feature: Bool, x: tf.Tensor) -> tf.Tensor:
+def transform_bool(feature: Bool, x: Distinct) -> tf.Tensor:
     """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
-    lower = tf.strings.lower(x)
+    lower = tf.strings.lower(x.values)
     true = tf.reduce_any(tf.equal(lower[:, tf.newaxis], [[token.lower() for token in feature.true]]), axis=1)
     if feature.missing:
-        true = tf.logical_or(true, tf.equal(x, ""))
-    return tf.cast(true, tf.float32)
+        true = tf.logical_or(true, tf.equal(x.values, ""))
+    return x.spread(tf.cast(true, tf.float32))
 
 
 def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
@@ -230,12 +235,20 @@ def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor
 
 
 def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
-    """The hash of the crossed features' ids, into `buckets`. int64."""
-    ids = [tf.strings.as_string(outputs[name]) for name in feature.of]
-    return tf.strings.to_hash_bucket_fast(tf.strings.join(ids, separator="_"), feature.buckets)
+    """The hash of the crossed features' ids, written `1_2_3`, into `buckets`. int64.
+
+    Each combination is written once. They are numbered two features at a time, so that no product of sizes overflows.
+    """
+    first, *others = (Distinct.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
+    for other in others:
+        size = tf.size(other.values, tf.int64)
+        pairs = Distinct.of(first.rows * size + other.rows)
+        left, right = tf.gather(first.values, pairs.values // size), tf.gather(other.values, pairs.values % size)
+        first = dataclasses.replace(pairs, values=tf.strings.join([left, right], separator="_"))
+    return first.spread(tf.strings.to_hash_bucket_fast(first.values, feature.buckets))
 
 
-def transform_label(label: CategoryLabel, x: tf.Tensor, vocabulary: tf.Tensor | None) -> tf.Tensor:
+def transform_label(label: CategoryLabel, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Class ids, int64; -1 for a class that the train split does not hold."""
     if label.values is not None:
         return lookup(x, label.values, 0)

@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
+from beam_jobs.distinct import Distinct
 from schemas import layout, storage
 
 # tf.Transform's own word for a vocabulary without words: a table cannot be made of an empty file.
@@ -40,20 +41,19 @@ class Vocabulary:
         return [word for _, word in ordered[: self.top_k]] or [EMPTY]
 
 
-def measure_vocabularies(words: Mapping[Vocabulary, Any]) -> dict[str, tf.Tensor]:
+def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor]) -> dict[str, tf.Tensor]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
-    `words` are the strings to count for each: a dense tensor of any shape, or a sparse one.
+    `words` are the strings to count for each.
     """
     if not words:
         return {}
-    flat = [tf.reshape(x.values if isinstance(x, tf.SparseTensor) else x, [-1]) for x in words.values()]
-    unique = [tf.unique_with_counts(x, out_idx=tf.int64) for x in flat]  # few words, however many rows
+    distinct = [x if isinstance(x, Distinct) else Distinct.of(x.values) for x in words.values()]
     paths = tft.experimental.ptransform_analyzer(
         [
-            tf.stack([tf.size(u.y, tf.int64) for u in unique]),
-            tf.concat([u.y for u in unique], 0),
-            tf.concat([u.count for u in unique], 0),
+            tf.stack([tf.size(x.values, tf.int64) for x in distinct]),
+            tf.concat([x.values for x in distinct], 0),
+            tf.concat([x.counts for x in distinct], 0),
         ],
         CountAndWrite(tuple(words)),
         output_dtypes=[tf.string] * len(words),
@@ -66,14 +66,13 @@ def measure_vocabularies(words: Mapping[Vocabulary, Any]) -> dict[str, tf.Tensor
     return {vocabulary.name: path for vocabulary, path in zip(words, paths, strict=True)}
 
 
-def apply_vocabulary(x: Any, path: tf.Tensor, *, oov_buckets: int) -> Any:
-    """Ids of a dense or sparse tensor's strings, int64; of others by hash into `oov_buckets` behind them, or -1.
+def apply_vocabulary(x: Distinct | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
+    """Ids of strings, int64 and dense or sparse as they are; of others by hash into `oov_buckets` behind them, or -1.
 
     The ids are those of a `tf.lookup.StaticVocabularyTable`, which is two tables to save and load where one will do.
     """
 
-    def look_up(x: Any, path: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        words = x.values if isinstance(x, tf.SparseTensor) else x
+    def look_up(words: tf.Tensor, path: tf.Tensor) -> tuple[Any, tf.Tensor]:
         with tf.init_scope():  # the table is made once, and not in every call of the graph
             line = tf.lookup.TextFileIndex
             source = tf.lookup.TextFileInitializer(path, tf.string, line.WHOLE_LINE, tf.int64, line.LINE_NUMBER)
@@ -82,11 +81,11 @@ def apply_vocabulary(x: Any, path: tf.Tensor, *, oov_buckets: int) -> Any:
         ids = table.lookup(words)
         if oov_buckets:
             ids = tf.where(ids < 0, size + tf.strings.to_hash_bucket_fast(words, oov_buckets), ids)
-        if isinstance(x, tf.SparseTensor):
-            ids = tf.SparseTensor(x.indices, ids, x.dense_shape)
-        return ids, size + oov_buckets
+        if isinstance(x, Distinct):
+            return x.spread(ids), size + oov_buckets
+        return tf.SparseTensor(x.indices, ids, x.dense_shape), size + oov_buckets
 
-    return tft.apply_vocabulary(x, path, num_oov_buckets=oov_buckets, lookup_fn=look_up)
+    return tft.apply_vocabulary(x.values, path, num_oov_buckets=oov_buckets, lookup_fn=look_up)
 
 
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
