@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ def kept_path(folder: str, part: CsvRange) -> str:
     return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")
 
 
-def keeping(path: str, batches: Iterator[Decoded]) -> Iterator[Decoded]:
+def keeping(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, None]:
     """Yields `batches`, and keeps them: the file has its name once all are in it. A full disk ends only the keeping."""
     own = f"{path}.{uuid.uuid4().hex}"
     writer = _Writer(own)

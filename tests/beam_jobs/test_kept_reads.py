@@ -12,6 +12,7 @@ from beam_jobs.kept_reads import keeping, kept, kept_path
 from schemas.csv_file import open_csv, split_ranges
 from schemas.csv_read import Decoded, read_range
 from schemas.load import load_schema
+from schemas.schema import Schema
 from tests.beam_jobs.people import PLAIN_SCHEMA, make_job, people_csv
 
 
@@ -21,6 +22,7 @@ def decoded(tmp_path):
     job = make_job(tmp_path, PLAIN_SCHEMA)
     job.raw.write_bytes(people_csv(300).encode() + b"\xff\xfe,too short\n")
     schema = load_schema(str(job.schema))
+    assert isinstance(schema, Schema)
     (part,) = split_ranges(open_csv(str(job.raw), schema), range_bytes=1 << 20)
     found = list(read_range(part, schema, batch_bytes=8000, with_split=True))
     assert len(found) > 2
@@ -42,7 +44,9 @@ def test_batches_rejects_and_counts_come_back(tmp_path, decoded):
 
 def test_ranges_are_told_apart(tmp_path):
     job = make_job(tmp_path, PLAIN_SCHEMA)
-    parts = split_ranges(open_csv(str(job.raw), load_schema(str(job.schema))), range_bytes=5000)
+    schema = load_schema(str(job.schema))
+    assert isinstance(schema, Schema)
+    parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
     assert len({kept_path("folder", part) for part in parts}) == len(parts) > 1
 
 
