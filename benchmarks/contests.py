@@ -74,6 +74,7 @@ BARE = "bare decode, resize, encode"
 HELD = "Millrace, all in memory"
 RAW = "raw records, shuffled, not parsed"
 RAW_HELD = "raw records, all in memory"
+RAW_BUFFER = "raw records, tf.data's shuffle buffer"
 IMPORTS = "importing TensorFlow, Beam, tf.Transform"
 
 CONTESTS = (
@@ -147,6 +148,7 @@ CONTESTS = (
             Entry(name="webdataset", does="benchmarks.rivals.rows_webdataset:read", source="rows_webdataset"),
             Entry(name=RAW, does="benchmarks.ours_reading:read_raw", source="rows", bound=True),
             Entry(name=RAW_HELD, does="benchmarks.ours_reading:read_raw_held", source="rows", bound=True),
+            Entry(name=RAW_BUFFER, does="benchmarks.rivals.rows_tf_data:raw_records", source="rows", bound=True),
         ),
     ),
     Contest(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.contests import BARE, FLOOR, HELD, IMPORTS, OURS, RAW, RAW_HELD
+from benchmarks.contests import BARE, FLOOR, HELD, IMPORTS, OURS, RAW, RAW_BUFFER, RAW_HELD
 from benchmarks.results import Results
 
 
@@ -110,7 +110,7 @@ def summary(found: Results) -> str:
             continue
         rates = {way: each.rate for way, each in medians.items()}
         own = {way: rate for way, rate in rates.items() if way.startswith(OURS)}
-        others = sorted((rate, way) for way, rate in rates.items() if way not in own and way not in _BOUNDS)
+        others = sorted((rate, way) for way, rate in rates.items() if way not in (*own, *_BOUNDS, RAW_BUFFER))
         cells = (
             found.contests[name]["title"],
             ", ".join(

@@ -68,7 +68,7 @@ def changes(source: Source, folder: str) -> list[Change]:
 
     if options.deterministic:
         option("no --deterministic", deterministic=False)
-    if not held and options.shuffle_buffer >= 20 * options.batch_size:
+    if dataset.image_schema is not None and options.shuffle_buffer >= 20 * options.batch_size:
         fewer = max(options.batch_size, options.shuffle_buffer // 10)
         option(f"--shuffle_buffer {fewer}", shuffle_buffer=fewer)
     costly = options.augmentation.color_jitter or options.augmentation.resized_crop is not None

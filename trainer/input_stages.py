@@ -15,7 +15,17 @@ from trainer.augment import seeds
 from trainer.augmentation import Augmentation
 from trainer.estimator import tf_estimator
 from trainer.image_inputs import image_examples, record_spec
-from trainer.inputs import InputOptions, columns, held, images, input_fn, is_held, stored_records
+from trainer.inputs import (
+    InputOptions,
+    images,
+    input_fn,
+    is_held,
+    parsed_in_blocks,
+    parser,
+    row_blocks,
+    stored_records,
+    untuned,
+)
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 WHOLE = "input alone"
@@ -40,13 +50,23 @@ def counted(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
+    made = input_fn(dataset, "train", mode=TRAIN, options=dataclasses.replace(options, prefetch=0))
     if is_held(dataset, "train", options):
-        return {"gather": held(dataset, "train", options)}  # what is read once costs nothing later
-    in_order = dataclasses.replace(options, shuffle_buffer=0)
-    records = stored_records(dataset, "train", TRAIN, options)
-    parsed = columns(dataset, records, TRAIN, options)
-    found = {"read": stored_records(dataset, "train", TRAIN, in_order), "shuffle": records, "parse": parsed}
-    return found if options.shuffle_buffer else {name: found[name] for name in ("read", "parse")}
+        return {"gather": made}  # what is read once costs nothing later
+    found = {"read": _marks(row_blocks(dataset, "train", options), options)}
+    if not parsed_in_blocks(dataset):
+        found["shuffle"] = stored_records(dataset, "train", TRAIN, options)
+        found["parse"] = made
+    else:
+        found["parse"] = _marks(row_blocks(dataset, "train", options, parser(dataset, TRAIN)), options)
+        found["shuffle"] = made
+    return found if options.shuffle_buffer else {"read": found["read"], "parse": made}
+
+
+def _marks(blocks: tf.data.Dataset, options: InputOptions) -> tf.data.Dataset:
+    """A byte for each row of the blocks, in batches: to join the rows themselves is no part of reading them."""
+    bytes_each = blocks.repeat().map(lambda *block: tf.zeros(tf.shape(tf.nest.flatten(block)[0])[:1], tf.int8))
+    return untuned(bytes_each.rebatch(options.batch_size))
 
 
 def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:

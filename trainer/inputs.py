@@ -1,20 +1,21 @@
 """Reads a data set's records: shards in, batches of (features, label) out.
 
-Transformed records of a CSV data set are batched while they are still serialized and parsed a batch at a time, in C++:
-record by record is a tenth of the rate. In training the shards are opened in random order and read side by side. Each
-has a shuffle buffer of its own, so that they are shuffled in parallel, and gives its records in blocks, of which
-batches are then made: what one thread does for every record of all shards is what limits the rate. (The job has dealt
-the records to the shards at random, and shuffled each shard whole.) A split of moderate size is read once and held in
-memory (`trainer.in_memory`), which leaves more of the cores to the model. Evaluation and prediction read the shards one
-after the other, so that every run sees the same records in the same order.
+Transformed records of a CSV data set are parsed many at a time, in C++: record by record is a tenth of the rate. In
+training the shards are opened in random order and read side by side, in blocks, each of which the thread that has read
+it also parses; windows of many blocks are then shuffled whole (`trainer.windows`). What is done for every record by
+itself is what limits the rate. (The job has dealt the records to the shards at random, and shuffled each shard whole.)
+A split of moderate size is read once and held in memory, which leaves more of the cores to the model. Evaluation and
+prediction read the shards one after the other, so that every run sees the same records in the same order.
 
-Images are decoded, and in training cropped and changed at random, one by one on every core (`trainer.image_inputs`).
+Images are decoded, and in training cropped and changed at random, one by one on every core (`trainer.image_inputs`);
+there each shard has a shuffle buffer of its own, so that they are shuffled in parallel.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -27,10 +28,11 @@ from trainer.augmentation import Augmentation
 from trainer.estimator import tf_estimator
 from trainer.image_hooks import name_split
 from trainer.image_inputs import image_examples, record_spec
-from trainer.in_memory import READ_TOGETHER, shuffled_batches
+from trainer.side_by_side import READ_BUFFER, side_by_side
+from trainer.windows import GATHERED, kept, shuffled_batches, windows
 
 ModeKeys = tf_estimator.ModeKeys
-READ_BUFFER = 1 << 20  # bytes, each open shard
+READ_TOGETHER = 2048  # rows, at most: of a shard, before the next one's turn
 UNPACKED = 8  # times the size of a compressed shard: about what its records take
 STRING = 64  # bytes, about what one takes
 _LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
@@ -43,14 +45,15 @@ class InputOptions:
 
     Attributes:
       batch_size: examples a batch.
-      shuffle_buffer: records that wait to be drawn from, in TRAIN, all open shards together; 0 leaves them in the order
-        in which they are read.
+      shuffle_buffer: how well records are shuffled in TRAIN: as through a shuffle buffer of so many. Images wait in
+        one, all open shards together; rows are shuffled in windows of twice as many. 0 leaves them in the order in
+        which they are read.
       hold: bytes that a CSV split's parsed values may take to be held in memory in TRAIN, and shuffled whole; with a
         `shuffle_buffer` of 0 nothing is held. Where features are sparse, records are held unparsed, and shards' bytes
         count, `UNPACKED` times if they are compressed.
       num_epochs: passes over the split; None repeats for ever in TRAIN, and is one pass elsewhere.
       cycle_length: shards read side by side, in TRAIN.
-      block_length: records taken from one shard before the next one's turn.
+      block_length: records taken from one shard before the next one's turn; of rows more where windows are large.
       prefetch: batches made ahead of the model; -1 lets tf.data choose.
       drop_remainder: leave out a last batch that is not full, so that shapes are static.
       deterministic: in TRAIN, the same order again for the same seed, at some cost in speed.
@@ -115,11 +118,13 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     name_split(split)
     if mode == ModeKeys.TRAIN and config is not None:
         options = options.for_task(config)
-    if mode == ModeKeys.TRAIN and is_held(dataset, split, options):
-        return held(dataset, split, options).prefetch(options.prefetch)
-    records = stored_records(dataset, split, mode, options)
-    read = columns if dataset.image_schema is None else images
-    return read(dataset, records, mode, options).prefetch(options.prefetch)
+    if dataset.image_schema is not None:
+        read = images(dataset, stored_records(dataset, split, mode, options), mode, options)
+    elif mode == ModeKeys.TRAIN and parsed_in_blocks(dataset):
+        read = row_batches(dataset, split, options, parser(dataset, mode))
+    else:
+        read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
+    return read.prefetch(options.prefetch)
 
 
 def stored_records(dataset: Dataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
@@ -129,46 +134,80 @@ def stored_records(dataset: Dataset, split: str, mode: str, options: InputOption
       A Dataset of string: batches of a CSV data set's records, `[batch_size]`, the last one smaller unless it is
       dropped; one by one, `[]`, those of images.
     """
-    shards, in_blocks = dataset.shards(split), dataset.image_schema is None
-    if mode != ModeKeys.TRAIN:
-        records = tf.data.TFRecordDataset(list(shards), dataset.compression, READ_BUFFER)
-        records = records.repeat(options.num_epochs or 1)
-        return records.batch(options.batch_size, options.drop_remainder) if in_blocks else records
-    records = shuffled(shards, dataset.compression, options, in_blocks=in_blocks).repeat(options.num_epochs)
-    return records.rebatch(options.batch_size, options.drop_remainder) if in_blocks else records
+    rows = dataset.image_schema is None
+    if mode == ModeKeys.TRAIN:
+        return row_batches(dataset, split, options) if rows else shuffled(dataset, split, options)
+    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression, READ_BUFFER)
+    records = records.repeat(options.num_epochs or 1)
+    return untuned(records.batch(options.batch_size, options.drop_remainder)) if rows else records
+
+
+def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
+    """Read without tf.data's own timing of every stage: a record is so small that its timing costs as much again."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return rows.with_options(options)
 
 
 def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
     """Whether training reads a split once and holds it in memory."""
     if dataset.image_schema is not None or not options.shuffle_buffer:
         return False
-    spec = training_spec(dataset)
-    if _is_dense(spec):
-        width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec.values())
+    if parsed_in_blocks(dataset):
+        spec = training_spec(dataset).values()
+        width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec)
         return dataset.rows(split) * width <= options.hold
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
     return (UNPACKED * size if dataset.compression else size) <= options.hold
 
 
-def held(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """Shuffled batches of (features, label) from memory: parsed before they are held, if all features are dense."""
-    once = dataclasses.replace(options, shuffle_buffer=0, block_length=READ_TOGETHER)
-    blocks = shuffled(dataset.shards(split), dataset.compression, once, in_blocks=True)
-    dense = _is_dense(training_spec(dataset))
+def row_batches(
+    dataset: Dataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
+) -> tf.data.Dataset:
+    """Batches of one worker's part of a CSV split for training: what `parse` makes of records, or the records.
+
+    Args:
+      parse: takes string `[n]` and gives dense tensors `[n, ...]`.
+    """
+    blocks = row_blocks(dataset, split, options, parse)
+    if not options.shuffle_buffer:
+        return untuned(blocks.repeat(options.num_epochs).rebatch(options.batch_size, options.drop_remainder))
+    rows, epochs = dataset.rows(split), options.num_epochs
+    if is_held(dataset, split, options):
+        parts = kept(blocks, rows=rows, num_epochs=epochs)
+    else:
+        rows = math.ceil(rows / options.num_workers)
+        parts = windows(blocks, rows=rows, window=_window(options), num_epochs=epochs, seed=options.seed)
     batches = shuffled_batches(
-        columns(dataset, blocks, ModeKeys.TRAIN, options) if dense else blocks,
-        rows=dataset.rows(split),
+        parts,
         batch_size=options.batch_size,
-        num_epochs=options.num_epochs,
         drop_remainder=options.drop_remainder,
         seed=options.seed,
         deterministic=options.deterministic,
     )
-    return batches if dense else columns(dataset, batches, ModeKeys.TRAIN, options)
+    return untuned(batches)
 
 
-def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """(features, label) of a CSV data set's batches of serialized records."""
+def _window(options: InputOptions) -> int:
+    """Rows that are shuffled whole: what is as good as the shuffle buffer that was asked for, or better."""
+    return max(2 * options.shuffle_buffer, GATHERED)
+
+
+def row_blocks(
+    dataset: Dataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
+) -> tf.data.Dataset:
+    """The same once through, in blocks, and shuffled no more than by the order in which shards are opened."""
+
+    def blocks(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
+        share = _window(options) // (4 * open_shards) if options.shuffle_buffer else 0  # several blocks of each shard
+        found = records.batch(min(READ_TOGETHER, max(options.block_length, share)))
+        return found if parse is None else found.map(parse)
+
+    return side_by_side(dataset, split, options, blocks, block_length=1)
+
+
+def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
+    """A function that makes (features, label) of serialized records of a CSV data set, string `[n]`."""
     spec = stored_spec(dataset) if mode == ModeKeys.PREDICT else training_spec(dataset)
     label = dataset.schema.label.name
 
@@ -176,8 +215,13 @@ def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: Inpu
         features = tf.io.parse_example(serialized, spec)
         return features, features.pop(label)
 
+    return parse
+
+
+def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """(features, label) of a CSV data set's batches of serialized records."""
     in_order = options.deterministic or mode != ModeKeys.TRAIN
-    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
+    return batches.map(parser(dataset, mode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
 
 
 def images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
@@ -207,46 +251,23 @@ def training_spec(dataset: Dataset) -> dict[str, Any]:
     return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
 
 
-def _is_dense(spec: dict[str, Any]) -> bool:
-    return all(isinstance(entry, tf.io.FixedLenFeature) for entry in spec.values())
+def parsed_in_blocks(dataset: Dataset) -> bool:
+    """Whether training parses a CSV data set's records before it shuffles them: where all features are dense."""
+    return all(isinstance(entry, tf.io.FixedLenFeature) for entry in training_spec(dataset).values())
 
 
-def shuffled(shards: tuple[str, ...], compression: str, options: InputOptions, *, in_blocks: bool) -> tf.data.Dataset:
-    """One worker's part of the records, once through, in another order each time.
+def shuffled(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
+    """One worker's part of an image split for training, in another order in each epoch: serialized records, `[]`.
 
-    A worker takes whole shards where there are enough for all; else its share of the records of every shard. Between
-    them the workers read every record once.
-
-    Returns:
-      A Dataset of serialized records: in blocks, string `[block_length]` (fewer at a shard's end), or one by one,
-      string `[]`. Blocks are for small records; large ones cost more to copy than to hand on one by one.
+    They are handed on one by one: they are large, and cost more to copy into blocks.
     """
-    files = tf.data.Dataset.from_tensor_slices(list(shards))
-    workers, worker = options.num_workers, options.worker
-    by_shard = len(shards) >= workers
-    if workers > 1 and by_shard:
-        files = files.shard(workers, worker)
-    if options.shuffle_buffer:
-        files = files.shuffle(len(shards), seed=options.seed)
-    open_shards = max(1, min(options.cycle_length, len(shards) // workers if by_shard else len(shards)))
 
-    def read(path: tf.Tensor, seed: tf.Tensor) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(path, compression, READ_BUFFER)
-        if not by_shard:
-            records = records.shard(workers, worker)
-        if options.shuffle_buffer:
-            records = records.shuffle(math.ceil(options.shuffle_buffer / open_shards), seed=seed)
-        return records.batch(options.block_length) if in_blocks else records
+    def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
+        size = math.ceil(options.shuffle_buffer / open_shards)
+        return records.shuffle(size, seed=seed) if size else records
 
-    # A seed for each shard, another in each epoch: a constant one would repeat the shard's order.
-    seeds = tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True)
-    return tf.data.Dataset.zip((files, seeds)).interleave(
-        read,
-        cycle_length=open_shards,
-        block_length=1 if in_blocks else options.block_length,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=options.deterministic,
-    )
+    once = side_by_side(dataset, split, options, records_of, block_length=options.block_length)
+    return once.repeat(options.num_epochs)
 
 
 def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:

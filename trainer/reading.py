@@ -9,8 +9,7 @@ from trainer.inputs import InputOptions
 from trainer.options import TrainOptions
 
 SHUFFLE_ROWS = 50_000
-SHUFFLE_BYTES = 256 << 20
-IMAGE_SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large
+SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large, and three windows of rows are held
 EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
 IMAGE_BLOCK = 16
 
@@ -36,5 +35,4 @@ def shuffle_rows(dataset: Dataset, split: str, asked: int | None) -> int:
         return asked
     rows = max(1, dataset.rows(split))
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
-    most = SHUFFLE_BYTES if dataset.image_schema is None else IMAGE_SHUFFLE_BYTES
-    return max(1, min(SHUFFLE_ROWS, rows, most * rows // max(1, size)))
+    return max(1, min(SHUFFLE_ROWS, rows, SHUFFLE_BYTES * rows // max(1, size)))

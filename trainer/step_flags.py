@@ -46,7 +46,7 @@ def step_parser(module: str, *, description: str, examples: str) -> argparse.Arg
         help=f"what training does to images beside the random crop (default {describe_hparams(Augmentation)})",
     )
     add("--batch_size", type=int, metavar="N", help=f"examples a step (default {ROWS}, of images {IMAGES})")
-    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 256 MB of them)")
+    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 64 MB of them)")
     add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
     add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
     add("--verbose", action="store_true", help="TensorFlow's own log as well")

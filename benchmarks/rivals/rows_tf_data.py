@@ -35,6 +35,29 @@ def single_example(task: Task) -> Iterator[np.ndarray]:
         yield batch[TABLES[task.table].label].numpy()
 
 
+def raw_records(task: Task) -> Iterator[np.ndarray]:
+    """The records alone, through tf.data's own shuffle buffer.
+
+    https://www.tensorflow.org/guide/data#consuming_tfrecord_data
+    """
+    shards = open_dataset(task.source).shards("train")
+    files = tf.data.Dataset.from_tensor_slices(list(shards)).shuffle(len(shards))
+    records = files.interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=4,
+        block_length=16,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=False,
+    )
+    for batch in (
+        records.shuffle(task.shuffle_buffer)
+        .repeat(task.epochs or None)
+        .batch(task.batch_size)
+        .prefetch(tf.data.AUTOTUNE)
+    ):
+        yield np.empty(batch.shape[0], object)  # how many
+
+
 def text_lines(task: Task) -> Iterator[np.ndarray]:
     """`TextLineDataset`, shuffled and batched, and `decode_csv` on whole batches.
 

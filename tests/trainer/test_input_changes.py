@@ -48,13 +48,12 @@ def test_each_change_reads_the_same_records(zipped, tmp_path):
     found = changes(Source(zipped, STREAMED), str(tmp_path / "samples"))
     of_the_job = "of beam_jobs.preprocess"
     assert [c.setting for c in found] == [
-        "--shuffle_buffer 5000",
         f"--compression none, {of_the_job}",
         f"--num_shards 8, {of_the_job}",
     ]
     assert all(ages(c.before) == ages(c.after) == ages(Source(zipped, STREAMED)) for c in found)
-    assert [c.after.dataset.compression for c in found] == ["GZIP", "", "GZIP"]
-    assert [len(c.after.dataset.shards("train")) for c in found] == [1, 1, 8]
+    assert [c.after.dataset.compression for c in found] == ["", "GZIP"]
+    assert [len(c.after.dataset.shards("train")) for c in found] == [1, 8]
 
 
 def test_what_is_held_in_memory_is_read_once(people, tmp_path):
