@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from beam_jobs.bounded import Budget
 from beam_jobs.image_records import ImageBatch, RecordMaker, Stored, moments
-from beam_jobs.ingest import ingest_of
+from beam_jobs.ingest import stored_and_pixels
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.image_header import BadImage, ImageHeader, ends_early
@@ -57,7 +57,7 @@ class ImageReader:
         self._threads = threads
         self._reads = Budget(READ_BYTES)
         self._decodes = Budget(DECODE_BYTES)
-        self._ingest = ingest_of(images).stored_and_pixels.get_concrete_function()
+        self._ingest = stored_and_pixels(images)
         self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def __enter__(self) -> ImageReader:
@@ -136,14 +136,13 @@ class ImageReader:
 
     def _decode(self, data: bytes, header: ImageHeader) -> tuple[bytes, np.ndarray]:
         try:
-            encoded, pixels = self._ingest(tf.constant(data))
+            return self._ingest(np.array(data, object))
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
             reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
             size = f"{header.format.upper()}, {header.height} x {header.width} pixels"
             raise BadImage(reason, f"{size}: {_short(error)}") from error
-        return encoded.numpy(), np.asarray(memoryview(pixels))  # .numpy() would copy
 
 
 def default_threads(paths: Sequence[str]) -> int:

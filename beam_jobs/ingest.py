@@ -19,8 +19,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from beam_jobs.resize import resize
 from schemas.image_header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
 from schemas.image_options import LONGEST_SIDE, Exact, ImageOptions
 from schemas.image_record import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
@@ -34,7 +36,6 @@ class Ingest(tf.Module):
     image: string `[]` -> the canonical pixels before they are encoded, uint8 `[height, width, 3]`.
     record: string `[]` -> the file as it is stored: `image/encoded` and `image/format` strings, `image/height` and
         `image/width` int64.
-    stored_and_pixels: string `[]` -> `image/encoded` and the canonical pixels, from one decode.
     batch: `image_bytes` string `[batch]` -> as `record`, each `[batch]`. One file that is not taken fails its batch.
     """
 
@@ -46,10 +47,6 @@ class Ingest(tf.Module):
         def record(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
             return encode(self.image(image_bytes), images)
 
-        def stored_and_pixels(image_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            image = self.image(image_bytes)
-            return encode(image, images)[ENCODED], image
-
         def batch(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
             strings, sizes = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
             signature = {ENCODED: strings, FORMAT: strings, HEIGHT: sizes, WIDTH: sizes}
@@ -60,14 +57,24 @@ class Ingest(tf.Module):
 
         self.image = graph(lambda image_bytes: canonical(image_bytes, images), one)
         self.record = graph(record, one)
-        self.stored_and_pixels = graph(stored_and_pixels, one)
         self.batch = graph(batch, many)
 
 
 @functools.lru_cache(maxsize=1)
-def ingest_of(images: ImageOptions) -> Ingest:
-    """The graph, made once in a process: saving it and running it trace the same functions."""
-    return Ingest(images)
+def stored_and_pixels(images: ImageOptions) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
+    """The same graph for this process: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
+
+    It runs in the thread that calls it, whichever and however many do: a `tf.function` hands its ops to a pool, whose
+    threads spin while they wait. Raises InvalidArgumentError or another OpError.
+    """
+    with tf.Graph().as_default() as graph:
+        image_bytes = tf.compat.v1.placeholder(tf.string, [])
+        image = canonical(image_bytes, images)
+        outputs = [encode(image, images)[ENCODED], image]
+    config = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1, device_count={"GPU": 0}
+    )
+    return tf.compat.v1.Session(graph=graph, config=config).make_callable(outputs, [image_bytes])
 
 
 def save_ingest(images: ImageOptions, path: str) -> None:
@@ -76,7 +83,7 @@ def save_ingest(images: ImageOptions, path: str) -> None:
     Signature `serving_default`: `image_bytes` string `[batch]` -> `image/encoded`, `image/format`, `image/height`,
     `image/width`, each `[batch]`. The loaded object also has `image` and `record` for one file.
     """
-    ingest = ingest_of(images)
+    ingest = Ingest(images)
     tf.saved_model.save(ingest, path, signatures=ingest.batch.get_concrete_function())
 
 
@@ -211,12 +218,6 @@ def target_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf
     sides = tf.cast(tf.stack([height, width]), tf.int64)
     short = tf.reduce_min(sides)
     return tf.cast((2 * sides * to + short) // (2 * short), height.dtype)
-
-
-def resize(image: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """uint8 `[size[0], size[1], 3]`: bilinear with antialias."""
-    # Weights of this kernel are positive and add up to 1, so that rounding leaves nothing below 0 or above 255.
-    return tf.cast(tf.round(tf.image.resize(image, size, method="bilinear", antialias=True)), tf.uint8)
 
 
 def encode(image: tf.Tensor, images: ImageOptions) -> dict[str, tf.Tensor]:

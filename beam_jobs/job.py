@@ -141,6 +141,9 @@ def load_libraries() -> None:
         quick_import("beam_jobs.pipeline")
         tensorflow = importlib.import_module("tensorflow")
         tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
+        with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
+            # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
+            tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def load_preprocessing(options: JobOptions, inputs: Inputs) -> Callable[[dict[str, Any]], dict[str, Any]]:

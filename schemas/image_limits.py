@@ -28,5 +28,5 @@ def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
     """About how much memory decoding, resizing and encoding take at their peak."""
     height, width = images.resize.size(header.height, header.width)
     decoding = header.pixels * (12 if header.buffered else 4)
-    resizing = 3 * header.pixels + 12 * height * header.width + 30 * height * width
+    resizing = 3 * header.pixels + 24 * height * header.width + 30 * height * width
     return max(decoding, resizing)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.ingest import Ingest, save_ingest
+from beam_jobs.ingest import Ingest, save_ingest, stored_and_pixels
 from schemas.image_header import JPEG_SCANS, BadImage
 from schemas.image_limits import check_image
 from schemas.image_options import Exact, ImageOptions, Shorter
@@ -79,25 +79,33 @@ def test_a_jpeg_in_gray_and_in_colour(kept: Ingest) -> None:
 def test_what_is_stored_is_a_jpeg_of_the_given_quality() -> None:
     sizes = []
     for quality in (50, 95):
-        ingest = Ingest(SMALL.model_copy(update={"quality": quality}))
+        options = SMALL.model_copy(update={"quality": quality})
+        ingest = Ingest(options)
         record = ingest.record(png(GRADIENT))
         stored = tf.io.decode_jpeg(record["image/encoded"])
         assert stored.shape == (record["image/height"].numpy(), record["image/width"].numpy(), 3)
         sizes.append(len(record["image/encoded"].numpy()))
-        encoded, pixels = ingest.stored_and_pixels(png(GRADIENT))
-        assert encoded.numpy() == record["image/encoded"].numpy()
+        encoded, pixels = stored_and_pixels(options)(np.array(png(GRADIENT), object))
+        assert encoded == record["image/encoded"].numpy()
         np.testing.assert_array_equal(pixels, ingest.image(png(GRADIENT)))
     assert sizes[0] < sizes[1]
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 30), (40, 13), (3, 4), (1, 1), (21, 20)])
-def test_resizing_is_bilinear_with_antialias_to_the_size_that_the_options_tell(
-    small: Ingest, height: int, width: int
-) -> None:
+def test_images_are_resized_to_the_size_that_the_options_tell(small: Ingest, height: int, width: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3)).astype(np.uint8)
     size = SMALL.resize.size(height, width)
-    expected = tf.round(tf.image.resize(tf.cast(pixels, tf.float32), size, antialias=True))
+    expected = tf.round(tf.image.resize(pixels, size, antialias=True))
     np.testing.assert_array_equal(small.image(png(pixels)), expected)
+
+
+def test_files_that_end_in_zeros_are_read_whole_and_stored_whole() -> None:
+    black = np.zeros_like(GRADIENT)
+    data = bmp(black)
+    assert data.endswith(b"\0")
+    encoded, pixels = stored_and_pixels(KEPT)(np.array(data, object))
+    assert encoded == black.tobytes()
+    np.testing.assert_array_equal(pixels, black)
 
 
 REFUSED = [
