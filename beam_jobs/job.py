@@ -169,7 +169,7 @@ def _run(
     *,
     transform: OtherTransform | None,
 ) -> Manifest:
-    from beam_jobs import commit, pipeline, result, runner
+    from beam_jobs import commit, live_graphs, pipeline, result, runner
     from beam_jobs.read import RejectLimit
     from beam_jobs.steps import Plan
 
@@ -195,7 +195,9 @@ def _run(
         def build(p: beam.Pipeline) -> None:
             pipeline.finish(p, plan, inputs.steps(p, plan))
 
-        runner.run(options, build)
+        own = options.is_local and options.preprocessing_fn is None  # another's graph is applied as it was saved
+        with live_graphs.kept(temp_dir) if own else contextlib.nullcontext():
+            runner.run(options, build)
     progress.enter("committing")
     account = result.read_result(layout.join(staging, result.RESULT))
     run = commit.Run(
