@@ -18,8 +18,8 @@ from schemas import layout
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import UsageError
 from schemas.rejects import Reject, read_rejects
-from schemas.verify_dataset import verify_dataset
 from tests.beam_jobs.drawn_images import draw, write_folders
+from tests.beam_jobs.replaying import accounts_hold
 from tests.beam_jobs.written_records import examples
 
 FOLDERS = """\
@@ -65,15 +65,6 @@ def stored(dataset: Dataset) -> list[tuple[str, ...]]:
     return sorted(
         (split, *(str(e[key][0]) for key in keys)) for split in dataset.splits for e in examples(dataset, split)
     )
-
-
-def accounts_hold(dataset: Dataset) -> None:
-    assert verify_dataset(dataset.path) == []
-    manifest = dataset.manifest
-    (source,) = manifest.inputs
-    assert (source.read, source.written, source.rejected) == (manifest.read, manifest.written, manifest.rejected)
-    assert manifest.read == manifest.written + manifest.rejected
-    assert manifest.rejected == len(rejects_of(dataset))
 
 
 def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
