@@ -15,6 +15,7 @@ import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from beam_jobs.distinct import Distinct
 from beam_jobs.preprocessing import lookup
 from schemas import image_record as key
 from schemas.image_options import FixedChannels
@@ -48,7 +49,7 @@ class ImagePreprocessing:
             means, deviations = measured(inputs)
         return {
             PIXEL_VALUES: (inputs[PIXEL_VALUES] - means) / deviations,
-            key.CLASS: lookup(inputs[key.TEXT], self.classes, 0),
+            key.CLASS: lookup(Distinct.of(inputs[key.TEXT]), self.classes, 0),
         }
 
 
