@@ -207,10 +207,10 @@ class ReadForTransform(_ReadRanges):
                 continue
             batch = keyed_batch(decoded, self.schema, file)
             offsets = np.asarray(decoded.batch.column(OFFSET))
-            kept = parity.choose(file, offsets, self.parity_threshold)
-            if len(kept):
-                features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(kept))
-                for place, example in zip(offsets[kept], RecordBatchToExamples(features), strict=True):
+            chosen = parity.choose(file, offsets, self.parity_threshold)
+            if len(chosen):
+                features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))
+                for place, example in zip(offsets[chosen], RecordBatchToExamples(features), strict=True):
                     yield beam.pvalue.TaggedOutput(PARITY, ((file, int(place)), example))
             yield batch
         if self.reject_file:
