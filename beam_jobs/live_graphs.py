@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_transform import analyzer_nodes, tf2_utils
+from tensorflow_transform import analyzer_nodes, schema_inference, tf2_utils
 from tensorflow_transform.saved import saved_transform_io_v2 as saved
+
+from beam_jobs.traced_metadata import metadata_of_trace
 
 _folders: set[str] = set()  # whose graphs are kept, each with a slash behind it
 _kept: dict[str, tf.Module] = {}  # by the folder of the SavedModel
@@ -23,10 +25,12 @@ _kept: dict[str, tf.Module] = {}  # by the folder of the SavedModel
 def kept(folder: str) -> Iterator[None]:
     """While its block runs, graphs that are written below `folder` are kept, and loading one gives what was kept.
 
-    The graph of an analysis is not written at all. This replaces a function and a class inside tf.Transform.
+    The graph of an analysis is not written at all, and what the outputs are is read of the trace that there is (see
+    `traced_metadata`). This replaces two functions and a class inside tf.Transform.
     """
     if saved.SavedModelLoader is not Loader:
         saved.write_v2_saved_model, saved.SavedModelLoader = write, Loader
+        schema_inference.get_traced_metadata_fn = metadata_fn
     prefix = folder.rstrip("/") + "/"
     _folders.add(prefix)
     try:
@@ -49,6 +53,19 @@ def write(module: tf.Module, tf_function: Any, name: str, saved_model_dir: str, 
         tf.saved_model.save(module, saved_model_dir, options=save_options)
     _kept[saved_model_dir] = module
     return traced
+
+
+_trace_metadata = schema_inference.get_traced_metadata_fn
+
+
+def metadata_fn(
+    preprocessing_fn: Any, structured_inputs: dict[str, Any], tf_graph_context: Any, evaluate_schema_overrides: bool
+) -> Any:
+    """As tf.Transform's `get_traced_metadata_fn`, of the graph that the inputs are of."""
+    if not tf_graph_context._temp_dir.startswith(tuple(_folders)):
+        return _trace_metadata(preprocessing_fn, structured_inputs, tf_graph_context, evaluate_schema_overrides)
+    graph = tf.nest.flatten(structured_inputs, expand_composites=True)[0].graph
+    return metadata_of_trace(graph, evaluate=evaluate_schema_overrides)
 
 
 class Loader(saved.SavedModelLoader):
