@@ -44,9 +44,11 @@ def csv_steps(
     numbers = {path: i for i, path in enumerate(paths)}
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
         if plan.transform_from is None:
+            # A schema knows whether it measures anything; of a function of the user's own it is not known.
+            measures = getattr(plan.preprocessing_fn, "measures", True)
             raw = (
                 pipeline
-                | "RangesToAnalyze" >> Ranges(ranges)
+                | "RangesToAnalyze" >> Ranges(ranges if measures else ())
                 | "ReadTrain"
                 >> beam.ParDo(ReadForAnalysis(*args, keep_in=plan.keep_in)).with_output_types(pa.RecordBatch)
             )

@@ -47,6 +47,11 @@ class Preprocessing:
 
     schema: Schema
 
+    @property
+    def measures(self) -> bool:
+        """Whether anything is measured of the train split, so that there is something to read it for."""
+        return any(map(measured, (*self.schema.features, self.schema.label)))
+
     def __call__(self, inputs: Tensors) -> Tensors:
         """Maps raw tensors (see `schemas.raw.raw_columns`) to transformed ones."""
         items = (*self.schema.features, self.schema.label)
@@ -102,6 +107,17 @@ def vocabulary_of(item: Feature | Label) -> Vocabulary | None:
             return Vocabulary(item.name)
         case _:
             return None
+
+
+def measured(item: Feature | Label) -> bool:
+    """Whether its transform takes anything from the train split."""
+    match item:
+        case Numeric(transform="z_score" | "min_max") | Numeric(missing="mean" | "median"):
+            return True
+        case Numeric(transform=Bucketize(bucketize=int())):
+            return True
+        case _:
+            return vocabulary_of(item) is not None
 
 
 def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:

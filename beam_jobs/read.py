@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -190,11 +190,8 @@ class ReadForTransform(_ReadRanges):
         self.parity_threshold = parity_threshold
 
     def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
-        if self.keep_in is not None:
-            with contextlib.suppress(FileNotFoundError):
-                yield from kept(kept_path(self.keep_in, csv_range))
-                return
-        yield from super().read(csv_range)
+        path = None if self.keep_in is None else kept_path(self.keep_in, csv_range)
+        return kept(path) if path is not None and os.path.exists(path) else super().read(csv_range)
 
     def process(self, csv_range: CsvRange) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples

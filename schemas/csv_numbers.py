@@ -44,12 +44,16 @@ def numbers(
         float32 or uint8 `[n]`, never -0, and the problems by row: not_a_number, out_of_range, `if_absent`. A number is
         `[+-]digits[.digits][e[+-]digits]` and rounds through float64, as a client's JSON does.
     """
-    if not missing.numeric:  # else a clean number may still mean missing
-        values = _single_digits(cells)
-        values = _cast(_trimmed(_as_text(cells))) if values is None else values
-        if values is not None:
-            return values, {}
-    return _one_by_one(_as_text(cells), missing.tokens, if_absent)
+    values = clean_numbers(cells, missing)
+    return _one_by_one(_as_text(cells), missing.tokens, if_absent) if values is None else (values, {})
+
+
+def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray | None:
+    """As `numbers`, where every cell is a number and none means missing; else None."""
+    if missing.numeric:  # a clean number may still mean missing
+        return None
+    digits = _single_digits(cells)
+    return _cast(_trimmed(_as_text(cells))) if digits is None else digits
 
 
 def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
