@@ -88,15 +88,23 @@ def _trimmed(text: pa.StringArray) -> pa.StringArray:
 
 
 def _cast(text: pa.StringArray) -> np.ndarray | None:
-    """float32 `[n]` if every cell is a decimal number that fits: of all else, the cast takes inf and nan alone."""
+    """float32 `[n]` if every cell is null, which becomes NaN, or a decimal number that fits.
+
+    Of all else, the cast takes inf and nan alone.
+    """
     try:
-        wide = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = _narrowed(text.cast(pa.float64()))
     except pa.ArrowInvalid:
         return None
+    return values if np.count_nonzero(np.isfinite(values)) + text.null_count == len(text) else None
+
+
+def _narrowed(wide: pa.DoubleArray) -> np.ndarray:
+    """float32 `[n]`, never -0; NaN for null."""
     with np.errstate(over="ignore"):
-        values = wide.astype(np.float32)
+        values = wide.to_numpy(zero_copy_only=False).astype(np.float32)
     values += np.float32(0)
-    return values if np.isfinite(values).all() else None
+    return values
 
 
 def _one_by_one(
@@ -105,14 +113,13 @@ def _one_by_one(
     trimmed = pc.ascii_trim_whitespace(text)
     cells = trimmed.view(pa.binary())
     absent = pc.is_in(cells, value_set=missing)
-    decimal = pc.and_not(pc.match_substring_regex(cells, _DECIMAL), absent)
-    wide = pc.if_else(decimal, trimmed, pa.scalar(None, pa.string())).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):
-        values = wide.astype(np.float32)
-    values += np.float32(0)
+    decimal, null = pc.invert(absent), pa.scalar(None, pa.string())
+    values = _cast(pc.if_else(decimal, trimmed, null))
+    if values is None:  # among those that are there, some are no numbers or do not fit
+        decimal = pc.and_(pc.match_substring_regex(cells, _DECIMAL), decimal)
+        values = _narrowed(pc.if_else(decimal, trimmed, null).cast(pa.float64()))
     is_number = decimal.to_numpy(zero_copy_only=False)
     is_absent = absent.to_numpy(zero_copy_only=False)
-    values[~is_number] = np.nan
 
     def cell(row: int) -> bytes:
         return text[row].as_buffer().to_pybytes()
