@@ -84,7 +84,7 @@ def save_ingest(images: ImageOptions, path: str) -> None:
     `image/width`, each `[batch]`. The loaded object also has `image` and `record` for one file.
     """
     ingest = Ingest(images)
-    tf.saved_model.save(ingest, path, signatures=ingest.batch.get_concrete_function())
+    tf.saved_model.save(ingest, path, signatures=ingest.batch)  # a concrete function would be traced again for saving
 
 
 def canonical(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:

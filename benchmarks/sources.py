@@ -50,7 +50,7 @@ FULL = Size(
     mnist=10_000,
     rows=100_000,
     tiny=1000,
-    images=3000,
+    images=12_000,
     images_read=600,
     seconds=5.0,
 )
