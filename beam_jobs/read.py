@@ -16,7 +16,7 @@ from beam_jobs.kept_reads import keeping, kept, kept_path
 from beam_jobs.prefetch import prefetch
 from schemas import layout, storage
 from schemas.csv_file import CsvRange
-from schemas.csv_read import Decoded, read_range
+from schemas.csv_read import Decoded, list_array, read_range
 from schemas.errors import MillraceError
 from schemas.raw import OFFSET, SPLIT, raw_columns
 from schemas.rejects import Reject
@@ -75,11 +75,21 @@ def as_lists(values: np.ndarray) -> pa.ListArray:
 def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
     """The features of the rows of the train split; None where there are none."""
     batch = decoded.batch
-    in_train = np.asarray(batch.column(SPLIT)) == SPLITS.index("train")
-    if not in_train.any():
+    rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
+    if not len(rows):
         return None
     features = batch.select([c.name for c in raw_columns(schema)])
-    return features if in_train.all() else features.filter(pa.array(in_train))
+    if len(rows) == batch.num_rows:
+        return features
+    return pa.RecordBatch.from_arrays([_taken(column, rows) for column in features.columns], schema=features.schema)
+
+
+def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
+    """Some rows of a raw column, all of one width. Arrow's own way with lists takes three times as long."""
+    values = column.flatten()
+    if pa.types.is_floating(values.type):
+        return list_array(np.asarray(values).reshape(len(column), -1), rows)
+    return list_array(values, rows)
 
 
 def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:

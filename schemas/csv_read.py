@@ -154,7 +154,7 @@ class RecordDecoder:
             good[list(decoded.problems)] = False
             keep = np.flatnonzero(good)
             extra = [array.take(pa.array(keep)) for array in extra]
-        arrays = [_list_array(decoded.columns[c.name], keep) for c in self._columns]
+        arrays = [list_array(decoded.columns[c.name], keep) for c in self._columns]
         return pa.RecordBatch.from_arrays(
             arrays + extra, schema=batch_schema(self._columns, with_split=self._with_split)
         )
@@ -197,7 +197,7 @@ def _in_utf8(records: Records) -> Records:
     return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
 
 
-def _list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
+def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
     """Rows of k values each as a list column; only the rows `keep` where given."""
     if isinstance(values, np.ndarray):
         matrix = values if keep is None else values[keep]
