@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -53,20 +54,27 @@ def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Da
     made = input_fn(dataset, "train", mode=TRAIN, options=dataclasses.replace(options, prefetch=0))
     if is_held(dataset, "train", options):
         return {"gather": made}  # what is read once costs nothing later
-    found = {"read": _marks(row_blocks(dataset, "train", options), options)}
+    found = {"read": _up_to(dataset, options, tf.identity)}
     if not parsed_in_blocks(dataset):
         found["shuffle"] = stored_records(dataset, "train", TRAIN, options)
         found["parse"] = made
     else:
-        found["parse"] = _marks(row_blocks(dataset, "train", options, parser(dataset, TRAIN)), options)
+        found["parse"] = _up_to(dataset, options, parser(dataset, TRAIN))
         found["shuffle"] = made
     return found if options.shuffle_buffer else {"read": found["read"], "parse": made}
 
 
-def _marks(blocks: tf.data.Dataset, options: InputOptions) -> tf.data.Dataset:
-    """A byte for each row of the blocks, in batches: to join the rows themselves is no part of reading them."""
-    bytes_each = blocks.repeat().map(lambda *block: tf.zeros(tf.shape(tf.nest.flatten(block)[0])[:1], tf.int8))
-    return untuned(bytes_each.rebatch(options.batch_size))
+def _up_to(dataset: Dataset, options: InputOptions, parse: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
+    """Blocks as they are read, and what `parse` does to them; of each row a byte, in batches.
+
+    The rows themselves stay with the thread that has read them, as they do in training.
+    """
+
+    def marks(serialized: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(tf.nest.flatten(parse(serialized))[0])[:1], tf.int8)
+
+    blocks = row_blocks(dataset, "train", options, marks).repeat()
+    return untuned(blocks.rebatch(options.batch_size))
 
 
 def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
