@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import goals, results
+from benchmarks import curves, goals, results
 from benchmarks.contests import CONTESTS, OURS, Contest
 from benchmarks.results import Medians, Results
 
@@ -97,6 +97,7 @@ def blocks(found: Results) -> dict[str, str]:
         "startup": startup(found),
         "environment": environment(found),
         "goals": goals.table(found),
+        "scale": curves.table(curves.load()),
         "summary": goals.summary(found),
     }
 
@@ -118,6 +119,7 @@ def write(found: Results) -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8"), contents), encoding="utf-8")
     plots.write(found)
+    curves.plot(curves.load())
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """Rows a second and peak memory of a job as its input grows, and as it writes more shards.
 
-    python -m benchmarks.scale --input covtype.data --rows 10000 100000 1000000 6000000 --shards 1 8 64 512
+    python -m benchmarks.scale --keep
+    python -m benchmarks.scale --input covtype.data --rows 600000 6000000 --shards 1 512
 
 The input's lines are repeated until there are enough. Each job is a process of its own; its memory is the most that it
 ever held (VmHWM), imports included, and its time is its pipeline's, by the manifest.
@@ -11,13 +12,12 @@ from __future__ import annotations
 import argparse
 import gzip
 import itertools
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
+from benchmarks import curves, report, results, sources
 from schemas.manifest import read_manifest
 
 # Not getrusage's ru_maxrss: a process inherits it from the one that started it.
@@ -30,15 +30,15 @@ sys.exit(status)
 """
 
 
-def repeat_lines(source: str, target: str, rows: int) -> int:
-    """Writes `rows` lines, those of `source` over and over. Returns the bytes."""
-    with (gzip.open if source.endswith(".gz") else open)(source, "rb") as file:
-        lines = file.read().splitlines(keepends=True)
+def repeat_lines(source: str | None, target: str, rows: int) -> int:
+    """Writes `rows` lines, those of `source` over and over; None: of the benchmarks' own. Returns the bytes."""
+    if source is None:
+        lines = sources.lines("covertype")[1]
+    else:
+        with (gzip.open if source.endswith(".gz") else open)(source, "rb") as file:
+            lines = itertools.cycle(file.read().splitlines(keepends=True))
     with open(target, "wb") as out:
-        whole = b"".join(lines)
-        for _ in range(rows // len(lines)):
-            out.write(whole)
-        out.writelines(itertools.islice(lines, rows % len(lines)))
+        out.writelines(itertools.islice(lines, rows))
     return os.path.getsize(target)
 
 
@@ -55,11 +55,13 @@ def job(schema: str, source: str, output: str, shards: int) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> int:
     """The command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
-    parser.add_argument("--input", required=True, metavar="FILE", help="rows of UCI Covertype, gzip'd or not")
+    parser.add_argument(
+        "--input", metavar="FILE", help="rows of UCI Covertype, gzip'd or not (default: as the other benchmarks)"
+    )
     parser.add_argument("--schema", default="schemas/covertype.yaml", metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000, 6_000_000], metavar="N")
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 8, 64, 512], metavar="N")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/scale.json, and its table and plot anew")
     options = parser.parse_args(argv)
     figures = []
     print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}")
@@ -74,8 +76,9 @@ def main(argv: list[str] | None = None) -> int:
                     f"{rows:>10,} {shards:>7} {found['seconds']:>8.1f} {found['rows_per_second']:>9,.0f} "
                     f"{found['peak_mb']:>8,.0f}"
                 )
-    if options.json:
-        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.keep:
+        curves.save(figures)
+        report.write(results.load())
     return 0
 
 

@@ -47,7 +47,7 @@ FULL = Size(
     covertype=600_000,
     covertype_6m=6_000_000,
     census=651_220,
-    mnist=10_000,
+    mnist=60_000,
     rows=100_000,
     tiny=1000,
     images=12_000,
@@ -117,12 +117,12 @@ class Sources:
     def _csv(self, name: str, table: str, rows: int) -> Source:
         """A CSV file of so many rows, its schema beside it."""
         path = self.folder / f"{name}.csv"
-        header, lines = _lines(table)
+        header, rows_of = lines(table)
         column = TABLES[table].label_column
         classes: collections.Counter[bytes] = collections.Counter()
         with open(path, "wb") as file:
             file.write(header)
-            for line in itertools.islice(lines, rows):
+            for line in itertools.islice(rows_of, rows):
                 file.write(line)
                 classes[line.rstrip().split(b",")[column].strip()] += 1
         schema = (SCHEMAS / f"{'mnist_csv' if table == 'mnist' else table}.yaml").read_text(encoding="utf-8")
@@ -180,19 +180,19 @@ _REAL = {
 }
 
 
-def _lines(table: str) -> tuple[bytes, Iterable[bytes]]:
+def lines(table: str) -> tuple[bytes, Iterable[bytes]]:
     """The header line, or b'', and rows without end."""
     real = Path(os.environ.get(REAL_DATA, "/nowhere")) / _REAL[table]
     if not real.is_file():
         blocks = sample_blocks("mnist_csv" if table == "mnist" else table, rows=20_000, seed=1)
-        lines = b"".join(blocks).splitlines(keepends=True)
+        found = b"".join(blocks).splitlines(keepends=True)
         has_header = table != "covertype"
     elif real.suffix == ".gz":
         with gzip.open(real) as file:
-            lines = file.readlines()
+            found = file.readlines()
         has_header = TABLES[table].header
     else:
-        lines = [line for line in real.read_bytes().splitlines(keepends=True) if line.strip()]
-        has_header = not lines[0][:1].isdigit()
-    header = lines[0] if TABLES[table].header else b""
-    return header, itertools.cycle(lines[has_header:])
+        found = [line for line in real.read_bytes().splitlines(keepends=True) if line.strip()]
+        has_header = not found[0][:1].isdigit()
+    header = found[0] if TABLES[table].header else b""
+    return header, itertools.cycle(found[has_header:])

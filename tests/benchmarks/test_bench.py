@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import goals, report, results
+from benchmarks import curves, goals, report, results
 from benchmarks.check import check_written, compare
 from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
@@ -139,3 +139,15 @@ def test_no_way_reads_what_it_measures_by_another_name():
     for path in (ROOT / "benchmarks" / "rivals").glob("*.py"):
         for name in re.findall(r"^from (beam_jobs|trainer|schemas)[\w.]* import (\w+)", path.read_text(), re.MULTILINE):
             assert name == ("schemas", "open_dataset"), path.name
+
+
+def test_the_curves_table_has_a_row_for_each_number_of_rows_and_a_column_for_each_of_shards():
+    jobs = [
+        {"rows": r, "shards": s, "rows_per_second": r / 2, "peak_mb": 900 + s} for r in (1000, 20_000) for s in (1, 8)
+    ]
+    assert curves.table(jobs[:-1]).splitlines() == [
+        "| rows | 1 shard | 8 shards |",
+        "|--:|--:|--:|",
+        "| 1,000 | 500 rows/s, 901 MB | 500 rows/s, 908 MB |",
+        "| 20,000 | 10,000 rows/s, 901 MB |  |",
+    ]
