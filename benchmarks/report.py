@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import curves, goals, results
+from benchmarks import curves, goals, results, training
 from benchmarks.contests import CONTESTS, OURS, Contest
 from benchmarks.results import Medians, Results
 
@@ -97,6 +97,7 @@ def blocks(found: Results) -> dict[str, str]:
         "startup": startup(found),
         "environment": environment(found),
         "goals": goals.table(found),
+        "training": training.table(training.load()),
         "scale": curves.table(curves.load()),
         "summary": goals.summary(found),
     }

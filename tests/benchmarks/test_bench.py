@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import curves, goals, report, results
+from benchmarks import curves, goals, report, results, training
 from benchmarks.check import check_written, compare
 from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
@@ -150,4 +150,14 @@ def test_the_curves_table_has_a_row_for_each_number_of_rows_and_a_column_for_eac
         "|--:|--:|--:|",
         "| 1,000 | 500 rows/s, 901 MB | 500 rows/s, 908 MB |",
         "| 20,000 | 10,000 rows/s, 901 MB |  |",
+    ]
+
+
+def test_the_training_table_tells_steps_a_second():
+    costs = {
+        way: {"seconds": seconds, "cpu": 1.0}
+        for way, seconds in (("training", 0.01), ("memory", 0.008), ("alone", 0.002))
+    }
+    assert training.table({"`dnn`": {**costs, "batch_size": 512, "share": 0.2}}).splitlines()[2:] == [
+        "| `dnn` | 512 | 100.0 steps/s | 125.0 steps/s | 500.0 steps/s | 20% |"
     ]
