@@ -22,7 +22,7 @@ from benchmarks import machine, report, results
 from benchmarks.check import check_written, compare
 from benchmarks.contests import CONTESTS, Contest, Entry
 from benchmarks.measure import Figures, WorkFailed, measure
-from benchmarks.sources import FULL, QUICK, Source, Sources
+from benchmarks.sources import FULL, QUICK, REAL_DATA, Source, Sources
 from benchmarks.task import Task
 
 LONG = 40.0  # seconds; what takes longer is measured in the first round alone
@@ -67,6 +67,30 @@ def run_contest(contest: Contest, sources: Sources, options: argparse.Namespace)
     return runs
 
 
+class OtherConditions(ValueError):
+    """More rounds are wanted of figures that were measured on another machine, other versions or other inputs."""
+
+
+def with_measured(contest: Contest, sources: Sources, options: argparse.Namespace) -> results.Results:
+    """The results that are kept, with this contest measured anew, or with more rounds of it.
+
+    Raises:
+      OtherConditions: the rounds cannot be added.
+      WorkFailed: a way failed, or made something else than it should.
+    """
+    load = os.getloadavg()[0]
+    told = machine.describe(real_data=all(sources[entry.source].real for entry in contest.entries))
+    kept = results.load().contests.get(contest.name)
+    if options.more and kept and not machine.alike(kept["machine"], told):
+        raise OtherConditions(
+            f"the rounds of {contest.name} that are kept are of another machine, other versions or other inputs "
+            f"({REAL_DATA}); measure it anew, without --more"
+        )
+    runs = run_contest(contest, sources, options)
+    found = results.Results() if options.quick else results.load()  # another run may have added to them
+    return found.with_contest(contest, runs, told, load=load, more=options.more)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line's parser."""
     p = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.splitlines()[0])
@@ -99,13 +123,13 @@ def main(argv: list[str] | None = None) -> int:
         try:
             for contest in CONTESTS:
                 if contest.name in names:
-                    load = os.getloadavg()[0]
-                    runs = run_contest(contest, sources, options)
-                    found = results.Results() if options.quick else results.load()  # another run may have added to them
-                    found = found.with_contest(contest, runs, machine.describe(), load=load, more=options.more)
+                    found = with_measured(contest, sources, options)
                     print(report.table(found, contest), flush=True)
                     if not options.quick:
                         results.save(found)
+        except OtherConditions as error:
+            print(f"benchmarks.bench: --more: {error}", file=sys.stderr)
+            return 2
         except WorkFailed as error:
             print(f"benchmarks.bench: {error}", file=sys.stderr)
             return 1

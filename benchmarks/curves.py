@@ -9,7 +9,7 @@ from typing import Any
 KEPT = Path(__file__).with_name("scale.json")
 PLOT = Path(__file__).parent / "plots" / "scale.png"
 
-Jobs = list[dict[str, float]]  # rows, shards, rows_per_second, seconds, peak_mb of each
+Jobs = list[dict[str, float]]  # rows, shards, real_data, rows_per_second, seconds, peak_mb of each
 
 
 def save(jobs: Jobs) -> None:
@@ -28,12 +28,13 @@ def table(jobs: Jobs) -> str:
     if not jobs:
         return "(not measured)"
     shards = sorted({int(job["shards"]) for job in jobs})
+    rows = "rows" if all(job["real_data"] for job in jobs) else "rows, made samples"
     heads = ["1 shard" if n == 1 else f"{n} shards" for n in shards]
-    lines = [f"| rows | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}"]
-    for rows in sorted({int(job["rows"]) for job in jobs}):
-        of = {job["shards"]: job for job in jobs if job["rows"] == rows}
+    lines = [f"| {rows} | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}"]
+    for count in sorted({int(job["rows"]) for job in jobs}):
+        of = {job["shards"]: job for job in jobs if job["rows"] == count}
         cells = [_cell(of[n]) if n in of else "" for n in shards]
-        lines.append(f"| {rows:,} | {' | '.join(cells)} |")
+        lines.append(f"| {count:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

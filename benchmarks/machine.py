@@ -6,6 +6,7 @@ import datetime as dt
 import importlib.metadata
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGES = (
@@ -22,18 +23,23 @@ PACKAGES = (
 )
 
 
-def describe() -> dict[str, str]:
-    """The processor, the cores that may be used, the memory, the versions, and the time."""
+def describe(*, real_data: bool) -> dict[str, str]:
+    """The processor, the cores that may be used, the memory, the versions, the time, and whether inputs are real."""
     told = {
         "processor": _first(Path("/proc/cpuinfo"), "model name") or platform.processor(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
-        "real_data": str(bool(os.environ.get("MILLRACE_TEST_DATA"))).lower(),
+        "real_data": str(real_data).lower(),
         "date": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
     return told | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether figures of both may stand in one median: all is the same but the date."""
+    return {**one, "date": ""} == {**other, "date": ""}
 
 
 def _first(path: Path, key: str) -> str:

@@ -23,9 +23,10 @@ def table(found: Results, contest: Contest) -> str:
     if not medians:
         return "(not measured)"
     each, ours = contest.unit.removesuffix("s"), medians[OURS]
+    inputs = "" if found.of_real_data(contest.name) else ", made samples"
     lines = [
-        f"| {contest.title} | {contest.unit}/s | ours is | CPU a {each} | ours, of CPU | peak memory | whole process "
-        "| runs |",
+        f"| {contest.title}{inputs} | {contest.unit}/s | ours is | CPU a {each} | ours, of CPU | peak memory "
+        "| whole process | runs |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     bounds = {entry.name for entry in contest.entries if entry.bound}
@@ -77,7 +78,8 @@ def environment(found: Results) -> str:
         return "(not measured)"
     last = max(found.contests.values(), key=lambda contest: contest["machine"]["date"])["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in last.items() if k not in _MACHINE)
-    inputs = "the real files" if last["real_data"] == "true" else "samples of the same shape, not the real files"
+    made = [name for name in found.contests if not found.of_real_data(name)]
+    inputs = f"the real files but for {', '.join(made)}, of made samples" if made else "the real files"
     loads = ", ".join(f"{name} {contest['load']}" for name, contest in found.contests.items())
     return (
         f"{last['processor']}, {last['cores']} cores, {last['memory']}, {last['system']}, Python {last['python']}; "

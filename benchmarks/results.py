@@ -67,6 +67,10 @@ class Results:
         }
         return Results({**self.contests, contest.name: entry})
 
+    def of_real_data(self, contest: str) -> bool:
+        """Whether the contest's inputs were the real files, and not made samples."""
+        return bool(self.contests[contest]["machine"].get("real_data") == "true")
+
     def medians(self, contest: str) -> dict[str, Medians]:
         """By the way's name; empty where the contest was not measured."""
         runs = self.contests.get(contest, {}).get("runs", {})

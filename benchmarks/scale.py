@@ -64,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/scale.json, and its table and plot anew")
     options = parser.parse_args(argv)
     figures = []
+    real = options.input is not None or sources.real_file("covertype") is not None
     print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}")
     with tempfile.TemporaryDirectory() as folder:
         source, output = os.path.join(folder, "rows.csv"), os.path.join(folder, "out")
@@ -71,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
             repeat_lines(options.input, source, rows)
             for shards in options.shards:
                 found = job(options.schema, source, output, shards)
-                figures.append({"rows": rows, "shards": shards, **found})
+                figures.append({"rows": rows, "shards": shards, "real_data": real, **found})
                 print(
                     f"{rows:>10,} {shards:>7} {found['seconds']:>8.1f} {found['rows_per_second']:>9,.0f} "
                     f"{found['peak_mb']:>8,.0f}"

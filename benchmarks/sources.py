@@ -72,12 +72,14 @@ class Source:
     """A thing to read: where it is, how many rows or images a pass over it gives, and how many of each class.
 
     Attributes:
+      real: whether it comes of the real files, not of made samples.
       exact: whether a pass gives exactly those of each class; else about their shares, as of a split.
     """
 
     path: str
     rows: int
     classes: dict[int, int]
+    real: bool
     exact: bool = True
 
 
@@ -131,7 +133,10 @@ class Sources:
         path.with_suffix(".yaml").write_text(schema, encoding="utf-8")
         labels = TABLES[table].labels
         return Source(
-            path=str(path), rows=rows, classes={labels.index(text.decode()): n for text, n in classes.items()}
+            path=str(path),
+            rows=rows,
+            classes={labels.index(text.decode()): n for text, n in classes.items()},
+            real=real_file(table) is not None,
         )
 
     def _photos(self, name: str, count: int, schema: str = IMAGES % ("jpeg", SPLIT)) -> Source:
@@ -145,15 +150,15 @@ class Sources:
             classes[label] += 1
         Path(f"{folder}.yaml").write_text(schema, encoding="utf-8")
         numbers = {label: i for i, label in enumerate(sorted(classes))}
-        return Source(path=str(folder), rows=count, classes={numbers[label]: n for label, n in classes.items()})
+        of_each = {numbers[label]: n for label, n in classes.items()}
+        return Source(path=str(folder), rows=count, classes=of_each, real=_real("images") is not None)
 
     def _images(self) -> list[Path]:
         """The images that there are, class by class in turn."""
-        folder = Path(os.environ.get(REAL_DATA, "/nowhere")) / "images"
-        if not folder.is_dir():
-            folder = self.folder / "drawn"
-            if not folder.is_dir():
-                write_shapes(str(folder), each=20, seed=1)
+        drawn = self.folder / "drawn"
+        folder = _real("images") or drawn
+        if folder == drawn and not drawn.is_dir():
+            write_shapes(str(drawn), each=20, seed=1)
         by_class = [sorted(child.glob("*")) for child in sorted(folder.iterdir())]
         return [path.resolve() for paths in zip(*by_class, strict=False) for path in paths]
 
@@ -173,17 +178,28 @@ class Sources:
 
 
 BY_ROW = "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}"
-_REAL = {
+_REAL_FILES = {
     "covertype": "covertype/covertype_100k.csv.gz",
     "census": "census/adult.data",
     "mnist": "mnist/mnist_10k.csv.gz",
 }
 
 
+def _real(name: str) -> Path | None:
+    """The file or folder of that name among the real data; None: there is none."""
+    path = Path(os.environ.get(REAL_DATA, "/nowhere")) / name
+    return path if path.exists() else None
+
+
+def real_file(table: str) -> Path | None:
+    """The real rows of a table; None: they are not there, and samples are made."""
+    return _real(_REAL_FILES[table])
+
+
 def lines(table: str) -> tuple[bytes, Iterable[bytes]]:
     """The header line, or b'', and rows without end."""
-    real = Path(os.environ.get(REAL_DATA, "/nowhere")) / _REAL[table]
-    if not real.is_file():
+    real = real_file(table)
+    if real is None:
         blocks = sample_blocks("mnist_csv" if table == "mnist" else table, rows=20_000, seed=1)
         found = b"".join(blocks).splitlines(keepends=True)
         has_header = table != "covertype"

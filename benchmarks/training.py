@@ -51,7 +51,9 @@ def main() -> int:
             figures = Path(folder) / "figures.json"
             command = [sys.executable, "-m", "trainer.doctor", "--data_dir", sources[source].path, *options, *LENGTH]
             subprocess.run([*command, "--json", str(figures)], check=True)
-            found[title] = json.loads(figures.read_text(encoding="utf-8"))
+            found[title if sources[source].real else f"{title}, made samples"] = json.loads(
+                figures.read_text(encoding="utf-8")
+            )
     KEPT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     report.write(results.load())
     return 0

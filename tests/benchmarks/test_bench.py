@@ -6,6 +6,8 @@ None of it needs the optional packages. `python -m benchmarks.bench --quick` run
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import curves, goals, report, results, training
+from benchmarks import bench, curves, goals, machine, report, results, training
 from benchmarks.check import check_written, compare
 from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
-from benchmarks.sources import QUICK, Source, Sources
+from benchmarks.sources import QUICK, Source, Sources, lines
 from benchmarks.task import Task
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +68,7 @@ def test_what_a_rival_writes_is_read_back(tmp_path):
 
 
 def test_other_classes_are_found():
-    source = Source(path="", rows=100, classes={0: 60, 1: 40})
+    source = Source(path="", rows=100, classes={0: 60, 1: 40}, real=False)
     compare("a way", figures(classes={"0": 60, "1": 40}), source)
     with pytest.raises(WorkFailed, match=r"classes"):
         compare("a way", figures(classes={"0": 40, "1": 60}), source)
@@ -93,11 +95,42 @@ def test_contests_name_sources_that_can_be_made(tmp_path):
 def test_tables_tell_medians_and_ratios():
     contest = CONTESTS[0]
     runs = {OURS: [figures(seconds=s) for s in (1.0, 2.0, 4.0)], FLOOR: [figures(seconds=1.0, cpu=0.5)]}
-    found = results.Results().with_contest(contest, runs, {"date": "today"}, load=0.5)
+    found = results.Results().with_contest(contest, runs, {"date": "today", "real_data": "true"}, load=0.5)
     assert report.table(found, contest).splitlines()[2:] == [
         "| **Millrace** | 50 |  | 10.00 ms |  | 1.00 GB | 3.0 s, CPU 2.0 s | 3 |",
         f"| *{FLOOR}* | 100 | 0.5x | 5.00 ms | 0.5x | 1.00 GB | 3.0 s, CPU 2.0 s | 1 |",
     ]
+
+
+def test_tables_say_where_inputs_were_made():
+    contest = CONTESTS[0]
+    found = results.Results().with_contest(contest, {OURS: [figures()]}, {"real_data": "false"}, load=0.5)
+    assert report.table(found, contest).startswith(f"| {contest.title}, made samples |")
+
+
+@pytest.mark.parametrize("change", [{"real_data": "true"}, {"tensorflow": "2.20.0"}, {"processor": "another"}])
+def test_more_rounds_are_refused_where_the_conditions_are_others(monkeypatch, tmp_path, capsys, change):
+    monkeypatch.delenv("MILLRACE_TEST_DATA", raising=False)
+    monkeypatch.setattr(machine, "PACKAGES", ("tensorflow",))  # the others are the rivals'
+    monkeypatch.setattr(bench, "FULL", SMALL)
+    contest = next(c for c in CONTESTS if c.name == "covertype_6m")
+    told = {**machine.describe(real_data=False), "date": "before", **change}
+    kept = results.Results().with_contest(contest, {OURS: [figures()]}, told, load=0.0)
+    monkeypatch.setattr(results, "load", lambda: kept)
+    assert bench.main(["--only", contest.name, "--more", "--work", str(tmp_path)]) == 2
+    assert (
+        "covertype_6m that are kept are of another machine, other versions or other inputs" in capsys.readouterr().err
+    )
+
+
+def test_inputs_know_whether_they_are_real(monkeypatch, tmp_path):
+    real = tmp_path / "data" / "covertype" / "covertype_100k.csv.gz"
+    real.parent.mkdir(parents=True)
+    monkeypatch.setenv("MILLRACE_TEST_DATA", str(tmp_path / "data"))
+    assert not Sources(str(tmp_path), SMALL)["covertype"].real
+    real.write_bytes(gzip.compress(b"".join(itertools.islice(lines("covertype")[1], 50))))
+    assert Sources(str(tmp_path), SMALL)["covertype"].real
+    assert not Sources(str(tmp_path), SMALL)["photos"].real
 
 
 def test_results_are_kept_contest_by_contest(tmp_path):
@@ -143,7 +176,9 @@ def test_no_way_reads_what_it_measures_by_another_name():
 
 def test_the_curves_table_has_a_row_for_each_number_of_rows_and_a_column_for_each_of_shards():
     jobs = [
-        {"rows": r, "shards": s, "rows_per_second": r / 2, "peak_mb": 900 + s} for r in (1000, 20_000) for s in (1, 8)
+        {"rows": r, "shards": s, "real_data": True, "rows_per_second": r / 2, "peak_mb": 900 + s}
+        for r in (1000, 20_000)
+        for s in (1, 8)
     ]
     assert curves.table(jobs[:-1]).splitlines() == [
         "| rows | 1 shard | 8 shards |",
