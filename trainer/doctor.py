@@ -22,7 +22,7 @@ from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.options import TrainOptions
-from trainer.signals import Terminated, interruptible
+from trainer.signals import how_ended, interruptible
 from trainer.step_flags import as_options, check_model, step_parser
 from trainer.turns import LEAST_ROUNDS, Length
 from trainer.verbosity import start_tensorflow
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"trainer.doctor: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
-        how, code = ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
+        how, code = how_ended(error)
         print(f"trainer.doctor: {how}", file=sys.stderr)
         return code
     return 0

@@ -18,6 +18,11 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM was received."""
 
 
+def how_ended(interrupt: KeyboardInterrupt) -> tuple[str, int]:
+    """The word for it, and the exit code: 128 and the signal's number, as shells have it."""
+    return ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """In its block SIGTERM raises `Terminated`, and neither it nor Ctrl-C gets lost.

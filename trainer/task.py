@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from trainer.options import TrainOptions
-from trainer.signals import Terminated, interruptible
+from trainer.signals import how_ended, interruptible
 from trainer.step_flags import as_options, check_model, step_parser
 from trainer.verbosity import start_tensorflow
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"trainer.task: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as error:
-        how, code = ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
+        how, code = how_ended(error)
         print(f"trainer.task: {how}; run it again to go on from the last checkpoint", file=sys.stderr)
         return code
     if trained is not None:
