@@ -88,26 +88,29 @@ class FragmentTable:
         edges = self.sizes[:, cells.start : cells.stop + 1].sum(axis=0)
         return np.diff(edges).tolist()
 
-    def read_cell(self, cell: int) -> tuple[bytes, np.ndarray]:
-        """All framed records of a cell, and their framed lengths (int32)."""
-        blobs, lengths = [], [np.zeros(0, np.int32)]
+    def read_cell(self, cell: int) -> tuple[np.ndarray, np.ndarray]:
+        """All framed records of a cell (uint8), and their framed lengths (int32)."""
+        blob = np.empty(int((self.sizes[:, cell + 1] - self.sizes[:, cell]).sum()), np.uint8)
+        lengths = np.empty(int((self.rows[:, cell + 1] - self.rows[:, cell]).sum()), np.int32)
+        byte = row = 0
         for path, rows, sizes in zip(self.paths, self.rows, self.sizes, strict=True):
-            if rows[cell] < rows[cell + 1]:
-                blobs.append(_slice(path, int(sizes[cell]), int(sizes[cell + 1])))
-                index = _slice(f"{path}.index", 4 * int(rows[cell]), 4 * int(rows[cell + 1]))
-                lengths.append(np.frombuffer(index, np.int32))
-        return b"".join(blobs), np.concatenate(lengths)
+            count, size = int(rows[cell + 1] - rows[cell]), int(sizes[cell + 1] - sizes[cell])
+            if count:
+                _read_slice(path, int(sizes[cell]), blob[byte : byte + size])
+                _read_slice(f"{path}.index", 4 * int(rows[cell]), lengths[row : row + count])
+                byte, row = byte + size, row + count
+        return blob, lengths
 
 
-def _slice(path: str, start: int, end: int) -> bytes:
+def _read_slice(path: str, start: int, into: np.ndarray) -> None:
     with open(path, "rb", buffering=0) as file:
-        data = os.pread(file.fileno(), end - start, start)
-    if len(data) != end - start:
-        raise OSError(f"{path}: {len(data)} bytes at {start}, expected {end - start}: the fragment was cut")
-    return data
+        file.seek(start)
+        found = file.readinto(into.data)
+    if found != into.nbytes:
+        raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment was cut")
 
 
-def permuted(blob: bytes, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer | bytes:
+def permuted(blob: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer | bytes:
     """The records of `blob` in the given order, gathered in C++."""
     if not len(order):
         return b""

@@ -37,7 +37,8 @@ def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
     """
     count, size = frames.shape
     frames[:, :HEADER] = np.frombuffer(_header(size - HEADER - FOOTER), np.uint8)
-    records = np.ascontiguousarray(frames[:, HEADER : size - FOOTER]).view(f"V{size - HEADER - FOOTER}").reshape(-1)
+    parts = np.dtype([("header", f"V{HEADER}"), ("record", f"V{size - HEADER - FOOTER}"), ("footer", f"V{FOOTER}")])
+    records = frames.view(parts)["record"].reshape(-1)
     sums = np.fromiter(map(google_crc32c.value, records.tolist()), np.uint32, count)
     frames[:, size - FOOTER :] = masked(sums).astype("<u4").view(np.uint8).reshape(count, FOOTER)
     return _array(np.arange(1, count + 1) * size, frames)
