@@ -12,24 +12,27 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_transform import analyzer_nodes, schema_inference, tf2_utils
+from tensorflow.python.eager import wrap_function
+from tensorflow_transform import analyzer_nodes, impl_helper, schema_inference, tf2_utils
 from tensorflow_transform.saved import saved_transform_io_v2 as saved
 
 from beam_jobs.traced_metadata import metadata_of_trace
 
 _folders: set[str] = set()  # whose graphs are kept, each with a slash behind it
 _kept: dict[str, tf.Module] = {}  # by the folder of the SavedModel
+_traces: dict[str, Any] = {}  # the graph of the trace that an analysis was planned by, by tf.Transform's folder for it
 
 
 @contextlib.contextmanager
 def kept(folder: str) -> Iterator[None]:
     """While its block runs, graphs that are written below `folder` are kept, and loading one gives what was kept.
 
-    The graph of an analysis is not written at all, and what the outputs are is read of the trace that there is (see
-    `traced_metadata`). This replaces two functions and a class inside tf.Transform.
+    The graph of an analysis is not written at all, nor traced again, and what the outputs are is read of the trace that
+    there is (see `traced_metadata`). This replaces three functions and a class inside tf.Transform.
     """
     if saved.SavedModelLoader is not Loader:
         saved.write_v2_saved_model, saved.SavedModelLoader = write, Loader
+        impl_helper.trace_and_write_v2_saved_model = trace_and_write
         schema_inference.get_traced_metadata_fn = metadata_fn
     prefix = folder.rstrip("/") + "/"
     _folders.add(prefix)
@@ -37,8 +40,25 @@ def kept(folder: str) -> Iterator[None]:
         yield
     finally:
         _folders.remove(prefix)
-        for path in [path for path in _kept if path.startswith(prefix)]:
-            del _kept[path]
+        for graphs in (_kept, _traces):
+            for path in [path for path in graphs if path.startswith(prefix)]:
+                del graphs[path]
+
+
+_trace_and_write = impl_helper.trace_and_write_v2_saved_model
+
+
+def trace_and_write(saved_model_dir: str, *rest: Any) -> None:
+    """As tf.Transform's `trace_and_write_v2_saved_model`; what analyzers read is cut out of the trace that there is."""
+    _, _, base_temp_dir, analyzers, measured, outputs, _ = rest
+    graph = _traces.get(base_temp_dir)
+    if graph is None or not analyzers or measured:  # another's graph, or the one that is to be stored
+        _trace_and_write(saved_model_dir, *rest)
+        return
+    function = wrap_function.WrappedFunction(graph, wrap_function.VariableHolder(share_variables=True))
+    fetches = {key: graph.get_tensor_by_name(name) for key, name in outputs.items()}
+    module = _kept[saved_model_dir] = tf.Module()
+    module.transform_fn = function.prune(graph.inputs, fetches, input_signature=graph.structured_input_signature)
 
 
 _write = saved.write_v2_saved_model
@@ -65,6 +85,8 @@ def metadata_fn(
     if not tf_graph_context._temp_dir.startswith(tuple(_folders)):
         return _trace_metadata(preprocessing_fn, structured_inputs, tf_graph_context, evaluate_schema_overrides)
     graph = tf.nest.flatten(structured_inputs, expand_composites=True)[0].graph
+    if not evaluate_schema_overrides:  # the analysis is being planned
+        _traces[tf_graph_context._temp_dir] = graph
     return metadata_of_trace(graph, evaluate=evaluate_schema_overrides)
 
 

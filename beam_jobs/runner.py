@@ -42,9 +42,9 @@ def make_runner(options: JobOptions) -> object:
     a program when it first runs.
     """
     if options.is_local:
-        from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+        from beam_jobs.local_runner import LocalRunner
 
-        return FnApiRunner()
+        return LocalRunner()
     return options.runner
 
 
