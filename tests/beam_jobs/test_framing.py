@@ -39,6 +39,13 @@ def test_records_of_one_length_are_framed_alike(records):
     assert sealed(frames).equals(framed(records))
 
 
+def test_more_records_than_are_summed_at_once_are_all_sealed(tmp_path):
+    records = [b"%05d" % i for i in range(1000)]
+    frames = np.zeros((1000, HEADER + 5 + FOOTER), np.uint8)
+    frames[:, HEADER:-FOOTER] = np.frombuffer(b"".join(records), np.uint8).reshape(1000, 5)
+    assert read_back(sealed(frames), tmp_path) == records
+
+
 def test_a_slice_is_joined_and_measured_by_itself(tmp_path):
     records = [b"a", b"", b"ccc", b"dd"]
     part = framed(records)[1:3]
