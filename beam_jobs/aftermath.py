@@ -8,6 +8,7 @@ import sys
 
 from schemas import folders, layout, storage, swap
 from schemas.errors import MillraceError
+from schemas.full_disk import refused_by_disk
 from schemas.lease import Lease, LeaseError
 from schemas.manifest import Manifest, read_manifest
 from schemas.prune import prune
@@ -25,6 +26,9 @@ def after_failure(error: BaseException, *, output: str, run_id: str, staging: st
     kept = keep_failed(output, run_id, staging, error)
     if isinstance(error, Exception) and not isinstance(error, LeaseError) and held.is_lost():
         raise held.lost() from error  # who took it may have removed the files that this job then missed
+    refused = refused_by_disk(str(error))
+    if refused is not None:
+        raise MillraceError(f"{refused}. Make room there, or take another disk.{kept}") from error
     if isinstance(error, MillraceError):
         raise type(error)(f"{error}{kept}") from error
     raise error

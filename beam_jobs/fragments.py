@@ -19,6 +19,7 @@ import pyarrow as pa
 from beam_jobs import framing
 from beam_jobs.encode import Encoded
 from beam_jobs.shuffle import Deal, in_cells, permutation
+from schemas import storage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +50,18 @@ def write_fragment(encoded: Encoded, deal: Deal, folder: str) -> Fragment:
     order = in_cells(cells)
     lengths = framing.lengths(encoded.frames)[order].astype(np.int32)
     path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
-    with open(path, "wb", buffering=0) as file:
-        file.write(framing.joined(encoded.frames.take(pa.array(order))))
-    lengths.tofile(f"{path}.index")
+    _write(path, framing.joined(encoded.frames.take(pa.array(order))))
+    _write(f"{path}.index", lengths.tobytes())
     rows = np.bincount(cells, minlength=deal.total)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     row_ends = np.cumsum(rows)
     place = (encoded.file, encoded.offset)
     return Fragment(path, place, rows.astype(np.int32), ends[row_ends] - ends[row_ends - rows])
+
+
+def _write(path: str, data: pa.Buffer | bytes) -> None:
+    with storage.naming(path), open(path, "wb") as file:
+        file.write(data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +140,8 @@ def write_shard(
     crc = google_crc32c.Checksum()
     size = 0
     gzip = zlib.compressobj(wbits=31) if compression == "gzip" else None
-    with open(path, "wb", buffering=0) as file:
+    # Buffered, since an unbuffered file may take a part of the data and say so in a number alone.
+    with storage.naming(path), open(path, "wb") as file:
 
         def put(data: pa.Buffer | bytes) -> None:
             nonlocal size
@@ -146,5 +152,6 @@ def write_shard(
             put(gzip.compress(chunk) if gzip else chunk)
         if gzip:
             put(gzip.flush())
+        file.flush()
         os.fsync(file.fileno())
     return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode())

@@ -80,6 +80,9 @@ class _Writer:
             self._stream.write_batch(decoded.batch, custom_metadata={_READ: str(decoded.read), _REJECTS: rejects})
         except OSError:
             self._failed = True
+            self.close()
+            with contextlib.suppress(OSError):
+                os.remove(self._path)  # its room is wanted
 
     def close(self) -> bool:
         """Whether a file with all batches is there."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,12 +12,9 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
+from schemas.full_disk import refused_by_disk
 from trainer.inputs import find_unreadable_shard
 from trainer.options import TrainOptions
-
-_REFUSED_BY_DISK = re.compile(
-    "|".join(re.escape(os.strerror(code)) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
-)
 
 
 @contextlib.contextmanager
@@ -85,12 +79,11 @@ def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
     """
     if isinstance(error, MillraceError) and not isinstance(error.__cause__, OSError):
         return None
-    message = str(getattr(error, "message", error))
-    refused = next((line.strip() for line in message.splitlines() if _REFUSED_BY_DISK.search(line)), None)
+    refused = refused_by_disk(str(getattr(error, "message", error)))
     if refused is None:
         return None
     return MillraceError(
-        f"{model_dir}: writing failed: {refused[:500]}. Make room, or take another disk, and run the same command "
+        f"{model_dir}: writing failed: {refused}. Make room, or take another disk, and run the same command "
         f"again. {_untouched(model_dir)}"
     )
 

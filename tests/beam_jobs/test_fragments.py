@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import resource
+from collections.abc import Iterator
 
 import google_crc32c
 import numpy as np
@@ -13,6 +16,7 @@ from beam_jobs import framing
 from beam_jobs.encode import Encoded
 from beam_jobs.fragments import FragmentTable, merge_cells, write_fragment, write_shard
 from beam_jobs.shuffle import Deal
+from schemas.errors import MillraceError
 
 
 def batch(file: int, rows: int) -> Encoded:
@@ -52,6 +56,29 @@ def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
         b"".join(merge_cells(FragmentTable.of(order), range(3), seed=1)) for order in (fragments, fragments[::-1])
     ]
     assert shards[0] == shards[1]
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What is beyond cannot be written, as on a full disk: the system writes a part, and refuses the next write."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def test_a_shard_that_the_disk_has_no_room_for_is_no_shorter_shard(tmp_path):
+    path = str(tmp_path / "shard")
+    with files_of_at_most(2500), pytest.raises(MillraceError, match=f"{path}: File too large"):
+        write_shard(path, iter([bytes(1000)] * 4), split="train", index=0, rows=4, compression="none")
+
+
+@pytest.mark.parametrize("room", [0, 300, 1500])  # 300: for the lengths alone
+def test_a_fragment_that_the_disk_has_no_room_for_is_told_at_once(tmp_path, room):
+    with files_of_at_most(room), pytest.raises(MillraceError, match=r"fragment-\w+(\.index)?: File too large"):
+        write_fragment(batch(0, 100), Deal((1, 1, 0), seed=1), str(tmp_path))
 
 
 def test_a_cut_fragment_is_noticed(tmp_path):

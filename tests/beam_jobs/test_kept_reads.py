@@ -86,7 +86,10 @@ def test_a_full_disk_ends_the_keeping_and_not_the_read(tmp_path, decoded, room):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))  # what is beyond cannot be written, as on a full disk
     try:
-        assert list(keeping(path, iter(decoded))) == decoded
+        read = keeping(path, iter(decoded))
+        begun = [next(read) for _ in decoded]
+        assert os.listdir(tmp_path / "made") == []  # its room is given back at once
+        assert [*begun, *read] == decoded
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert os.listdir(tmp_path / "made") == []
