@@ -115,7 +115,8 @@ figures: $(READY)  ## train what the README measures on the real data (MILLRACE_
 bench: .bench/.installed  ## measure this project beside what people use instead: most of an hour; see docs/benchmarks.md
 	.bench/bin/python -m benchmarks.bench
 	.bench/bin/python -m benchmarks.training
-	.bench/bin/python -m benchmarks.scale --keep
+	.bench/bin/python -m benchmarks.scale --keep --rounds 3
+	.bench/bin/python -m benchmarks.shuffle_quality --keep
 
 bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; it only prints
 	.bench/bin/python -m benchmarks.bench --quick

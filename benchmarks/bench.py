@@ -25,7 +25,7 @@ from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.sources import FULL, QUICK, REAL_DATA, Source, Sources
 from benchmarks.task import Task
 
-LONG = 40.0  # seconds; what takes longer is measured in the first round alone
+LONG = 60.0  # seconds; what takes longer is measured in the first round alone
 
 
 def run_entry(contest: Contest, entry: Entry, source: Source, options: argparse.Namespace, *, check: bool) -> Figures:
@@ -91,6 +91,12 @@ def with_measured(contest: Contest, sources: Sources, options: argparse.Namespac
     return found.with_contest(contest, runs, told, load=load, more=options.more)
 
 
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be 1 or more")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line's parser."""
     p = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.splitlines()[0])
@@ -99,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--more", action="store_true", help="add the rounds to those that are kept, of the same code and machine"
     )
-    p.add_argument("--rounds", type=int, metavar="N", help="(default: 3; 1 with --quick)")
+    p.add_argument("--rounds", type=_rounds, metavar="N", help="(default: 3; 1 with --quick)")
     p.add_argument("--under", default="", metavar="COMMAND", help="run each measurement under it: 'taskset -c 0,1'")
     p.add_argument("--work", metavar="DIR", help="where inputs and outputs go (default: a temporary folder)")
     return p
@@ -109,7 +115,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command line. Returns the exit status."""
     options = parser().parse_args(argv)
     options.size = QUICK if options.quick else FULL
-    options.rounds = options.rounds or (1 if options.quick else 3)
+    if options.rounds is None:
+        options.rounds = 1 if options.quick else 3
     options.under = tuple(shlex.split(options.under))
     names = options.only.split(",") if options.only else [c.name for c in CONTESTS if c.quick or not options.quick]
     unknown = set(names) - {c.name for c in CONTESTS}
@@ -124,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
             for contest in CONTESTS:
                 if contest.name in names:
                     found = with_measured(contest, sources, options)
-                    print(report.table(found, contest), flush=True)
+                    print(report.table_of(found, contest), flush=True)
                     if not options.quick:
                         results.save(found)
         except OtherConditions as error:

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-KEPT = Path(__file__).with_name("scale.json")
+from benchmarks.kept import Kept
+
+NAME = "scale"
 PLOT = Path(__file__).parent / "plots" / "scale.png"
 
-Jobs = list[dict[str, float]]  # rows, shards, real_data, rows_per_second, seconds, peak_mb of each
 
+def table(found: Kept | None) -> str:
+    """Rows a second and peak memory for every number of rows and of shards, in Markdown.
 
-def save(jobs: Jobs) -> None:
-    """Keeps what was measured."""
-    KEPT.write_text(json.dumps(jobs, indent=1) + "\n", encoding="utf-8")
-
-
-def load() -> Jobs:
-    """What was kept; nothing where nothing was."""
-    jobs: Jobs = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else []
-    return jobs
-
-
-def table(jobs: Jobs) -> str:
-    """Rows a second and peak memory for every number of rows and of shards, in Markdown."""
-    if not jobs:
+    Args:
+      found: a list of jobs, each with `rows`, `shards`, and the medians of its `runs`: `rows_per_second`, `seconds`,
+        `peak_mb`.
+    """
+    if found is None:
         return "(not measured)"
+    jobs = found.figures
     shards = sorted({int(job["shards"]) for job in jobs})
-    rows = "rows" if all(job["real_data"] for job in jobs) else "rows, made samples"
     heads = ["1 shard" if n == 1 else f"{n} shards" for n in shards]
-    lines = [f"| {rows} | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}"]
+    lines = [f"| rows | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}"]
     for count in sorted({int(job["rows"]) for job in jobs}):
         of = {job["shards"]: job for job in jobs if job["rows"] == count}
         cells = [_cell(of[n]) if n in of else "" for n in shards]
         lines.append(f"| {count:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    runs = min(job["runs"] for job in jobs)
+    return "\n".join([*lines, "", f"{found.told()} Medians of {runs} runs."])
 
 
 def _cell(job: dict[str, float]) -> str:
     return f"{job['rows_per_second']:,.0f} rows/s, {job['peak_mb']:,.0f} MB"
 
 
-def plot(jobs: Jobs, path: Path = PLOT) -> None:
+def plot(found: Kept | None, path: Path = PLOT) -> None:
     """Seconds and peak memory over rows, a curve for each number of shards, into a PNG."""
-    if not jobs:
+    if found is None:
         return
+    jobs = found.figures
     import matplotlib as mpl
 
     mpl.use("Agg")

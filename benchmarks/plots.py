@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.contests import CONTESTS, OURS, Contest
 from benchmarks.results import Results
@@ -13,6 +14,8 @@ PLOTS = {
     "reading.png": ("read_rows", "read_images"),
 }
 OWN, RIVAL, BOUND = "#1b6ca8", "#b8b8b8", "#e8c26a"
+MEANING = {OWN: "Millrace", RIVAL: "other ways", BOUND: "bounds, which leave out what the others do"}
+WIDE = 100  # times the slowest way: beyond it, bars of a linear axis would vanish
 
 
 def write(found: Results, folder: Path = FOLDER) -> None:
@@ -38,21 +41,29 @@ def write(found: Results, folder: Path = FOLDER) -> None:
         )
         for axis, contest in zip(axes[:, 0], contests, strict=True):
             _bars(axis, contest, found)
+        boxes = [plt.Rectangle((0, 0), 1, 1, color=color) for color in MEANING]
+        figure.legend(boxes, list(MEANING.values()), loc="outside upper left", ncols=3, fontsize=8, frameon=False)
         figure.savefig(folder / name, dpi=110)
         plt.close(figure)
 
 
-def _bars(axis: object, contest: Contest, found: Results) -> None:
+def _bars(axis: Any, contest: Contest, found: Results) -> None:
     """A bar for each way, the fastest on top."""
     medians = found.medians(contest.name)
     bounds = {entry.name for entry in contest.entries if entry.bound}
     ways = sorted(medians, key=lambda way: medians[way].rate)
     rates = [medians[way].rate for way in ways]
     colors = [OWN if way.startswith(OURS) else BOUND if way in bounds else RIVAL for way in ways]
-    bars = axis.barh(ways, rates, color=colors)  # type: ignore[attr-defined]
-    axis.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=3, fontsize=8)  # type: ignore[attr-defined]
-    axis.set_title(f"{contest.title}, {contest.unit} a second", loc="left", fontsize=10)  # type: ignore[attr-defined]
-    axis.margins(x=0.12)  # type: ignore[attr-defined]
-    axis.tick_params(labelsize=8)  # type: ignore[attr-defined]
+    bars = axis.barh(ways, rates, color=colors)
+    axis.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=3, fontsize=8)
+    axis.margins(x=0.12)
+    wide = rates[-1] > WIDE * rates[0]
+    if wide:
+        axis.set_xscale("log")
+        axis.set_xlim(rates[0] / 4, rates[-1] * 4)
+    told = f"{contest.title}, {contest.unit} a second{', logarithmic' if wide else ''}"
+    axis.set_title(told, loc="left", fontsize=10)
+    axis.xaxis.set_major_formatter(lambda rate, _: f"{rate:,.0f}")
+    axis.tick_params(labelsize=8)
     for side in ("top", "right"):
-        axis.spines[side].set_visible(False)  # type: ignore[attr-defined]
+        axis.spines[side].set_visible(False)

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import curves, goals, results, training
+from benchmarks import curves, goals, kept, results, shuffle_quality, training
 from benchmarks.contests import CONTESTS, OURS, Contest
 from benchmarks.results import Medians, Results
 
@@ -72,6 +72,11 @@ def startup(found: Results) -> str:
     return "\n".join(lines)
 
 
+def table_of(found: Results, contest: Contest) -> str:
+    """A contest's table: of rates, but for the start-up, which is told in seconds."""
+    return startup(found) if contest.name == "startup" else table(found, contest)
+
+
 def environment(found: Results) -> str:
     """The machine and the versions, of the contest that was measured last."""
     if not found.contests:
@@ -93,14 +98,13 @@ _MACHINE = ("processor", "cores", "memory", "system", "python", "real_data", "da
 
 def blocks(found: Results) -> dict[str, str]:
     """What stands between the marks, by their names."""
-    tables = {contest.name: table(found, contest) for contest in CONTESTS if contest.name != "startup"}
     return {
-        **tables,
-        "startup": startup(found),
+        **{contest.name: table_of(found, contest) for contest in CONTESTS},
         "environment": environment(found),
         "goals": goals.table(found),
-        "training": training.table(training.load()),
-        "scale": curves.table(curves.load()),
+        "training": training.table(kept.load(training.NAME)),
+        "scale": curves.table(kept.load(curves.NAME)),
+        "shuffle": shuffle_quality.table(kept.load(shuffle_quality.NAME)),
         "summary": goals.summary(found),
     }
 
@@ -122,7 +126,7 @@ def write(found: Results) -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8"), contents), encoding="utf-8")
     plots.write(found)
-    curves.plot(curves.load())
+    curves.plot(kept.load(curves.NAME))
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """Rows a second and peak memory of a job as its input grows, and as it writes more shards.
 
-    python -m benchmarks.scale --keep
+    python -m benchmarks.scale --keep --rounds 3
     python -m benchmarks.scale --input covtype.data --rows 600000 6000000 --shards 1 512
 
 The input's lines are repeated until there are enough. Each job is a process of its own; its memory is the most that it
@@ -13,11 +13,13 @@ import argparse
 import gzip
 import itertools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 
-from benchmarks import curves, report, results, sources
+from benchmarks import curves, kept, report, results, sources
+from benchmarks.kept import Kept
 from schemas.manifest import read_manifest
 
 # Not getrusage's ru_maxrss: a process inherits it from the one that started it.
@@ -61,24 +63,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--schema", default="schemas/covertype.yaml", metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000, 6_000_000], metavar="N")
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 8, 64, 512], metavar="N")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="medians are told (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/scale.json, and its table and plot anew")
     options = parser.parse_args(argv)
-    figures = []
     real = options.input is not None or sources.real_file("covertype") is not None
+    told = kept.conditions(real_data=real) if options.keep else {}
+    figures = []
     print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}")
     with tempfile.TemporaryDirectory() as folder:
         source, output = os.path.join(folder, "rows.csv"), os.path.join(folder, "out")
         for rows in options.rows:
             repeat_lines(options.input, source, rows)
             for shards in options.shards:
-                found = job(options.schema, source, output, shards)
-                figures.append({"rows": rows, "shards": shards, "real_data": real, **found})
+                runs = [job(options.schema, source, output, shards) for _ in range(options.rounds)]
+                found = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+                figures.append({"rows": rows, "shards": shards, "runs": len(runs), **found})
                 print(
                     f"{rows:>10,} {shards:>7} {found['seconds']:>8.1f} {found['rows_per_second']:>9,.0f} "
                     f"{found['peak_mb']:>8,.0f}"
                 )
     if options.keep:
-        curves.save(figures)
+        kept.save(curves.NAME, Kept(told, figures))
         report.write(results.load())
     return 0
 

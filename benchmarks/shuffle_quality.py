@@ -18,6 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import kept
+from benchmarks.kept import Kept
+
+NAME = "shuffle"
 SCHEMA = """\
 name: numbered
 format: csv
@@ -115,9 +119,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shuffle_quality", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--num_shards", type=int, default=8, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/shuffle.json, and its table anew")
     options = parser.parse_args(argv)
     from beam_jobs.job import load_libraries, run_job
     from beam_jobs.options import JobOptions
+    from benchmarks import report, results  # which makes the table
 
     load_libraries()
     with tempfile.TemporaryDirectory() as folder:
@@ -126,18 +132,39 @@ def main(argv: list[str] | None = None) -> int:
         with open(schema, "w", encoding="utf-8") as file:
             file.write(SCHEMA)
         run_job(JobOptions(schema=schema, input=(raw,), output=output, num_shards=options.num_shards, quiet=True))
+        window = options.rows // 10
         orders = {
             "the input": [np.arange(options.rows)],
-            f"the job, {options.num_shards} shards": stored_places(output),
-            "read through a buffer": [read_places(output, hold=0, shuffle_buffer=10_000)],
-            "read and held in memory": [read_places(output)],
+            f"the job's {options.num_shards} shards": stored_places(output),
+            f"training, in windows as good as a buffer of {window:,}": [
+                read_places(output, hold=0, shuffle_buffer=window)
+            ],
+            "training, all in memory": [read_places(output)],
         }
-    print(f"{'':<30} {'place':>8} {'shard':>8} {'neighbour':>10} {'spread':>9}")
-    for name, shards in orders.items():
-        found = score(shards)
-        print(f"{name:<30} {found.place:>8.4f} {found.shard:>8.4f} {found.neighbour:>10.4f} {found.spread:>9.6f}")
-    print(f"by chance alone, one standard deviation: {1 / math.sqrt(options.rows):.4f}")
+    scores = {name: dataclasses.asdict(score(shards)) for name, shards in orders.items()}
+    found = {"rows": options.rows, "shards": options.num_shards, "scores": scores}
+    print(table_of(found))
+    if options.keep:
+        kept.save(NAME, Kept(kept.conditions(real_data=False), found))
+        report.write(results.load())
     return 0
+
+
+def table(found: Kept | None) -> str:
+    """What was kept, as a Markdown table."""
+    return "(not measured)" if found is None else table_of(found.figures)
+
+
+def table_of(found: dict[str, Any]) -> str:
+    """Scores as a Markdown table, with what chance would give. Training reads no shards that are told apart."""
+    chance = 1 / math.sqrt(found["rows"])
+    spread = (found["shards"] - 1) / (found["rows"] - 1)
+    lines = [f"| {found['rows']:,} rows | place | shard | neighbour | spread |", "|---|--:|--:|--:|--:|"]
+    for name, each in found["scores"].items():
+        shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
+        lines.append(f"| {name} | {each['place']:.4f} | {shard} | {each['neighbour']:.4f} | {between} |")
+    told = "chance: one standard deviation, and the spread expected"
+    return "\n".join([*lines, f"| {told} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
+from benchmarks import kept
+from benchmarks.kept import Kept
 from benchmarks.sources import FULL, Sources
 
-KEPT = Path(__file__).with_name("training.json")
+NAME = "training"
 CASES = {  # by title: the source, and the training's options
     "`dnn` on Covertype": ("rows", ["--model", "dnn"]),
     "`squeezenext` on photos, 224 x 224": ("images_jpeg", ["--model", "squeezenext", "--batch_size", "32"]),
@@ -22,39 +23,32 @@ CASES = {  # by title: the source, and the training's options
 LENGTH = ["--seconds", "60", "--rounds", "5", "--seed", "1"]
 
 
-def load() -> dict[str, Any]:
-    """What the doctor said of each case; nothing where none was measured."""
-    found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    return found
-
-
-def table(found: dict[str, Any]) -> str:
+def table(found: Kept | None) -> str:
     """Steps a second of each case, in Markdown."""
-    if not found:
+    if found is None:
         return "(not measured)"
     lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
     lines.append("|---|--:|--:|--:|--:|--:|")
-    for title, figures in found.items():
+    for title, figures in found.figures.items():
         rates = (f"{1 / figures[way]['seconds']:,.1f} steps/s" for way in ("training", "memory", "alone"))
         lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", found.told()])
 
 
 def main() -> int:
     """Measures every case, and keeps what the doctor says. Returns the exit status."""
-    from benchmarks import report, results  # which reads what is kept here
+    from benchmarks import report, results  # which makes the table
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
+        told = kept.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))
         for title, (source, options) in CASES.items():
             figures = Path(folder) / "figures.json"
             command = [sys.executable, "-m", "trainer.doctor", "--data_dir", sources[source].path, *options, *LENGTH]
             subprocess.run([*command, "--json", str(figures)], check=True)
-            found[title if sources[source].real else f"{title}, made samples"] = json.loads(
-                figures.read_text(encoding="utf-8")
-            )
-    KEPT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            found[title] = json.loads(figures.read_text(encoding="utf-8"))
+    kept.save(NAME, Kept(told, found))
     report.write(results.load())
     return 0
 

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench, curves, goals, machine, report, results, training
+from benchmarks import bench, curves, goals, kept, machine, report, results, shuffle_quality, training
 from benchmarks.check import check_written, compare
 from benchmarks.contests import CONTESTS, FLOOR, OURS
+from benchmarks.kept import Kept
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
 from benchmarks.sources import QUICK, Source, Sources, lines
 from benchmarks.task import Task
 
 ROOT = Path(__file__).parents[2]
+MACHINE = {"date": "today", "real_data": "false", "load": "0.5"}
 SMALL = dataclasses.replace(QUICK, covertype=200, tiny=100)
 
 
@@ -176,15 +178,17 @@ def test_no_way_reads_what_it_measures_by_another_name():
 
 def test_the_curves_table_has_a_row_for_each_number_of_rows_and_a_column_for_each_of_shards():
     jobs = [
-        {"rows": r, "shards": s, "real_data": True, "rows_per_second": r / 2, "peak_mb": 900 + s}
+        {"rows": r, "shards": s, "runs": 3, "rows_per_second": r / 2, "peak_mb": 900 + s}
         for r in (1000, 20_000)
         for s in (1, 8)
     ]
-    assert curves.table(jobs[:-1]).splitlines() == [
+    assert curves.table(Kept(MACHINE, jobs[:-1])).splitlines() == [
         "| rows | 1 shard | 8 shards |",
         "|--:|--:|--:|",
         "| 1,000 | 500 rows/s, 901 MB | 500 rows/s, 908 MB |",
         "| 20,000 | 10,000 rows/s, 901 MB |  |",
+        "",
+        "Measured on today on made samples, at a load average of 0.5. Medians of 3 runs.",
     ]
 
 
@@ -193,6 +197,41 @@ def test_the_training_table_tells_steps_a_second():
         way: {"seconds": seconds, "cpu": 1.0}
         for way, seconds in (("training", 0.01), ("memory", 0.008), ("alone", 0.002))
     }
-    assert training.table({"`dnn`": {**costs, "batch_size": 512, "share": 0.2}}).splitlines()[2:] == [
-        "| `dnn` | 512 | 100.0 steps/s | 125.0 steps/s | 500.0 steps/s | 20% |"
+    found = Kept({**MACHINE, "real_data": "true"}, {"`dnn`": {**costs, "batch_size": 512, "share": 0.2}})
+    assert training.table(found).splitlines()[2:] == [
+        "| `dnn` | 512 | 100.0 steps/s | 125.0 steps/s | 500.0 steps/s | 20% |",
+        "",
+        "Measured on today on the real files, at a load average of 0.5.",
     ]
+
+
+def test_the_shuffle_table_tells_what_chance_would_give():
+    fair = {"place": 0.001, "shard": 0.002, "neighbour": -0.003, "spread": 0.0005, "rows": 10_000}
+    scores = {"the job's 8 shards": fair, "training, all in memory": fair}
+    assert shuffle_quality.table(Kept(MACHINE, {"rows": 10_000, "shards": 8, "scores": scores})).splitlines() == [
+        "| 10,000 rows | place | shard | neighbour | spread |",
+        "|---|--:|--:|--:|--:|",
+        "| the job's 8 shards | 0.0010 | 0.0020 | -0.0030 | 0.000500 |",
+        "| training, all in memory | 0.0010 |  | -0.0030 |  |",
+        "| chance: one standard deviation, and the spread expected | 0.0100 | 0.0100 | 0.0100 | 0.000700 |",
+    ]
+
+
+def test_figures_are_kept_with_their_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
+    assert kept.load("scale") is None
+    kept.save("scale", Kept(MACHINE, [1, 2]))
+    assert kept.load("scale") == Kept(MACHINE, [1, 2])
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1", "many"])
+def test_rounds_are_one_or_more(rounds, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["--rounds", rounds])
+    assert f"{rounds!r}: must be 1 or more" in capsys.readouterr().err
+
+
+def test_the_start_up_is_told_in_seconds():
+    contest = next(c for c in CONTESTS if c.name == "startup")
+    found = results.Results().with_contest(contest, {OURS: [figures()]}, {"real_data": "true"}, load=0.0)
+    assert report.table_of(found, contest).splitlines()[-1] == f"| {OURS} | 2.0 s | 3.0 s | 1.00 GB |"
