@@ -71,6 +71,9 @@ def _csv(name: str, title: str, *, quick: bool = False) -> Contest:
 
 FLOOR = "the floor: pyarrow, C++ encoder and writer"
 BARE = "bare decode, resize, encode"
+BARE_PILLOW = "bare decode, resize, encode, Pillow"
+ORIGINAL = "tf.data, original files"
+ORIGINAL_PLAIN = "tf.data, original files, no antialias"
 HELD = "Millrace, all in memory"
 RAW = "raw records, shuffled, not parsed"
 RAW_HELD = "raw records, all in memory"
@@ -119,6 +122,7 @@ CONTESTS = (
                 name="webdataset ShardWriter, Pillow", does="benchmarks.rivals.image_webdataset:write", source="photos"
             ),
             Entry(name=BARE, does="benchmarks.rivals.image_tf_data:write_nothing", source="photos", bound=True),
+            Entry(name=BARE_PILLOW, does="benchmarks.rivals.image_pillow:write_nothing", source="photos", bound=True),
         ),
     ),
     Contest(
@@ -136,6 +140,11 @@ CONTESTS = (
             Entry(
                 name="custom runner, RandomShuffleQueue",
                 does="benchmarks.rivals.rows_tf1:custom_runner",
+                source="rows.csv",
+            ),
+            Entry(
+                name="custom runner, all in memory",
+                does="benchmarks.rivals.rows_tf1:custom_runner_held",
                 source="rows.csv",
             ),
             Entry(name="from_generator", does="benchmarks.rivals.rows_tf_data:from_generator", source="rows.csv"),
@@ -162,12 +171,8 @@ CONTESTS = (
         entries=(
             Entry(name=OURS, does="benchmarks.ours_reading:read", source="images_jpeg"),
             Entry(name="Millrace, stored raw", does="benchmarks.ours_reading:read", source="images_raw"),
-            Entry(name="tf.data, original files", does="benchmarks.rivals.image_original:read", source="photos_once"),
-            Entry(
-                name="tf.data, original files, no antialias",
-                does="benchmarks.rivals.image_original:read_rough",
-                source="photos_once",
-            ),
+            Entry(name=ORIGINAL, does="benchmarks.rivals.image_original:read", source="photos_once"),
+            Entry(name=ORIGINAL_PLAIN, does="benchmarks.rivals.image_original:read_plain", source="photos_once"),
             Entry(name="feed_dict", does="benchmarks.rivals.image_tf1:feed_dict", source="photos_once"),
             Entry(
                 name="queue runners, shuffle_batch",

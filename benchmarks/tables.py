@@ -1,6 +1,7 @@
 """The CSV files that are measured, as far as a rival has to be told: it knows no schema file.
 
-Each table has the features of the schema that ships under its name, so that all write the same.
+Each table has the features of the schema that ships under its name. Every rival writes their columns, as it makes
+them; crosses are written by the one with tf.Transform alone.
 """
 
 from __future__ import annotations

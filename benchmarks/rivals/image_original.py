@@ -1,7 +1,8 @@
 """`tf.data` over the original files, which are decoded whole and resized anew in every epoch, as tutorials do it.
 
-https://www.tensorflow.org/tutorials/load_data/images. `read` resizes with antialiasing, which gives the pixels
-that this project stores; `read_rough` as most write it, without, which is quicker and worse.
+https://www.tensorflow.org/tutorials/load_data/images. `read_plain` resizes as most write it, by
+`tf.image.resize(image, size)`; `read` with antialiasing, which gives the pixels that this project stores, and takes
+longer.
 """
 
 from __future__ import annotations
@@ -12,16 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.rivals.image_pillow import files
-from benchmarks.rivals.image_tf_data import SHORTER, resized
-from benchmarks.rivals.image_training import augmented
+from benchmarks.rivals.image_tf_data import resized
+from benchmarks.rivals.image_training import augmented, loaded_plain
 from benchmarks.task import Task
-
-
-def _rough(path: tf.Tensor) -> tf.Tensor:
-    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
-    size = tf.cast(tf.shape(image)[:2], tf.float32)
-    size = tf.cast(tf.round(size * SHORTER / tf.reduce_min(size)), tf.int32)
-    return tf.cast(tf.image.resize(image, size), tf.uint8)
 
 
 def _batches(task: Task, load: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[np.ndarray]:
@@ -39,10 +33,10 @@ def _batches(task: Task, load: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[np.
 
 
 def read(task: Task) -> Iterator[np.ndarray]:
-    """Batches of the original files."""
+    """Batches of the original files, resized with antialiasing."""
     return _batches(task, resized)
 
 
-def read_rough(task: Task) -> Iterator[np.ndarray]:
-    """The same, resized without antialiasing."""
-    return _batches(task, _rough)
+def read_plain(task: Task) -> Iterator[np.ndarray]:
+    """The same, resized as most do it."""
+    return _batches(task, loaded_plain)

@@ -16,13 +16,21 @@ from benchmarks.task import Task
 SHORTER = 256  # the resized image's shorter side
 
 
+def size_of(image: tf.Tensor) -> tf.Tensor:
+    """The height and width of an image `[height, width, 3]` once its shorter side is SHORTER, int32 `[2]`."""
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    return tf.cast(tf.round(size * SHORTER / tf.reduce_min(size)), tf.int32)
+
+
+def antialiased(image: tf.Tensor) -> tf.Tensor:
+    """uint8 `[height, width, 3]` -> the same with a shorter side of SHORTER."""
+    small = tf.image.resize(image, size_of(image), antialias=True)
+    return tf.cast(tf.clip_by_value(tf.round(small), 0, 255), tf.uint8)
+
+
 def resized(path: tf.Tensor) -> tf.Tensor:
     """A file's image, uint8 `[height, width, 3]`."""
-    image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
-    size = tf.cast(tf.shape(image)[:2], tf.float32)
-    size = tf.cast(tf.round(size * SHORTER / tf.reduce_min(size)), tf.int32)
-    small = tf.image.resize(image, size, antialias=True)
-    return tf.cast(tf.clip_by_value(tf.round(small), 0, 255), tf.uint8)
+    return antialiased(tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False))
 
 
 def encoded(source: str) -> tf.data.Dataset:

@@ -13,19 +13,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.rivals.image_tf_data import SHORTER
-from benchmarks.rivals.image_training import augmented
+from benchmarks.rivals.image_tf_data import antialiased
+from benchmarks.rivals.image_training import augmented, resized_plain
 from benchmarks.task import Task
 
 NAME = "photos"
 
 
 def _resized(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    image = example["image"]
-    size = tf.cast(tf.shape(image)[:2], tf.float32)
-    size = tf.cast(tf.round(size * SHORTER / tf.reduce_min(size)), tf.int32)
-    small = tf.image.resize(image, size, antialias=True)
-    return {"image": tf.cast(tf.clip_by_value(tf.round(small), 0, 255), tf.uint8), "label": example["label"]}
+    return {"image": antialiased(example["image"]), "label": example["label"]}
 
 
 def write(task: Task) -> None:
@@ -70,7 +66,11 @@ def read_cached(task: Task) -> Iterator[np.ndarray]:
 
 
 def read_folder(task: Task) -> Iterator[np.ndarray]:
-    """Reads the original files with `ImageFolder` alone, resizing them in every epoch."""
+    """Reads the original files with `ImageFolder` alone, resizing them in every epoch as most do it."""
     folder, split = os.path.split(task.source)
     images = tfds.folder_dataset.ImageFolder(folder).as_dataset(split=split, shuffle_files=True)
-    return _batches(images.map(_resized, num_parallel_calls=tf.data.AUTOTUNE), task)
+    images = images.map(
+        lambda example: {"image": resized_plain(example["image"]), "label": example["label"]},
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    return _batches(images, task)

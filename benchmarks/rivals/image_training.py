@@ -1,11 +1,27 @@
-"""What every reader of images does for training: a random crop of 224 x 224, mirrored for every other image."""
+"""What readers of images do for training: a random crop of 224 x 224, mirrored for every other image.
+
+Those that read original files through TensorFlow first resize them as most write it, `tf.image.resize(image, size)`:
+without antialiasing, which is quicker than this project's way, and leaves out three pixels in four.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.rivals.image_tf_data import size_of
+
 CROP = 224
+
+
+def resized_plain(image: tf.Tensor) -> tf.Tensor:
+    """uint8 `[height, width, 3]` -> the same with a shorter side of 256, in a graph."""
+    return tf.cast(tf.image.resize(image, size_of(image)), tf.uint8)
+
+
+def loaded_plain(path: tf.Tensor) -> tf.Tensor:
+    """A JPEG file's image, resized so."""
+    return resized_plain(tf.io.decode_jpeg(tf.io.read_file(path), channels=3))
 
 
 def augmented(image: tf.Tensor) -> tf.Tensor:

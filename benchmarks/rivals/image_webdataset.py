@@ -5,7 +5,6 @@ https://github.com/webdataset/webdataset: `ShardWriter`, `WebDataset`, `shuffle`
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import random
@@ -16,15 +15,9 @@ from pathlib import Path
 import numpy as np
 import webdataset as wds
 
-from benchmarks.rivals.image_pillow import files, resized
+from benchmarks.rivals.image_pillow import files, jpeg
 from benchmarks.rivals.image_training import augmented_array
 from benchmarks.task import Task
-
-
-def _jpeg(path: Path) -> bytes:
-    out = io.BytesIO()
-    resized(path).save(out, "JPEG", quality=95)
-    return out.getvalue()
 
 
 def write(task: Task) -> None:
@@ -33,8 +26,8 @@ def write(task: Task) -> None:
     order = random.sample(range(len(paths)), len(paths))
     pattern = os.path.join(task.output, "train-%06d.tar")
     with wds.ShardWriter(pattern, maxsize=64 << 20, verbose=0) as sink, ThreadPoolExecutor(os.cpu_count()) as threads:
-        for i, jpeg in zip(order, threads.map(_jpeg, [paths[i] for i in order]), strict=True):
-            sink.write({"__key__": f"{i:06d}", "jpg": jpeg, "cls": labels[i]})
+        for i, encoded in zip(order, threads.map(jpeg, [paths[i] for i in order]), strict=True):
+            sink.write({"__key__": f"{i:06d}", "jpg": encoded, "cls": labels[i]})
 
 
 def read(task: Task) -> Iterator[np.ndarray]:

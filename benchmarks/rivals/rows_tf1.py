@@ -6,7 +6,7 @@ What a step fetches is what a model would take: the batch is made whole in the g
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from benchmarks.task import Task
 from schemas.dataset import open_dataset
 
 tf1 = tf.compat.v1
+PIECE = 4096  # rows that are enqueued at once
 
 
 def _labels(values: Any, task: Task) -> np.ndarray:
@@ -48,8 +49,8 @@ def feed_dict(task: Task) -> Iterator[np.ndarray]:
                 yield session.run(step, {x: features[rows], y: labels[rows]})[0]
 
 
-def custom_runner(task: Task) -> Iterator[np.ndarray]:
-    """A background thread reads the file in pieces and enqueues them into a RandomShuffleQueue."""
+def _run_custom(task: Task, epoch: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]) -> Iterator[np.ndarray]:
+    """A background thread enqueues each epoch's pieces, features and labels, into a RandomShuffleQueue."""
     columns = len(TABLES[task.table].columns) - 1
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [None, columns])
@@ -62,9 +63,8 @@ def custom_runner(task: Task) -> Iterator[np.ndarray]:
 
         def feed() -> None:
             for _ in epochs_of(task):
-                for piece in pd.read_csv(task.source, header=None, dtype=np.float32, chunksize=4096):
-                    values = piece.to_numpy()
-                    session.run(enqueue, {x: values[:, :-1], y: _labels(values[:, -1], task)})
+                for values, of in epoch():
+                    session.run(enqueue, {x: values, y: of})
             session.run(close)
 
         threading.Thread(target=feed, daemon=True).start()
@@ -73,6 +73,31 @@ def custom_runner(task: Task) -> Iterator[np.ndarray]:
                 yield session.run([labels, features.op])[0]
         except tf.errors.OutOfRangeError:
             return
+
+
+def custom_runner(task: Task) -> Iterator[np.ndarray]:
+    """A background thread reads the file in pieces, in every epoch, and enqueues them into a RandomShuffleQueue."""
+
+    def epoch() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for piece in pd.read_csv(task.source, header=None, dtype=np.float32, chunksize=PIECE):
+            values = piece.to_numpy()
+            yield values[:, :-1], _labels(values[:, -1], task)
+
+    return _run_custom(task, epoch)
+
+
+def custom_runner_held(task: Task) -> Iterator[np.ndarray]:
+    """The same with arrays in memory, which are put into a new order for each epoch."""
+    features, labels = arrays(task)
+    rng = np.random.default_rng()
+
+    def epoch() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        order = rng.permutation(len(labels))
+        for start in range(0, len(order), PIECE):
+            rows = order[start : start + PIECE]
+            yield features[rows], labels[rows]
+
+    return _run_custom(task, epoch)
 
 
 def queue_runner(task: Task) -> Iterator[np.ndarray]:
