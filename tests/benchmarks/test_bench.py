@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import bench, curves, goals, kept, machine, report, results, shuffle_quality, training
 from benchmarks.check import check_written, compare
-from benchmarks.contests import CONTESTS, FLOOR, OURS
+from benchmarks.contests import BARE, BARE_PILLOW, CONTESTS, FLOOR, ORIGINAL, ORIGINAL_PLAIN, OURS
 from benchmarks.kept import Kept
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
@@ -152,6 +152,30 @@ def test_goals_are_told_where_they_were_measured():
     found = results.Results().with_contest(contest, runs, {}, load=0.0)
     (goal,) = goals.goals(found)
     assert (goal.wall, goal.wanted, goal.met) == (2.0, 2.5, True)
+
+
+@pytest.mark.parametrize(("faster", "slower"), [(BARE, BARE_PILLOW), (BARE_PILLOW, BARE)])
+def test_images_are_held_against_the_faster_bound(faster, slower):
+    runs = {
+        OURS: [figures(seconds=4.0)],
+        "tf.data loop": [figures(seconds=5.0)],
+        slower: [figures(seconds=2.0)],
+        faster: [figures(seconds=1.0)],
+    }
+    contest = next(c for c in CONTESTS if c.name == "images")
+    found = results.Results().with_contest(contest, runs, {}, load=0.0)
+    best, bound = goals.goals(found)
+    assert "(tf.data loop)" in best.what
+    assert f"({faster})" in bound.what
+    assert bound.wall == 0.25
+    assert goals.summary(found).splitlines()[-1].endswith("| tf.data loop: 20 | tf.data loop: 20 | 100 |")
+
+
+def test_reading_images_is_held_against_both_ways_to_resize():
+    runs = {OURS: [figures()], ORIGINAL: [figures(seconds=12.0)], ORIGINAL_PLAIN: [figures(seconds=6.0)]}
+    contest = next(c for c in CONTESTS if c.name == "read_images")
+    found = results.Results().with_contest(contest, runs, {}, load=0.0)
+    assert [(goal.wanted, goal.wall) for goal in goals.goals(found)] == [(4, 3.0), (4, 6.0)]
 
 
 def test_pages_are_filled_between_their_marks():
