@@ -14,11 +14,18 @@ WORTHWHILE = 0.9  # of the time before: a change that leaves more is not named
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """A setting that was changed, and what the input alone cost for a batch before and after."""
+    """A setting that was changed, and what the input alone cost for a batch before and after.
+
+    Attributes:
+      setting: as it is typed, and where.
+      before, after: the input alone, a batch.
+      sampled: whether both read a sample of the records.
+    """
 
     setting: str
     before: Cost
     after: Cost
+    sampled: bool = False
 
     @property
     def pays(self) -> bool:
@@ -41,6 +48,9 @@ class Diagnosis:
       bigger: a step with a larger batch from memory, and that batch's size; None where it was not measured.
       tried: changes of the input.
       changed: a step of training with the change of that name.
+      sample: a step fed from the unchanged sample of the records; None where it was not measured.
+      held: whether the split is held in memory.
+      short: whether turns of the input were too short to use up what it had made ahead.
     """
 
     batch_size: int
@@ -52,7 +62,9 @@ class Diagnosis:
     bigger: tuple[int, Cost] | None = None
     tried: tuple[Tried, ...] = ()
     changed: Mapping[str, Cost] = dataclasses.field(default_factory=dict)
+    sample: Cost | None = None
     held: bool = False
+    short: bool = False
 
     @property
     def share(self) -> float:
@@ -64,7 +76,8 @@ class Diagnosis:
         """`model`, `input`, or `both`, where the model sets the pace and the input slows it down."""
         if self.share < SMALL_SHARE:
             return "model"
-        return "input" if self.share >= 0.5 or self.alone.seconds >= 0.9 * self.training.seconds else "both"
+        hidden = self.alone.seconds < min(self.memory.seconds, 0.9 * self.training.seconds)  # behind the model's step
+        return "both" if hidden and self.share < 0.5 else "input"
 
     @property
     def costliest(self) -> str:
@@ -85,9 +98,31 @@ class Diagnosis:
         return [self._advised(t) for t in paying]
 
     def _advised(self, tried: Tried) -> str:
-        text = f"{tried.setting}: the input alone takes {_ms(tried.after)} instead of {_ms(tried.before)}"
-        changed = self.changed.get(tried.setting)
-        return text if changed is None else f"{text}; a training step takes {changed.seconds * 1e3:.2f} ms with it"
+        where = "on a sample of the records, as it is and changed, " if tried.sampled else ""
+        text = f"{tried.setting}: {where}the input alone takes {_ms(tried.after)} instead of {_ms(tried.before)}"
+        before, after = self.sample if tried.sampled else self.training, self.changed.get(tried.setting)
+        if before is None or after is None:
+            return text
+        return f"{text}; a training step takes {after.seconds * 1e3:.2f} ms instead of {before.seconds * 1e3:.2f} ms"
+
+    @property
+    def why_none(self) -> str:
+        """What to say where there is no advice."""
+        if self.bound_by == "model" and self.bigger is None:
+            return "a larger batch was not tried, since it would take too long: a longer --seconds makes room for it"
+        if self.bound_by != "model" and not self.tried:
+            return "there was no other setting to try"
+        return "no setting that was tried makes it clearly faster"
+
+    @property
+    def caution(self) -> str:
+        """What to hold against the figures; empty where there is nothing."""
+        if not self.short:
+            return ""
+        return (
+            "The turns were too short to use up the rows that the input had read ahead, so what it and its stages cost "
+            "is not certain: raise --seconds."
+        )
 
     @property
     def verdict(self) -> str:
@@ -118,6 +153,8 @@ class Diagnosis:
         line("training from memory", self.memory, self.batch_size)
         if self.bigger is not None:
             line(f"training from memory, batch {self.bigger[0]:,}", self.bigger[1], self.bigger[0])
+        if self.sample is not None:
+            line("training from a sample, as it is", self.sample, self.batch_size)
         for name, cost in self.changed.items():
             line(f"training with {name.partition(',')[0]}"[:38], cost, self.batch_size)
         line("input alone", self.alone, self.batch_size)
@@ -128,7 +165,13 @@ class Diagnosis:
         else:
             line("  to the device", self.to_device)
         for tried in self.tried:
-            line(f"  with {tried.setting.partition(',')[0]}"[:38], tried.after)
+            if not tried.sampled:
+                line(f"  with {tried.setting.partition(',')[0]}"[:38], tried.after)
+        of_sample = [tried for tried in self.tried if tried.sampled]
+        for tried in of_sample[:1]:
+            line("  of a sample of the records, as it is", tried.before)
+        for tried in of_sample:
+            line(f"    with {tried.setting.partition(',')[0]}"[:38], tried.after)
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
@@ -139,6 +182,7 @@ class Diagnosis:
             "bound_by": self.bound_by,
             "costliest": self.costliest,
             "verdict": self.verdict,
+            "caution": self.caution,
             "advice": self.advice,
         }
 

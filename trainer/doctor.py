@@ -10,8 +10,10 @@ Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import math
 import os
 import sys
 import tempfile
@@ -52,11 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse_options(argv)
         check_model(options.training)
         with interruptible(), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
-            diagnosis = diagnose(dataclasses.replace(options.training, model_dir=folder), options.length)
+            diagnosis = diagnose(options.training, options.length, folder)
         print(diagnosis.table())
         print(f"\n{diagnosis.verdict}")
-        for line in diagnosis.advice or ["no setting that was tried makes it clearly faster"]:
+        for line in diagnosis.advice or [diagnosis.why_none]:
             print(f"  {line}")
+        if diagnosis.caution:
+            print(diagnosis.caution)
         if options.json is not None:
             storage.write_bytes(options.json, json.dumps(diagnosis.as_json(), indent=1).encode() + b"\n")
     except MillraceError as error:
@@ -76,7 +80,7 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
     """Reads the command line.
 
     Raises:
-      UsageError: a number out of its range, or a cluster's environment.
+      UsageError: a number out of its range, a file that cannot be written, or a cluster's environment.
       SystemExit: --help (0), or what argparse refuses (2).
     """
     parser = step_parser(
@@ -99,15 +103,34 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
     length = Length(**{name: arguments.pop(name) for name in ("seconds", "rounds", "steps")})
     for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
         value = getattr(length, name)
-        if value is not None and not value >= least:
-            raise UsageError(f"--{name} {value:g}: must be {least} or more")
+        if value is not None and not least <= value < math.inf:
+            raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
     if "cluster" in os.environ.get("TF_CONFIG", ""):
         raise UsageError("TF_CONFIG names a cluster; one process is measured: unset it")
+    if arguments["json"] is not None:
+        check_writable(arguments["json"])
     return DoctorOptions(json=arguments.pop("json"), length=length, training=TrainOptions(model_dir="", **arguments))
 
 
-def diagnose(options: TrainOptions, length: Length) -> Diagnosis:
-    """Measures a training in `options.model_dir`, an empty folder.
+def check_writable(path: str) -> None:
+    """Refuses a file that cannot be written, before anything is measured; its folder is made when it is.
+
+    Raises:
+      UsageError: it is a folder, or lies in what is none or cannot be written.
+    """
+    if path.startswith(storage.GCS):
+        return
+    if os.path.isdir(path):
+        raise UsageError(f"--json {path}: is a folder; name a file")
+    folder = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--json {path}: {folder} is no folder that can be written to; name a file in another")
+
+
+def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
+    """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Raises:
       MillraceError: there is no such data set or model, or it failed.
@@ -121,11 +144,8 @@ def diagnose(options: TrainOptions, length: Length) -> Diagnosis:
     from trainer.failures import explained
     from trainer.progress import Display, sparingly
 
-    display = Display()
-    with explained(dataset, options):
-        diagnosis = examine(dataset, options, length, sparingly(display))
-    display.close()
-    return diagnosis
+    with explained(dataset, options), contextlib.closing(Display()) as display:
+        return examine(dataset, options, length, sparingly(display), folder=folder)
 
 
 if __name__ == "__main__":

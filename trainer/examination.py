@@ -10,7 +10,7 @@ from schemas.dataset import Dataset
 from trainer.diagnosis import Diagnosis, Tried, differences
 from trainer.estimator import tf_estimator
 from trainer.input_changes import Change, Source, changes
-from trainer.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, prefixes
+from trainer.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, made_ahead, prefixes
 from trainer.inputs import input_fn, is_held
 from trainer.options import TrainOptions
 from trainer.reading import input_options
@@ -24,8 +24,10 @@ SAMPLE = "a sample of the records as they are"
 TIMES = 4  # as large
 
 
-def examine(dataset: Dataset, options: TrainOptions, length: Length, tell: Callable[[str], None]) -> Diagnosis:
-    """Measures for about `length.seconds`, half of them the input alone; all it writes is in `options.model_dir`.
+def examine(
+    dataset: Dataset, options: TrainOptions, length: Length, tell: Callable[[str], None], *, folder: str
+) -> Diagnosis:
+    """Measures for about `length.seconds`, half of them the input alone; all it writes is in a folder.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, or a model for other data.
@@ -34,15 +36,14 @@ def examine(dataset: Dataset, options: TrainOptions, length: Length, tell: Calla
     half = dataclasses.replace(length, seconds=length.seconds / 2)
     source = Source(dataset, input_options(dataset, options, split="train", mode=TRAIN))
     config = tf_estimator.RunConfig(
-        model_dir=os.path.join(options.model_dir, "model"),
+        model_dir=os.path.join(folder, "model"),
         tf_random_seed=options.seed,
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
     )
     estimator = build_estimator(dataset, options, config)  # first: what was asked wrongly is told at once
-    tell("writing samples of the records, to try changes on")
-    possible = changes(source, os.path.join(options.model_dir, "samples"))
-    costs, tried = measure_input(source, possible, half, tell)
+    possible = changes(source, os.path.join(folder, "samples"), tell)
+    costs, tried, short = measure_input(source, possible, half, tell)
     best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)
 
     def reader(where: Source) -> Batches:
@@ -51,11 +52,15 @@ def examine(dataset: Dataset, options: TrainOptions, length: Length, tell: Calla
     size = TIMES * source.options.batch_size
     larger = Source(dataset, dataclasses.replace(source.options, batch_size=size))
     ways = {DATA: reader(source), MEMORY: from_memory(reader(source)), BIGGER: from_memory(reader(larger))}
-    heavy = {BIGGER: float(TIMES)}
+    heavy, read = {BIGGER: float(TIMES)}, {DATA: source}
     if best is not None:
-        ways[best.setting] = reader(next(change.after for change in possible if change.setting == best.setting))
-        heavy[best.setting] = 1.0
-    rounds = Rounds(tuple(ways), half, heavy=heavy, tell=lambda text: tell(f"training, {text}"))
+        change = next(change for change in possible if change.setting == best.setting)
+        read |= {SAMPLE: change.before} if change.sampled else {}
+        read[best.setting] = change.after
+    ways |= {name: reader(where) for name, where in read.items()}
+    heavy |= dict.fromkeys(read.keys() - {DATA}, 1.0)
+    ahead = {name: made_ahead(where.dataset, where.options) for name, where in read.items()}
+    rounds = Rounds(tuple(ways), half, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"))
     steps = train_in_turns(estimator, ways, rounds)
     to_device = costs.pop(TO_DEVICE, None)
     return Diagnosis(
@@ -68,14 +73,20 @@ def examine(dataset: Dataset, options: TrainOptions, length: Length, tell: Calla
         bigger=(size, steps[BIGGER]) if BIGGER in steps else None,
         tried=tried,
         changed={best.setting: steps[best.setting]} if best is not None and best.setting in steps else {},
+        sample=steps.get(SAMPLE),
         held=is_held(dataset, "train", source.options),
+        short=short,
     )
 
 
 def measure_input(
     source: Source, possible: list[Change], length: Length, tell: Callable[[str], None]
-) -> tuple[dict[str, Cost], tuple[Tried, ...]]:
-    """What a batch costs up to the end of each stage, up to the accelerator where there is one, and changed."""
+) -> tuple[dict[str, Cost], tuple[Tried, ...], bool]:
+    """What a batch costs up to the end of each stage, up to the accelerator where there is one, and changed.
+
+    Returns:
+      Both, and whether turns were too short to use up what had been made ahead.
+    """
     steps: dict[str, Callable[[], object]] = {}
     for name, batches in prefixes(source.dataset, source.options).items():
         steps[name] = iter(batches).__next__
@@ -83,20 +94,22 @@ def measure_input(
     if device is not None:
         steps[TO_DEVICE] = copies(source.dataset, source.options, device)
     stages = tuple(steps)
+    ahead = dict.fromkeys(stages, made_ahead(source.dataset, source.options))
 
-    def whole(where: Source) -> Callable[[], object]:
-        return iter(counted(input_fn(where.dataset, "train", mode=TRAIN, options=where.options))).__next__
+    def add(name: str, where: Source) -> None:
+        steps[name] = iter(counted(input_fn(where.dataset, "train", mode=TRAIN, options=where.options))).__next__
+        ahead[name] = made_ahead(where.dataset, where.options)
 
     for change in possible:
-        if change.before is not source and SAMPLE not in steps:
-            steps[SAMPLE] = whole(change.before)
-        steps[change.setting] = whole(change.after)
-    rounds = Rounds(tuple(steps), length, tell=lambda text: tell(f"input alone, {text}"))
+        if change.sampled and SAMPLE not in steps:
+            add(SAMPLE, change.before)
+        add(change.setting, change.after)
+    rounds = Rounds(tuple(steps), length, ahead=ahead, tell=lambda text: tell(f"input alone, {text}"))
     for name in rounds:
         steps[name]()
     costs = rounds.medians()
     tried = tuple(
-        Tried(change.setting, costs[WHOLE if change.before is source else SAMPLE], costs[change.setting])
+        Tried(change.setting, costs[SAMPLE if change.sampled else WHOLE], costs[change.setting], change.sampled)
         for change in possible
     )
-    return {name: costs[name] for name in stages}, tried
+    return {name: costs[name] for name in stages}, tried, bool(rounds.short)

@@ -21,6 +21,8 @@ from trainer.options import TrainOptions
 def explained(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
     """Turns a NaN loss, a full disk, an unreadable shard and a checkpoint that does not fit into a MillraceError.
 
+    Where `options.model_dir` is empty, since no model is kept, neither it nor a checkpoint is spoken of.
+
     Raises:
       MillraceError: one of these; any other error goes through as it is.
     """
@@ -56,7 +58,7 @@ def _find_the_file(dataset: Dataset, options: TrainOptions, error: tf.errors.OpE
     for split in dataset.splits:
         unreadable = find_unreadable_shard(dataset, split)
         if unreadable is not None:
-            raise MillraceError(f"{unreadable} {_untouched(options.model_dir)}") from error
+            raise MillraceError(f"{unreadable}{_untouched(options.model_dir)}") from error
     if "checkpoint" in str(error.message):
         raise MillraceError(
             f"{options.model_dir}: its last checkpoint is of another model and cannot be continued "
@@ -67,8 +69,8 @@ def _find_the_file(dataset: Dataset, options: TrainOptions, error: tf.errors.OpE
 def nan_problem(model_dir: str, found: str) -> MillraceError:
     """What to do about NaN; `found` says where it was seen."""
     return MillraceError(
-        f"{model_dir}: {found}. Try a lower learning_rate (--hparams), and look for NaN and very large values among "
-        f"the features and labels. {_untouched(model_dir)}"
+        f"{_naming(model_dir)}{found}. Try a lower learning_rate (--hparams), and look for NaN and very large values "
+        f"among the features and labels.{_untouched(model_dir)}"
     )
 
 
@@ -83,11 +85,17 @@ def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
     if refused is None:
         return None
     return MillraceError(
-        f"{model_dir}: writing failed: {refused}. Make room, or take another disk, and run the same command "
-        f"again. {_untouched(model_dir)}"
+        f"{_naming(model_dir)}writing failed: {refused}. Make room, or take another disk, and run the same "
+        f"command again.{_untouched(model_dir)}"
     )
 
 
+def _naming(model_dir: str) -> str:
+    return f"{model_dir}: " if model_dir else ""
+
+
 def _untouched(model_dir: str) -> str:
+    if not model_dir:
+        return ""
     checkpoint = tf.train.latest_checkpoint(model_dir)
-    return f"The last good checkpoint is {checkpoint}." if checkpoint else "There is no checkpoint yet."
+    return f" The last good checkpoint is {checkpoint}." if checkpoint else " There is no checkpoint yet."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -19,6 +20,7 @@ from schemas.manifest import Shard, Split
 from trainer.augmentation import Augmentation
 from trainer.image_features import image_names, stored_key
 from trainer.inputs import InputOptions, is_held
+from trainer.reading import shuffle_rows
 
 SAMPLE_BYTES = 8 << 20
 SAMPLE_RECORDS = 20_000
@@ -41,11 +43,13 @@ class Change:
     Attributes:
       setting: as it is typed, and where.
       before, after: the input without it and with it.
+      sampled: whether both read a sample of the records, and `before` is not the training's own input.
     """
 
     setting: str
     before: Source
     after: Source
+    sampled: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +61,8 @@ class Form:
     raw: bool
 
 
-def changes(source: Source, folder: str) -> list[Change]:
-    """What could be changed about an input; samples are written to a folder."""
+def changes(source: Source, folder: str, tell: Callable[[str], None] = lambda text: None) -> list[Change]:
+    """What could be changed about an input; samples are written to a folder, which is told."""
     dataset, options = source.dataset, source.options
     held = is_held(dataset, "train", options)
     found = []
@@ -71,15 +75,18 @@ def changes(source: Source, folder: str) -> list[Change]:
     if dataset.image_schema is not None and options.shuffle_buffer >= 20 * options.batch_size:
         fewer = max(options.batch_size, options.shuffle_buffer // 10)
         option(f"--shuffle_buffer {fewer}", shuffle_buffer=fewer)
+    usual = shuffle_rows(dataset, "train", None)
+    if not held and is_held(dataset, "train", dataclasses.replace(options, shuffle_buffer=usual)):
+        option("no --shuffle_buffer, so that the split is held in memory", shuffle_buffer=usual)
     costly = options.augmentation.color_jitter or options.augmentation.resized_crop is not None
     if dataset.image_schema is not None and costly:
         option("--augment color_jitter=0 resized_crop=none", augmentation=Augmentation(options.augmentation.flip))
     if held:
         return found
-    return found + _of_the_data_set(source, folder)
+    return found + _of_the_data_set(source, folder, tell)
 
 
-def _of_the_data_set(source: Source, folder: str) -> list[Change]:
+def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -> list[Change]:
     dataset, schema = source.dataset, source.dataset.image_schema
     streamed = dataclasses.replace(source.options, hold=0)
     count = len(dataset.shards("train"))
@@ -95,10 +102,11 @@ def _of_the_data_set(source: Source, folder: str) -> list[Change]:
         wanted.append(("images: {store: raw}, in the schema", dataclasses.replace(as_it_is, raw=True)))
     if not wanted:
         return []
+    tell("writing samples of the records, to try changes on")
     records = _sample(dataset)
     before = Source(_written(dataset, records, os.path.join(folder, "as_it_is"), as_it_is), streamed)
     return [
-        Change(setting, before, Source(_written(dataset, records, os.path.join(folder, str(i)), form), streamed))
+        Change(setting, before, Source(_written(dataset, records, os.path.join(folder, str(i)), form), streamed), True)
         for i, (setting, form) in enumerate(wanted)
     ]
 

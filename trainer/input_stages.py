@@ -6,6 +6,7 @@ Each prefix of the pipeline is built by the functions that training reads with, 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from trainer.inputs import (
     row_blocks,
     stored_records,
     untuned,
+    window_rows,
 )
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
@@ -43,6 +45,16 @@ def prefixes(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Datas
     found = _of_columns(dataset, options) if dataset.image_schema is None else _of_images(dataset, options)
     found[WHOLE] = input_fn(dataset, "train", mode=TRAIN, options=options)
     return {name: counted(batches) for name, batches in found.items()}
+
+
+def made_ahead(dataset: Dataset, options: InputOptions) -> int:
+    """Batches that the input makes ahead where nobody takes them: those of two windows, where it has windows.
+
+    Elsewhere they are few.
+    """
+    if dataset.image_schema is not None or not options.shuffle_buffer or is_held(dataset, "train", options):
+        return 0
+    return math.ceil(2 * min(dataset.rows("train"), window_rows(options)) / options.batch_size)
 
 
 def counted(batches: tf.data.Dataset) -> tf.data.Dataset:
@@ -92,14 +104,20 @@ def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dat
 
     def decoded(augmentation: Augmentation) -> tf.data.Dataset:
         examples = image_examples(
-            records(options), schema, augmentation.at(size), seeds=seeds(options.seed), deterministic=False
+            records(options),
+            schema,
+            augmentation.at(size),
+            seeds=seeds(options.seed),
+            deterministic=options.deterministic,
         )
         return examples.map(lambda features, label: [image[0, 0, 0] for image in features.values()])
 
     found = {"read": records(in_order)}
     if options.shuffle_buffer:
         found["shuffle"] = records(options)
-    found["parse"] = records(options).map(parsed, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
+    found["parse"] = records(options).map(
+        parsed, num_parallel_calls=tf.data.AUTOTUNE, deterministic=options.deterministic
+    )
     found["decode and crop" if schema.images.store == "jpeg" else "crop"] = decoded(PLAIN)
     if options.augmentation != PLAIN:
         found["augment"] = decoded(options.augmentation)

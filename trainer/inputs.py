@@ -181,7 +181,7 @@ def row_batches(
         parts = kept(blocks, rows=rows, num_epochs=epochs)
     else:
         rows = math.ceil(rows / options.num_workers)
-        parts = windows(blocks, rows=rows, window=_window(options), num_epochs=epochs, seed=options.seed)
+        parts = windows(blocks, rows=rows, window=window_rows(options), num_epochs=epochs, seed=options.seed)
     batches = shuffled_batches(
         parts,
         batch_size=options.batch_size,
@@ -192,7 +192,7 @@ def row_batches(
     return untuned(batches)
 
 
-def _window(options: InputOptions) -> int:
+def window_rows(options: InputOptions) -> int:
     """Rows that are shuffled whole: what is as good as the shuffle buffer that was asked for, or better."""
     return max(2 * options.shuffle_buffer, GATHERED)
 
@@ -203,7 +203,9 @@ def row_blocks(
     """The same once through, in blocks, and shuffled no more than by the order in which shards are opened."""
 
     def blocks(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
-        share = _window(options) // (4 * open_shards) if options.shuffle_buffer else 0  # several blocks of each shard
+        share = (
+            window_rows(options) // (4 * open_shards) if options.shuffle_buffer else 0
+        )  # several blocks of each shard
         found = records.batch(min(READ_TOGETHER, max(options.block_length, share)))
         return found if parse is None else found.map(parse)
 

@@ -48,15 +48,20 @@ class Rounds:
       length: how long.
       heavy: ways that are left out where their turns would take too long, and how many steps of the first way one of
         their steps is worth.
+      ahead: batches that a way may have made ahead while others had their turns: that many of its steps are not timed,
+        though for no longer than a turn.
       tell: is told what goes on.
       costs: of each turn, by way, as they come.
+      short: ways of which a turn was too short to use up what was made ahead, and to time as many steps again.
     """
 
     ways: Sequence[str]
     length: Length
     heavy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    ahead: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
     costs: dict[str, list[Cost]] = dataclasses.field(default_factory=dict)
+    short: set[str] = dataclasses.field(default_factory=set)
 
     def __iter__(self) -> Iterator[str]:
         turn_seconds = self.length.seconds / self.length.rounds / len(self.ways)
@@ -79,19 +84,28 @@ class Rounds:
 
     def _turn(self, way: str, seconds: float) -> Iterator[str]:
         """Names the way until its turn is over, and notes what a step of it cost."""
+        ahead, asked = self.ahead.get(way, 0), self.length.steps
+
+        def over(share: float) -> bool:
+            """Whether this share of a turn is."""
+            return passed() >= share * seconds if asked is None else steps >= share * asked
+
+        def passed() -> float:
+            return time.perf_counter() - begun
+
         steps, begun = 0, time.perf_counter()
-        settling = SETTLING * (seconds if self.length.steps is None else self.length.steps)
-        while steps == 0 or (time.perf_counter() - begun if self.length.steps is None else steps) < settling:
+        while steps == 0 or not over(SETTLING) or (steps < ahead and passed() < seconds):
             yield way
             steps += 1
-        steps, started, cpu = 0, time.perf_counter(), time.process_time()
-        while steps == 0 or (
-            time.perf_counter() - begun < seconds if self.length.steps is None else steps < self.length.steps
-        ):
+        settled = steps >= ahead
+        steps, begun, cpu = 0, time.perf_counter(), time.process_time()
+        while steps == 0 or not over(1 - SETTLING if asked is None else 1):
             yield way
             steps += 1
-        cost = Cost((time.perf_counter() - started) / steps, (time.process_time() - cpu) / steps)
+        cost = Cost(passed() / steps, (time.process_time() - cpu) / steps)
         self.costs.setdefault(way, []).append(cost)
+        if not settled or steps < ahead:
+            self.short.add(way)
 
     def medians(self) -> dict[str, Cost]:
         """The median cost of a step, by way; those that had no turn are missing."""

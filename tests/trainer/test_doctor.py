@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -60,6 +63,13 @@ class TestFinds:
         assert "images: {store: raw}" in out
         assert not list(scratch.glob("millrace-*"))
 
+    def test_a_split_that_is_not_held_though_it_could_be(self, people, tmp_path, capsys):
+        found = examined(people, tmp_path, "--model", "linear", "--shuffle_buffer", "0")
+        held = found["tried"][0]
+        assert held["setting"] == "no --shuffle_buffer, so that the split is held in memory"
+        assert (held["before"], held["sampled"]) == (found["alone"], False)
+        assert "  with no --shuffle_buffer" in capsys.readouterr().out
+
     def test_pairs(self, patterns, tmp_path):
         found = examined(patterns, tmp_path, "--model", "face_pairs", "--hparams", "width=4")
         assert found["training"]["seconds"] > 0
@@ -73,6 +83,10 @@ class TestRefuses:
             (["--help"], 0, "hidden_units=256,256,128"),
             ([], 2, "required: --data_dir"),
             (["--data_dir", "d", "--rounds", "1"], 2, "--rounds 1: must be 2 or more"),
+            (["--data_dir", "d", "--seconds", "inf"], 2, "--seconds inf: must be 1 or more, and finite"),
+            (["--data_dir", "d", "--seconds", "nan"], 2, "--seconds nan: must be 1 or more"),
+            (["--data_dir", "d", "--json", "/"], 2, "--json /: is a folder; name a file"),
+            (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is no folder that can be written to"),
             (["--data_dir", "d", "--model", "cnn"], 2, "--model cnn: give linear, dnn"),
             (["--data_dir", "d"], 2, "d: no manifest.json"),
         ],
@@ -83,8 +97,25 @@ class TestRefuses:
     def test_a_model_that_fails(self, people, capsys, scratch):
         model = ["--model", "tests.trainer.own_models:nan_model_fn"]
         assert doctor.main(["--data_dir", people.path, *BRIEF, *model]) == 1
-        assert "the loss became NaN" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert "trainer.doctor: the loss became NaN" in err  # of no model_dir: the doctor keeps none
         assert not list(scratch.glob("millrace-*"))
+
+    def test_a_damaged_shard_without_a_word_of_checkpoints(self, people, tmp_path, capsys):
+        folder = tmp_path / "damaged"
+        shutil.copytree(people.path, folder)
+        damaged = folder / people.manifest.splits["train"].shards[0].path
+        whole = damaged.read_bytes()
+        damaged.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+        assert doctor.main(["--data_dir", str(folder), *BRIEF, "--model", "linear"]) == 1
+        err = capsys.readouterr().err
+        assert f"trainer.doctor: {damaged}: cannot be read beyond record" in err
+        assert "checkpoint" not in err
+
+    def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert doctor.main(["--data_dir", people.path, *BRIEF, "--model", "tests.trainer.own_models:nan_model_fn"]) == 1
+        assert "\ntrainer.doctor: the loss became NaN" in capsys.readouterr().err
 
     def test_a_cluster(self, people, monkeypatch, capsys):
         monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')
@@ -106,6 +137,7 @@ class TestVerdict:
             (9, 10, 2, "model", 0.0),  # noise
             (10, 7, 5, "both", 0.3),
             (10, 7, 9.5, "input", 0.3),  # on an accelerator: the input cannot go faster than this
+            (12, 7, 10, "input", 5 / 12),  # an input that takes longer than the model cannot hide behind it
             (10, 2, 5, "input", 0.8),
         ],
     )
@@ -123,8 +155,30 @@ class TestVerdict:
         found = diagnosis(10, 2, 10, tried=tried, changed={"b": Cost(0.005, 0.01)})
         assert found.advice == [
             "b: the input alone takes 5.00 ms (10.00 ms of CPU) instead of 10.00 ms (20.00 ms of CPU); "
-            "a training step takes 5.00 ms with it"
+            "a training step takes 5.00 ms instead of 10.00 ms"
         ]
+
+    def test_what_a_sample_showed_is_compared_with_the_sample(self):
+        paid = Tried("b", Cost(0.010, 0.020), Cost(0.005, 0.010), sampled=True)
+        found = diagnosis(10, 2, 30, tried=(paid,), changed={"b": Cost(0.005, 0.01)})
+        (line,) = found.advice
+        assert line == (
+            "b: on a sample of the records, as it is and changed, the input alone takes 5.00 ms (10.00 ms of CPU) "
+            "instead of 10.00 ms (20.00 ms of CPU)"
+        )
+        (line,) = dataclasses.replace(found, sample=Cost(0.006, 0.01)).advice
+        assert line.endswith("; a training step takes 5.00 ms instead of 6.00 ms")
+        *_, sample, changed = found.table().splitlines()
+        assert sample.split() == ["of", "a", "sample", "of", "the", "records,", "as", "it", "is", "10.00", "20.00"]
+        assert changed.split() == ["with", "b", "5.00", "10.00"]
+
+    def test_says_why_there_is_no_advice(self):
+        useless = Tried("a", Cost(1, 1), Cost(1, 1))
+        assert diagnosis(10, 2, 10).why_none == "there was no other setting to try"
+        assert diagnosis(10, 2, 10, tried=(useless,)).why_none == "no setting that was tried makes it clearly faster"
+        assert "would take too long" in diagnosis(10, 10, 1, tried=(useless,)).why_none
+        bigger = diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039)))
+        assert bigger.why_none == "no setting that was tried makes it clearly faster"
 
     def test_a_bound_model_is_advised_a_batch_that_is_faster(self):
         assert diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039))).advice == []
@@ -151,6 +205,18 @@ class TestRounds:
         assert 0.02 <= costs["slow"].seconds < 0.2
         assert costs["quick"].seconds < costs["slow"].seconds
         assert costs["slow"].cpu < 0.02
+
+    def test_what_was_made_ahead_is_used_up_first(self):
+        rounds = Rounds(("a", "b"), Length(seconds=60, rounds=2, steps=6), ahead={"b": 5})
+        assert list(rounds) == ["a"] * 3 + ["b"] * 3 + (["a"] * 8 + ["b"] * 11) * 2
+        assert not rounds.short
+
+    def test_turns_that_are_too_short_for_that_are_named(self):
+        rounds = Rounds(("a", "b"), Length(seconds=0.2, rounds=2), ahead={"b": 1000})
+        for _ in rounds:
+            time.sleep(0.002)
+        assert rounds.short == {"b"}
+        assert "raise --seconds" in dataclasses.replace(diagnosis(10, 2, 10), short=True).caution
 
     def test_heavy_ways_are_left_out_where_they_take_too_long(self):
         rounds = Rounds(("a", "b"), Length(seconds=0.2, rounds=2), heavy={"b": 4})

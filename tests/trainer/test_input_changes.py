@@ -13,7 +13,7 @@ from schemas.dataset import Dataset
 from trainer.augmentation import Augmentation
 from trainer.estimator import tf_estimator
 from trainer.input_changes import Source, changes
-from trainer.inputs import InputOptions, input_fn
+from trainer.inputs import InputOptions, input_fn, is_held
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 STREAMED = InputOptions(batch_size=16, hold=0, num_epochs=1)
@@ -51,15 +51,27 @@ def test_each_change_reads_the_same_records(zipped, tmp_path):
         f"--compression none, {of_the_job}",
         f"--num_shards 8, {of_the_job}",
     ]
+    assert all(c.sampled for c in found)
     assert all(ages(c.before) == ages(c.after) == ages(Source(zipped, STREAMED)) for c in found)
     assert [c.after.dataset.compression for c in found] == ["", "GZIP"]
     assert [len(c.after.dataset.shards("train")) for c in found] == [1, 8]
 
 
 def test_what_is_held_in_memory_is_read_once(people, tmp_path):
-    assert changes(Source(people, InputOptions()), str(tmp_path)) == []
+    told: list[str] = []
+    assert changes(Source(people, InputOptions()), str(tmp_path), told.append) == []
+    assert told == []
     (change,) = changes(Source(people, InputOptions(deterministic=True)), str(tmp_path))
     assert (change.setting, change.after.options.deterministic) == ("no --deterministic", False)
+
+
+def test_a_split_that_could_be_held_is(people, tmp_path):
+    in_order = Source(people, InputOptions(batch_size=16, num_epochs=1, shuffle_buffer=0))
+    change = changes(in_order, str(tmp_path))[0]
+    assert change.setting == "no --shuffle_buffer, so that the split is held in memory"
+    assert (change.before, change.sampled) == (in_order, False)
+    assert is_held(people, "train", change.after.options)
+    assert ages(change.before) == ages(change.after)
 
 
 def test_images_as_pixels(stripes, tmp_path):
