@@ -1,22 +1,21 @@
-"""WebDataset: tar files of JPEGs, which Pillow resizes on a thread for each core.
+"""WebDataset: tar files of JPEGs, resized by Pillow on a thread for each core and read by a process for each core.
 
 https://github.com/webdataset/webdataset: `ShardWriter`, `WebDataset`, `shuffle`, `decode`, `to_tuple`, `batched`.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import webdataset as wds
 
 from benchmarks.rivals.image_pillow import files, jpeg
 from benchmarks.rivals.image_training import augmented_array
+from benchmarks.rivals.tar_workers import batches
 from benchmarks.task import Task
 
 
@@ -25,23 +24,24 @@ def write(task: Task) -> None:
     paths, labels = files(task.source)
     order = random.sample(range(len(paths)), len(paths))
     pattern = os.path.join(task.output, "train-%06d.tar")
-    with wds.ShardWriter(pattern, maxsize=64 << 20, verbose=0) as sink, ThreadPoolExecutor(os.cpu_count()) as threads:
+    with wds.ShardWriter(pattern, maxcount=100, verbose=0) as sink, ThreadPoolExecutor(os.cpu_count()) as threads:
         for i, encoded in zip(order, threads.map(jpeg, [paths[i] for i in order]), strict=True):
             sink.write({"__key__": f"{i:06d}", "jpg": encoded, "cls": labels[i]})
 
 
 def read(task: Task) -> Iterator[np.ndarray]:
     """Reads what `write` has written."""
-    rng = np.random.default_rng()
-    shards = sorted(str(path) for path in Path(task.source).glob("*.tar"))
-    images = (
-        wds.WebDataset(shards, shardshuffle=len(shards))
-        .shuffle(task.shuffle_buffer)
-        .decode("rgb8")
-        .to_tuple("jpg", "cls")
-        .map_tuple(lambda image: augmented_array(image, rng))
-        .batched(task.batch_size)
-    )
-    for _ in range(task.epochs) if task.epochs else itertools.count():
-        for _, labels in images:
-            yield np.asarray(labels)
+
+    def images(shards: list[str], shuffle: int) -> wds.WebDataset:
+        rng = np.random.default_rng()
+        return (
+            wds.WebDataset(shards, shardshuffle=len(shards))
+            .shuffle(shuffle)
+            .decode("rgb8")
+            .to_tuple("jpg", "cls")
+            .map_tuple(lambda image: augmented_array(image, rng))
+            .batched(task.batch_size)
+        )
+
+    for _, labels in batches(task, images):
+        yield labels
