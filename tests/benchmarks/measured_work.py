@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.rivals.tar_workers import Batch, batches
 from benchmarks.task import Task
 
 
@@ -18,3 +21,28 @@ def write(task: Task) -> None:
 def fail(task: Task) -> None:
     """Fails."""
     raise OSError("the disk is full")
+
+
+def read_shards(task: Task) -> Iterator[np.ndarray]:
+    """The labels that the shards' names tell, each shard read by one process, which takes its time."""
+
+    def pipeline(shards: list[str], shuffle: int) -> Iterator[Batch]:
+        for path in shards[int(os.environ["WORKER"]) :: int(os.environ["NUM_WORKERS"])]:
+            np.sort(np.random.default_rng().random(300_000))
+            labels = np.full(task.batch_size, int(Path(path).stem))
+            yield np.tile(labels, (2, 1)).T, labels
+
+    for values, labels in batches(task, pipeline):
+        assert np.array_equal(values, np.stack([labels, labels], axis=1))
+        yield labels
+
+
+def read_badly(task: Task) -> Iterator[np.ndarray]:
+    """Fails in its processes."""
+
+    def pipeline(shards: list[str], shuffle: int) -> Iterator[Batch]:
+        raise OSError("no such shard")
+        yield
+
+    for _, labels in batches(task, pipeline):
+        yield labels

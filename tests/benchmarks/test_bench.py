@@ -60,6 +60,22 @@ def test_a_command_may_stand_before_each_measurement(tmp_path):
     measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path)), under=("env", "X=1"))
 
 
+def test_processes_read_each_shard_once_and_their_cpu_is_counted_while_they_run(tmp_path):
+    for i in range(5):
+        (tmp_path / f"{i}.tar").touch()
+    task = Task(source=str(tmp_path), batch_size=8, rows=40)
+    found = measure("tests.benchmarks.measured_work:read_shards", task)
+    assert found.classes == {str(i): 8 for i in range(5)}
+    found = measure("tests.benchmarks.measured_work:read_shards", dataclasses.replace(task, epochs=0, seconds=1.0))
+    assert found.whole_cpu >= found.cpu > 0.1  # the reader itself only waits
+
+
+def test_a_process_that_fails_fails_the_reading(tmp_path):
+    (tmp_path / "0.tar").touch()
+    with pytest.raises(WorkFailed, match=r"ended with 1"):
+        measure("tests.benchmarks.measured_work:read_badly", Task(source=str(tmp_path)))
+
+
 def test_what_a_rival_writes_is_read_back(tmp_path):
     source = Sources(str(tmp_path), SMALL)["covertype"]
     task = Task(source=source.path, output=str(tmp_path), table="covertype", rows=source.rows)
