@@ -98,7 +98,7 @@ class Diagnosis:
         return [self._advised(t) for t in paying]
 
     def _advised(self, tried: Tried) -> str:
-        where = "on a sample of the records, as it is and changed, " if tried.sampled else ""
+        where = "both measured on a sample of the records, " if tried.sampled else ""
         text = f"{tried.setting}: {where}the input alone takes {_ms(tried.after)} instead of {_ms(tried.before)}"
         before, after = self.sample if tried.sampled else self.training, self.changed.get(tried.setting)
         if before is None or after is None:

@@ -22,6 +22,7 @@ TRAIN = tf_estimator.ModeKeys.TRAIN
 DATA, MEMORY, BIGGER = "from the data set", "from memory", "from memory, larger batches"
 SAMPLE = "a sample of the records as they are"
 TIMES = 4  # as large
+PREFETCH = 2  # batches
 
 
 def examine(
@@ -34,7 +35,7 @@ def examine(
       MillraceError: the model failed.
     """
     half = dataclasses.replace(length, seconds=length.seconds / 2)
-    source = Source(dataset, input_options(dataset, options, split="train", mode=TRAIN))
+    source = measured(dataset, options)
     config = tf_estimator.RunConfig(
         model_dir=os.path.join(folder, "model"),
         tf_random_seed=options.seed,
@@ -79,6 +80,16 @@ def examine(
     )
 
 
+def measured(dataset: Dataset, options: TrainOptions) -> Source:
+    """What training reads, and how; only that batches made ahead do not become more.
+
+    tf.data makes more ahead each time that what there was is used up, as it is in every turn; it would fill up during
+    the next way's turn, at that one's cost. Training that waits for its model stays at two.
+    """
+    how = input_options(dataset, options, split="train", mode=TRAIN)
+    return Source(dataset, dataclasses.replace(how, prefetch=PREFETCH))
+
+
 def measure_input(
     source: Source, possible: list[Change], length: Length, tell: Callable[[str], None]
 ) -> tuple[dict[str, Cost], tuple[Tried, ...], bool]:
@@ -112,4 +123,4 @@ def measure_input(
         Tried(change.setting, costs[SAMPLE if change.sampled else WHOLE], costs[change.setting], change.sampled)
         for change in possible
     )
-    return {name: costs[name] for name in stages}, tried, bool(rounds.short)
+    return {name: costs[name] for name in stages}, tried, bool(rounds.hurried())

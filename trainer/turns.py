@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import statistics
 import time
@@ -52,7 +53,7 @@ class Rounds:
         though for no longer than a turn.
       tell: is told what goes on.
       costs: of each turn, by way, as they come.
-      short: ways of which a turn was too short to use up what was made ahead, and to time as many steps again.
+      short: how many turns, by way, were too short to use up what was made ahead, and to time as many steps again.
     """
 
     ways: Sequence[str]
@@ -61,7 +62,7 @@ class Rounds:
     ahead: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
     costs: dict[str, list[Cost]] = dataclasses.field(default_factory=dict)
-    short: set[str] = dataclasses.field(default_factory=set)
+    short: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def __iter__(self) -> Iterator[str]:
         turn_seconds = self.length.seconds / self.length.rounds / len(self.ways)
@@ -105,7 +106,11 @@ class Rounds:
         cost = Cost(passed() / steps, (time.process_time() - cpu) / steps)
         self.costs.setdefault(way, []).append(cost)
         if not settled or steps < ahead:
-            self.short.add(way)
+            self.short[way] += 1
+
+    def hurried(self) -> set[str]:
+        """Ways of which half the turns or more were too short, so that their medians are not certain."""
+        return {way for way, turns in self.short.items() if 2 * turns >= len(self.costs[way])}
 
     def medians(self) -> dict[str, Cost]:
         """The median cost of a step, by way; those that had no turn are missing."""

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from schemas.dataset import Dataset
 from tests.told_at_once import assert_told_at_once
 from trainer import doctor
 from trainer.diagnosis import Diagnosis, Tried, differences
+from trainer.examination import measured
+from trainer.options import TrainOptions
+from trainer.reading import input_options
 from trainer.turns import Cost, Length, Rounds
 
 MODELS = "tests.trainer.paced_models"
@@ -74,6 +78,12 @@ class TestFinds:
         found = examined(patterns, tmp_path, "--model", "face_pairs", "--hparams", "width=4")
         assert found["training"]["seconds"] > 0
         assert "crop" in found["stages"]
+
+
+def test_batches_made_ahead_do_not_become_more_from_turn_to_turn(people):
+    asked = TrainOptions(data_dir=people.path, model_dir="", deterministic=True)
+    how = input_options(people, asked, split="train", mode="train")
+    assert measured(people, asked).options == dataclasses.replace(how, prefetch=2)
 
 
 class TestRefuses:
@@ -163,7 +173,7 @@ class TestVerdict:
         found = diagnosis(10, 2, 30, tried=(paid,), changed={"b": Cost(0.005, 0.01)})
         (line,) = found.advice
         assert line == (
-            "b: on a sample of the records, as it is and changed, the input alone takes 5.00 ms (10.00 ms of CPU) "
+            "b: both measured on a sample of the records, the input alone takes 5.00 ms (10.00 ms of CPU) "
             "instead of 10.00 ms (20.00 ms of CPU)"
         )
         (line,) = dataclasses.replace(found, sample=Cost(0.006, 0.01)).advice
@@ -209,13 +219,14 @@ class TestRounds:
     def test_what_was_made_ahead_is_used_up_first(self):
         rounds = Rounds(("a", "b"), Length(seconds=60, rounds=2, steps=6), ahead={"b": 5})
         assert list(rounds) == ["a"] * 3 + ["b"] * 3 + (["a"] * 8 + ["b"] * 11) * 2
-        assert not rounds.short
+        assert not rounds.hurried()
 
     def test_turns_that_are_too_short_for_that_are_named(self):
         rounds = Rounds(("a", "b"), Length(seconds=0.2, rounds=2), ahead={"b": 1000})
         for _ in rounds:
             time.sleep(0.002)
-        assert rounds.short == {"b"}
+        assert rounds.hurried() == {"b"}
+        assert not Rounds(("b",), rounds.length, costs={"b": [Cost(1, 1)] * 3}, short=Counter(b=1)).hurried()
         assert "raise --seconds" in dataclasses.replace(diagnosis(10, 2, 10), short=True).caution
 
     def test_heavy_ways_are_left_out_where_they_take_too_long(self):
