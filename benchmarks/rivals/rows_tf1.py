@@ -49,15 +49,15 @@ def feed_dict(task: Task) -> Iterator[np.ndarray]:
                 yield session.run(step, {x: features[rows], y: labels[rows]})[0]
 
 
-def _run_custom(task: Task, epoch: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]) -> Iterator[np.ndarray]:
+def _run_custom(
+    task: Task, epoch: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]], capacity: int
+) -> Iterator[np.ndarray]:
     """A background thread enqueues each epoch's pieces, features and labels, into a RandomShuffleQueue."""
     columns = len(TABLES[task.table].columns) - 1
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [None, columns])
         y = tf1.placeholder(tf.int64, [None])
-        queue = tf.queue.RandomShuffleQueue(
-            task.shuffle_buffer, task.shuffle_buffer // 2, [tf.float32, tf.int64], [[columns], []]
-        )
+        queue = tf.queue.RandomShuffleQueue(capacity, capacity // 2, [tf.float32, tf.int64], [[columns], []])
         enqueue, close = queue.enqueue_many([x, y]), queue.close()
         features, labels = queue.dequeue_up_to(task.batch_size)
 
@@ -83,11 +83,11 @@ def custom_runner(task: Task) -> Iterator[np.ndarray]:
             values = piece.to_numpy()
             yield values[:, :-1], _labels(values[:, -1], task)
 
-    return _run_custom(task, epoch)
+    return _run_custom(task, epoch, task.shuffle_buffer)
 
 
 def custom_runner_held(task: Task) -> Iterator[np.ndarray]:
-    """The same with arrays in memory, which are put into a new order for each epoch."""
+    """The same with arrays in memory, in a new order for each epoch, so that a small queue does."""
     features, labels = arrays(task)
     rng = np.random.default_rng()
 
@@ -97,7 +97,7 @@ def custom_runner_held(task: Task) -> Iterator[np.ndarray]:
             rows = order[start : start + PIECE]
             yield features[rows], labels[rows]
 
-    return _run_custom(task, epoch)
+    return _run_custom(task, epoch, PIECE)
 
 
 def queue_runner(task: Task) -> Iterator[np.ndarray]:
