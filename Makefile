@@ -112,7 +112,7 @@ figures: $(READY)  ## train what the README measures on the real data (MILLRACE_
 	.bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	@touch $@
 
-bench: .bench/.installed  ## measure this project beside what people use instead: most of an hour; see docs/benchmarks.md
+bench: .bench/.installed  ## measure this project beside what people use instead: an hour or more; see docs/benchmarks.md
 	.bench/bin/python -m benchmarks.bench
 	.bench/bin/python -m benchmarks.training
 	.bench/bin/python -m benchmarks.scale --keep --rounds 3

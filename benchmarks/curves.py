@@ -29,7 +29,7 @@ def table(found: Kept | None) -> str:
         cells = [_cell(of[n]) if n in of else "" for n in shards]
         lines.append(f"| {count:,} | {' | '.join(cells)} |")
     runs = min(job["runs"] for job in jobs)
-    return "\n".join([*lines, "", f"{found.told()} Medians of {runs} runs."])
+    return "\n".join([*lines, "", f"{found.told()} Runs of each: {runs}."])
 
 
 def _cell(job: dict[str, float]) -> str:

@@ -88,8 +88,8 @@ def environment(found: Results) -> str:
     loads = ", ".join(f"{name} {contest['load']}" for name, contest in found.contests.items())
     return (
         f"{last['processor']}, {last['cores']} cores, {last['memory']}, {last['system']}, Python {last['python']}; "
-        f"{versions}. Measured on {last['date']} on {inputs}. Load average of the machine as each began, "
-        f"where more than 1 means that other work shared it then, and CPU tells more than wall time: {loads}."
+        f"{versions}. Measured up to {last['date']} on {inputs}. Load average of the machine as each began, to which "
+        f"the contest before it adds; where other work does, CPU tells more than wall time: {loads}."
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.task import Task
 
 AHEAD = 2  # batches that each process makes before they are taken, torch's `prefetch_factor`
-PLACE = 16 << 20  # bytes that a batch may take; what is not used is no memory
+PLACE = 128 << 20  # bytes that a batch may take, 512 images of 224 x 224 and more; what is not used is no memory
 
 Pipeline = Callable[[list[str], int], Iterable[tuple[np.ndarray, np.ndarray]]]
 Batch = tuple[np.ndarray, np.ndarray]

@@ -228,7 +228,7 @@ def test_the_curves_table_has_a_row_for_each_number_of_rows_and_a_column_for_eac
         "| 1,000 | 500 rows/s, 901 MB | 500 rows/s, 908 MB |",
         "| 20,000 | 10,000 rows/s, 901 MB |  |",
         "",
-        "Measured on today on made samples, at a load average of 0.5. Medians of 3 runs.",
+        "Measured on today on made samples, at a load average of 0.5. Runs of each: 3.",
     ]
 
 
