@@ -25,11 +25,12 @@ from schemas.errors import UsageError
 from schemas.features import CategoryLabel
 from trainer.estimator import tf_estimator
 from trainer.left_over import TEMPORARY
+from trainer.parity import SkewError
 from trainer.parity_records import ParityRecords, read_parity_records
 from trainer.predictions import classes_of
 from trainer.served import Notes, write_notes
 from trainer.serving import serving_input_receiver_fn
-from trainer.verify import SkewError, check_export, check_transform
+from trainer.verify import check_export, check_transform
 
 BEST, FINAL = "best", "final"
 MARK = "best.json"

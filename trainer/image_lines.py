@@ -12,7 +12,7 @@ import numpy as np
 
 from schemas.csv_problem import Problem
 
-FIELDS = ("class_id", "probabilities")  # the outputs that lines are made of
+FIELDS = ("class_id", "probabilities", "error")  # the outputs that lines are made of
 TOP = 5
 
 

@@ -6,20 +6,23 @@ those of the stored JPEG.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from schemas import layout
 from schemas.dataset import Dataset
+from schemas.image_header import PNG
 from schemas.image_record import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.image_schema import ImageSchema
 from schemas.raw import RawColumn
 from trainer.augment import AugmentOptions
 from trainer.image_features import image_names
 from trainer.image_inputs import stored_image
+from trainer.row_errors import ROW_ERROR
 
+MAGIC = (b"\xff\xd8\xff", PNG, b"GIF87a", b"GIF89a", b"BM")  # the first bytes of the formats that are read
 SIDE_BY_SIDE = 8  # images of a request that are decoded at once: a large one takes some 100 MB
 
 
@@ -76,20 +79,55 @@ def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str,
       files: string `[batch]` under each of `image_names`.
 
     Returns:
-      uint8 `[batch, height, width, 3]` under the same names.
+      uint8 `[batch, height, width, 3]` under the same names, and string `[batch]` as `ROW_ERROR`: '' where every image
+      of the row was taken. One that was not is black, and its neighbours are what they are without it.
     """
     schema = dataset.image_schema
     assert schema is not None  # noqa: S101 - the caller has looked
-    size = schema.images.input_size
+    images = schema.images
+    size = images.input_size
     options = AugmentOptions(size=size)
     ingest = load_ingest(dataset)
 
     def see(data: tf.Tensor) -> tf.Tensor:
-        return stored_image(ingest.record(data), schema.images, options)
+        return tf.ensure_shape(stored_image(ingest.record(data), images, options), [*size, 3])
 
-    pixels = tf.TensorSpec([*size, 3], tf.uint8)
+    features = {}
+    errors = tf.fill(tf.shape(next(iter(files.values()))), "")
     with tf.device("/cpu:0"):  # the decoders are there: image by image, other devices would only be in the way
-        return {
-            name: tf.map_fn(see, data, fn_output_signature=pixels, parallel_iterations=SIDE_BY_SIDE)
-            for name, data in files.items()
-        }
+        for name, data in reversed(list(files.items())):
+            small = tf.strings.length(data) <= images.max_file_bytes
+            features[name], taken = seen(tf.where(small, data, ""), see)
+            errors = tf.where(taken, errors, _reason(name, data, small))
+    return {**{name: features[name] for name in files}, ROW_ERROR: errors}
+
+
+def seen(files: tf.Tensor, see: Callable[[tf.Tensor], tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """What `see` makes of each file by itself, so that one which it refuses fails no other.
+
+    Args:
+      files: string `[batch]`.
+      see: string `[]` -> a tensor of a fixed shape; raises on what it does not take.
+
+    Returns:
+      `[batch, ...]`, zeros for what was refused; and bool `[batch]`, what was not.
+    """
+    numbered = tf.data.Dataset.from_tensor_slices(files).enumerate()
+    made = numbered.map(lambda i, data: (i, see(data)), num_parallel_calls=SIDE_BY_SIDE, deterministic=True)
+    count = tf.shape(files, tf.int64)[0]
+    whole = made.ignore_errors().batch(tf.maximum(count, 1))  # one batch, or none where nothing is taken
+    spec = made.element_spec[1]
+    nothing = tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
+    places, results = whole.reduce(nothing, lambda _, batch: batch)
+    results = tf.scatter_nd(places[:, tf.newaxis], results, tf.stack([count, *spec.shape]))
+    return tf.ensure_shape(results, [None, *spec.shape]), tf.scatter_nd(
+        places[:, tf.newaxis], tf.ones_like(places, tf.bool), [count]
+    )
+
+
+def _reason(name: str, files: tf.Tensor, small: tf.Tensor) -> tf.Tensor:
+    """Why each file was not taken, as far as its size and its first bytes tell. string `[batch]`."""
+    starts = tf.stack([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in MAGIC], axis=1)
+    reason = tf.where(tf.reduce_any(starts, axis=1), "undecodable_image", "not_an_image")
+    reason = tf.where(tf.equal(files, ""), "empty_file", reason)
+    return tf.strings.join([f"{name}: ", tf.where(small, reason, "file_too_large")])

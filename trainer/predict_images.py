@@ -1,7 +1,7 @@
 """Image files through an exported model, a batch at a time: the files' bytes, the exported graph, JSON lines.
 
-A file is looked at before it is sent: its size, and the dimensions in its header. Where the graph refuses a batch, its
-images go one by one, so that a broken image is a reject and its neighbours are predicted.
+A file is looked at before it is sent: its size, and the dimensions in its header. What the graph does not answer after
+that is a reject, and its neighbours are predicted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import numpy as np
 
 from schemas import storage
 from schemas.errors import MillraceError
@@ -146,21 +148,41 @@ def _predicted(batch: list[_Read], model: ServedModel, signature: str, classes: 
 def _run_parts(
     model: ServedModel, signature: str, sent: list[_Read]
 ) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
-    """Predicts on all at once; where that fails, on each alone, to find out which one it is."""
+    """Predicts on all at once, and tells the images that the model does not answer.
+
+    An export of an earlier release fails a batch for one of them: then each goes alone, to find out which one it is.
+    """
     import tensorflow as tf
 
     if not sent:
         return [], []
     try:
-        return [(sent, _run(model, signature, sent))], []
+        return _answered(sent, _run(model, signature, sent))
     except tf.errors.OpError:
         parts, refused = [], []
     for read in sent:
         try:
             parts.append(([read], _run(model, signature, [read])))
         except tf.errors.OpError as error:
-            refused.append((read, _refused(read, error)))
+            lines = str(error.message).split(" [[", 1)[0].strip().splitlines()
+            refused.append((read, _refused(read, lines[-1].strip()[:300] if lines else type(error).__name__)))
     return parts, refused
+
+
+def _answered(
+    sent: list[_Read], outputs: Mapping[str, Any]
+) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
+    """A batch's answers without those that the model does not give, and these as rejects."""
+    errors = outputs.get("error")
+    if errors is None or not errors.any():
+        return [(sent, outputs)], []
+    good = np.flatnonzero(errors == b"")
+    refused = [
+        (read, _refused(read, f"the decoder does not take it ({error.decode()})"))
+        for read, error in zip(sent, errors, strict=True)
+        if error
+    ]
+    return [([sent[i] for i in good], {name: values[good] for name, values in outputs.items()})], refused
 
 
 def _run(model: ServedModel, signature: str, reads: Sequence[_Read]) -> Mapping[str, Any]:
@@ -180,12 +202,10 @@ def _example(read: _Read) -> bytes:
     return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-def _refused(read: _Read, error: Any) -> Reject:
+def _refused(read: _Read, detail: str) -> Reject:
     """The reject for what passed the look at its header and could not be decoded."""
     cut = [name for name, file in read.files.items() if ends_early(file.header, file.data)]
     name = cut[0] if cut else ", ".join(read.files)
-    lines = str(error.message).split(" [[", 1)[0].strip().splitlines()
-    detail = lines[-1].strip()[:300] if lines else type(error).__name__
     return _reject(read.item, name, "truncated_image" if cut else "undecodable_image", detail)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from schemas.csv_file import CsvFile, open_csv, split_ranges
 from schemas.csv_read import Decoded, read_range
+from schemas.csv_record import read_records
 from schemas.raw import OFFSET, RawColumn, serving_columns
 from schemas.rejects import Reject
 from schemas.schema import Schema
@@ -41,7 +42,7 @@ def open_rows(
         batches = (rows for file in files for rows in _read(file, schema, batch_size))
         run = _runner(model, schema, options.signature)
         for rows, outputs in ahead(_predicted(ahead(batches), run)):
-            yield Outcome(rows.read, rows.batch.num_rows, _lines(rows, outputs, notes), rows.rejects)
+            yield _outcome(rows, outputs, schema, notes)
 
     return outcomes
 
@@ -50,7 +51,7 @@ def open_rows(
 class _Rows:
     """A batch of one file's rows that can be predicted, and the rejects that stand before and among them."""
 
-    source: str
+    file: CsvFile
     batch: pa.RecordBatch
     numbers: np.ndarray  # int64 [batch]: each row's place among the file's records
     rejects: list[Reject]
@@ -64,10 +65,10 @@ def _read(file: CsvFile, schema: Schema, batch_size: int) -> Iterator[_Rows]:
             numbers = first + _numbers(decoded)
             first += decoded.read
             batch = decoded.batch
-            yield _Rows(file.path, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows)
+            yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows)
             for start in range(0, batch.num_rows, batch_size):
                 part = batch.slice(start, batch_size)
-                yield _Rows(file.path, part, numbers[start : start + batch_size], [], part.num_rows)
+                yield _Rows(file, part, numbers[start : start + batch_size], [], part.num_rows)
 
 
 def _numbers(decoded: Decoded) -> np.ndarray:
@@ -106,8 +107,29 @@ def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
     return flat if column.width is None else flat.reshape(-1, column.width)
 
 
-def _lines(rows: _Rows, outputs: Mapping[str, Any], notes: Notes) -> str:
+def _outcome(rows: _Rows, outputs: Mapping[str, Any], schema: Schema, notes: Notes) -> Outcome:
+    """Lines for the rows that the model answers; the others are rejects."""
     if not outputs:
-        return ""
-    offsets = np.asarray(rows.batch.column(OFFSET))
-    return encode_lines(outputs, source=rows.source, offsets=offsets, rows=rows.numbers, classes=notes.classes)
+        return Outcome(rows.read, 0, "", rows.rejects)
+    offsets, numbers, rejects = np.asarray(rows.batch.column(OFFSET)), rows.numbers, rows.rejects
+    errors = outputs.get("error")  # exports of earlier releases have none
+    if errors is not None and errors.any():
+        rejects = rejects + _refused(rows.file, schema, offsets, errors)
+        answered = np.flatnonzero(errors == b"")
+        outputs = {name: values[answered] for name, values in outputs.items()}
+        offsets, numbers = offsets[answered], numbers[answered]
+    lines = encode_lines(outputs, source=rows.file.path, offsets=offsets, rows=numbers, classes=notes.classes)
+    return Outcome(rows.read, len(offsets), lines, rejects)
+
+
+def _refused(file: CsvFile, schema: Schema, offsets: np.ndarray, errors: np.ndarray) -> list[Reject]:
+    """Rows that the reader takes and the model does not answer: the transform makes something of them that is none."""
+    bad = np.flatnonzero(errors != b"")
+    raws = read_records(file, schema, offsets[bad].tolist())
+    columns = {item.name: item.labels[0] for item in file.columns.items if len(item.labels) == 1}
+    rejects = []
+    for offset, error in zip(offsets[bad].tolist(), errors[bad], strict=True):
+        name, _, reason = error.decode().partition(": ")
+        detail = "the transform makes a value of it that is not finite"
+        rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, raws[offset]))
+    return rejects

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-FIELDS = ("key", "class_id", "probabilities", "value")  # the outputs that lines are made of
+FIELDS = ("key", "class_id", "probabilities", "value", "error")  # the outputs that lines are made of
 
 _NUMBER = "%.9g"  # float32 in decimal and back is the same number
 

@@ -6,8 +6,11 @@ predictions, and the exported signatures, are the same few fields whatever the m
 * classification: `class` string `[batch]`, `class_id` int64 `[batch]`, `probabilities` float32 `[batch, classes]`, and
   `logits` as the model gives them;
 * regression: `value` float32 `[batch]`;
-* both: `key` string `[batch]` where the schema has one (under this name, whatever the column is called), and what a
-  model of one's own predicts beside these.
+* both: `key` string `[batch]` where the schema has one (under this name, whatever the column is called), what a model
+  of one's own predicts beside these, and `error` string `[batch]`.
+
+A row that the preprocessing job would have rejected is not answered, whatever the model makes of it: `error` says why
+(`trainer.row_errors`), and all else of the row but its key is withheld. `error` is '' for every other row.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from schemas.features import CategoryLabel
 from schemas.schema import Schema
 from trainer.estimator import tf_estimator
 from trainer.image_serving import at_least_one
+from trainer.row_errors import ROW_ERROR
 from trainer.saving import with_safe_saving
 from trainer.serving import key_name
 
 KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
+ERROR = "error"
 
 # What canned heads give under their own names, and what is said better by the fields above.
 _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "logistic", "predictions"})
@@ -61,7 +66,7 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
     names, key_column = classes_of(dataset), key_name(dataset)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        inputs, key = _without_key(features, key_column)
+        inputs, key, errors = _model_inputs(features, key_column)
         count = None
         if mode == tf_estimator.ModeKeys.PREDICT and dataset.image_schema is not None:
             inputs, count = at_least_one(inputs)
@@ -73,6 +78,7 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
         predictions = named_predictions(spec.predictions, names)
         if count is not None:
             predictions = {name: value[:count] for name, value in predictions.items()}
+        predictions = withheld(predictions, errors)
         if key is not None:
             predictions = {KEY: key, **predictions}
         outputs = {"serving_default": tf_estimator.export.PredictOutput(predictions)}
@@ -86,11 +92,51 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
     )
 
 
-def _without_key(features: Any, key_column: str | None) -> tuple[Any, tf.Tensor | None]:
-    if key_column is None or not isinstance(features, Mapping):
-        return features, None
-    rest = {name: value for name, value in features.items() if name != key_column}
-    return rest, features.get(key_column)
+def _model_inputs(features: Any, key_column: str | None) -> tuple[Any, tf.Tensor | None, tf.Tensor | None]:
+    """What the model itself reads, the key, and what is wrong with each row; None of what does not come along."""
+    if not isinstance(features, Mapping):
+        return features, None, None
+    passing = (key_column, ROW_ERROR)
+    rest = {name: value for name, value in features.items() if name not in passing}
+    return rest, features.get(key_column), features.get(ROW_ERROR)
+
+
+def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    """The predictions with `error` beside them, and nothing predicted for the rows that have one.
+
+    Args:
+      predictions: as `named_predictions` gives them. A tensor whose first dimension is fixed is not by row, and stays.
+      errors: string `[batch]`, '' where a row is answered; None: every row is.
+
+    Returns:
+      The same names: in a row with an error floats are NaN, strings '', signed integers -1, all else 0 or false.
+
+    Raises:
+      ValueError: the model itself predicts something called `error`.
+    """
+    if ERROR in predictions:
+        raise ValueError(f"the model predicts {ERROR!r}, which says why a row is not answered; give it another name")
+    if errors is None:
+        rows = tf.shape(predictions[CLASS] if CLASS in predictions else predictions[VALUE])
+        return {**predictions, ERROR: tf.fill(rows, "")}
+    good = tf.equal(errors, "")
+    return {**{name: _withheld(x, good) for name, x in predictions.items()}, ERROR: errors}
+
+
+def _withheld(x: tf.Tensor, good: tf.Tensor) -> tf.Tensor:
+    if x.shape.rank == 0 or x.shape[0] is not None:
+        return x
+    mask = tf.reshape(good, tf.concat([tf.shape(good), tf.ones([tf.rank(x) - 1], tf.int32)], 0))
+    return tf.ensure_shape(tf.where(mask, x, _nothing(x.dtype)), x.shape)
+
+
+def _nothing(dtype: tf.DType) -> tf.Tensor:
+    """What stands for no answer, a scalar."""
+    if dtype.is_floating or dtype.is_complex:
+        return tf.cast(float("nan"), dtype)
+    if dtype == tf.string:
+        return tf.constant("")
+    return tf.cast(-1 if dtype.is_integer and not dtype.is_unsigned else 0, dtype)
 
 
 def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.Tensor]:

@@ -18,7 +18,8 @@ from schemas.trusted import checksums, difference
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
 _NOTES = f"{EXTRA}/{NOTES}"
-NOTES_FORMAT = 2
+NOTES_FORMAT = 3
+_ANSWERS_ALL = 2  # the format of exports that answer rows which the job would have rejected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Notes:
     checked_records: int
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 by path, of all but the notes
     format_version: int = NOTES_FORMAT
+
+    @property
+    def advice(self) -> str | None:
+        """What an export of an earlier release does not promise, and what to do; None for one of this release."""
+        if self.format_version >= NOTES_FORMAT:
+            return None
+        return (
+            "exported by an earlier release: it may answer a row that the preprocessing job would reject, and has no "
+            "output 'error' that says so; export the model again with trainer.task"
+        )
 
     def to_json(self) -> bytes:
         """The file's bytes."""
@@ -77,7 +88,7 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
         raise MillraceError(
             f"{notes_path}: not notes of format version {NOTES_FORMAT}: {error}. Export the model again."
         ) from error
-    if notes.format_version != NOTES_FORMAT or notes.schema_fingerprint != schema.fingerprint:
+    if notes.format_version not in (_ANSWERS_ALL, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: of another format version, or another schema than {SCHEMA_YAML} beside it")
     return schema, notes
 

@@ -21,10 +21,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
-from schemas.raw import RawColumn, serving_columns
+from schemas.raw import RawColumn, raw_columns, serving_columns
 from schemas.schema import Schema
 from trainer.estimator import tf_estimator
 from trainer.image_serving import image_columns, served_images
+from trainer.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors
 
 RAW = "serving_default"
 EXAMPLES = "examples:serving_default"
@@ -36,7 +37,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
     """The function that `Estimator.export_saved_model` calls to build the inputs of the serving graph.
 
     The key, the weight and the label are no inputs of the transform at serving: the label and the weight are not asked
-    for, and the key passes by, as `features[key]`.
+    for, and the key passes by, as `features[key]`. So does what is wrong with each row, as `features[ROW_ERROR]`.
 
     Returns:
       A function of no arguments that returns a `ServingInputReceiver` whose features are the transformed ones, or
@@ -45,19 +46,32 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
 
     def receive() -> Any:
         raw, receivers = _placeholders(request_columns(dataset), key_name(dataset))
-        if dataset.image_schema is not None:
-            features = served_images(dataset, raw)
-        else:
-            features = transform(tft.TFTransformOutput(dataset.graphs_dir), raw, dataset.schema)
+        features = _served_rows(dataset, raw) if dataset.image_schema is None else served_images(dataset, raw)
         return tf_estimator.export.ServingInputReceiver(features, receivers.pop(""), receivers)
 
     return receive
+
+
+def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
+    """What the model reads of rows, zeros in those that the job would have rejected, and why it would have."""
+    schema = dataset.schema
+    features = transform(tft.TFTransformOutput(dataset.graphs_dir), raw, schema)
+    errors = raw_errors(raw, schema)
+    made = {name: x for name, x in features.items() if name != key_name(dataset)}
+    errors = tf.where(tf.equal(errors, ""), not_finite_errors(made, like=errors), errors)
+    return {**features, **neutral(made, errors), ROW_ERROR: errors}
 
 
 def request_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
     """What a request sends, the key among them."""
     images = dataset.image_schema
     return serving_columns(dataset.schema) if images is None else image_columns(images)
+
+
+def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
+    """What the raw records hold that the job kept: a row's label and weight too."""
+    images = dataset.image_schema
+    return raw_columns(dataset.schema) if images is None else image_columns(images)
 
 
 def key_name(dataset: Dataset) -> str | None:

@@ -17,12 +17,14 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.raw import RawColumn, raw_columns
+from schemas.raw import raw_columns
+from trainer.graph_values import graph_values, strict_spec
+from trainer.parity import SkewError
 from trainer.parity_records import ParityRecords, read_parity_records
 from trainer.served import ServedModel, check_files, read_notes
 from trainer.verbosity import start_tensorflow
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
 
 
 BATCH = 64  # records that are predicted at once, on either side: one sum in another order is another sum
-
-
-class SkewError(MillraceError):
-    """What is served differs from what was trained on."""
 
 
 def check_transform(dataset: Dataset, records: ParityRecords) -> None:
@@ -57,26 +55,34 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
         return parsed
 
     def again(serialized: Any) -> Mapping[str, Any]:
-        raw = tf.io.parse_example(serialized, _strict_spec(raw_columns(dataset.schema)))
+        raw = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
         transformed: Mapping[str, Any] = output.transform_raw_features(raw, drop_unused_features=True)
         return transformed
 
-    expected, found = _evaluate(stored, records.transformed), _evaluate(again, records.raw)
+    expected, found = graph_values(stored, records.transformed), graph_values(again, records.raw)
     _compare(expected, found, "the stored transformed records", "the transform of the raw ones")
 
 
 def _check_ingest(dataset: Dataset, records: ParityRecords) -> None:
     from trainer.image_verify import ingested_records, stored_records, without_bytes
 
-    stored = _evaluate(lambda serialized: stored_records(dataset, serialized), records.transformed)
-    again = _evaluate(lambda serialized: ingested_records(dataset, serialized), records.raw)
+    stored = graph_values(lambda serialized: stored_records(dataset, serialized), records.transformed)
+    again = graph_values(lambda serialized: ingested_records(dataset, serialized), records.raw)
     _compare(without_bytes(stored), without_bytes(again), "the stored records", "the raw files ingested again")
 
 
 def check_export(
-    dataset: Dataset, records: ParityRecords, *, export_dir: str, estimator: Any, checkpoint_path: str
+    dataset: Dataset,
+    records: ParityRecords,
+    *,
+    export_dir: str,
+    estimator: Any,
+    checkpoint_path: str,
+    withholds: bool = True,
 ) -> None:
     """Raw records through each exported signature must predict what stored records do through the Estimator.
+
+    And what the job would reject, no signature may answer (`trainer.rejected_requests`).
 
     Args:
       dataset: whose records these are.
@@ -84,18 +90,22 @@ def check_export(
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
       estimator: as `with_keys_and_classes` wraps it.
       checkpoint_path: the variables that the Estimator is to predict with.
+      withholds: whether the export has the output `error`; those of earlier releases have not.
 
     Raises:
-      SkewError: naming the first differing record, the prediction and both values.
+      SkewError: naming the first differing record, the prediction and both values; or the input that is answered.
     """
     import tensorflow as tf
 
-    from trainer import serving
+    from trainer import rejected_requests, serving
+    from trainer.predictions import ERROR
 
     expected = _estimator_predictions(dataset, records, estimator, checkpoint_path)
+    if not withholds:
+        expected = {name: values for name, values in expected.items() if name != ERROR}
     key = serving.key_name(dataset)
     columns = serving.request_columns(dataset)
-    raw = _evaluate(lambda serialized: tf.io.parse_example(serialized, _strict_spec(columns)), records.raw)
+    raw = graph_values(lambda serialized: tf.io.parse_example(serialized, strict_spec(columns)), records.raw)
     with ServedModel(export_dir, checked=True) as served:
         by_signature: dict[str, Mapping[str, Any]] = {
             serving.RAW: raw,
@@ -113,6 +123,10 @@ def check_export(
                 "the Estimator on the stored records",
                 f"the signature {signature!r} of {export_dir} on the raw ones",
             )
+        if withholds:
+            columns = serving.record_columns(dataset)
+            record = graph_values(lambda one: tf.io.parse_example(one, strict_spec(columns)), records.raw[:1])
+            rejected_requests.check(dataset, record, served, inputs=tuple(raw))
 
 
 def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, *, rows: int) -> Batch:
@@ -153,38 +167,6 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
 
 
-def _strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
-    """Raw records hold every column, so that one left out is an error here, not a missing value."""
-    import tensorflow as tf
-
-    return {c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], tf.as_dtype(c.dtype)) for c in columns}
-
-
-def _evaluate(build: Callable[[Any], Mapping[str, Any]], records: Sequence[bytes]) -> dict[str, Any]:
-    """The values of what `build` makes of serialized records, in a graph of its own: the caller may be inside another.
-
-    Args:
-      build: from string `[records]` to tensors by name.
-      records: what is fed.
-    """
-    import tensorflow as tf
-
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        serialized = tf.compat.v1.placeholder(tf.string, [None])
-        tensors = dict(build(serialized))
-        session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
-        values = session.run(tensors, {serialized: list(records)})
-    return {name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in values.items()}
-
-
-def _records_of(sparse: Any) -> list[Any]:
-    """A SparseTensorValue of rank 2 -> its values by record."""
-    import numpy as np
-
-    counts = np.bincount(sparse.indices[:, 0], minlength=int(sparse.dense_shape[0]))
-    return np.split(sparse.values, np.cumsum(counts)[:-1])
-
-
 def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str) -> None:
     from trainer.parity import first_difference
 
@@ -214,6 +196,8 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
     check_files(saved_model, notes)
+    if notes.advice is not None:
+        print(f"note: {saved_model}: {notes.advice}", file=sys.stderr)
     start_tensorflow(verbose=False)
     from trainer.restore import restore_estimator
 
@@ -226,6 +210,7 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
             export_dir=saved_model,
             estimator=restore_estimator(model_dir or _model_dir(saved_model), dataset, scratch=scratch),
             checkpoint_path=os.path.join(saved_model, "variables", "variables"),
+            withholds=notes.advice is None,
         )
     return len(records.raw)
 

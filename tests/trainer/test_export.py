@@ -11,8 +11,8 @@ import tensorflow as tf
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.export import BestMetric, best_metric, exporters, prune
+from trainer.parity import SkewError
 from trainer.served import read_notes
-from trainer.verify import SkewError
 
 NAN = float("nan")
 

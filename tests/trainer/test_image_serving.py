@@ -14,10 +14,11 @@ from tests.schemas.drawn_images import bmp, gif, png
 from tests.trainer.changed_parity import change_records, copy_of
 from tests.trainer.drawn_datasets import striped
 from trainer import verify
+from trainer.parity import SkewError
 from trainer.parity_records import read_parity_records
 from trainer.restore import restore_estimator
 from trainer.served import ServedModel, read_notes
-from trainer.verify import SkewError, check_export, check_transform
+from trainer.verify import check_export, check_transform
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ class TestSignatures:
             assert sorted(opened.signatures["serving_default"].inputs) == names
             for entry in opened.signatures.values():
                 assert {info.dtype for info in entry.inputs.values()} == {tf.string.as_datatype_enum}
-                fields = {"class", "class_id", "probabilities", "logits", "top_1", "top_5"}
+                fields = {"class", "class_id", "probabilities", "logits", "top_1", "top_5", "error"}
                 assert set(entry.outputs) == fields
 
     def test_class_names_by_id(self, served, files):
@@ -97,14 +98,23 @@ class TestSignatures:
         np.testing.assert_allclose(answer["probabilities"][0], answer["probabilities"][1], rtol=1e-4)
         assert np.isfinite(answer["probabilities"]).all()
 
-    @pytest.mark.parametrize("broken", [b"", b"this is no image", png(striped("lying", 1))[:400]])
-    def test_a_broken_image_is_refused(self, served, files, broken):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            served.predict({"image": [files[0], broken]})
-
-    def test_a_huge_one_is_refused_by_its_header(self, served):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="too_many_pixels"):
-            served.predict({"image": [png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))]})
+    @pytest.mark.parametrize(
+        ("broken", "reason"),
+        [
+            (b"", b"image: empty_file"),
+            (b"this is no image", b"image: not_an_image"),
+            (png(striped("lying", 1))[:400], b"image: undecodable_image"),
+            (png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000)), b"image: undecodable_image"),
+        ],
+    )
+    def test_a_broken_image_is_not_answered_and_fails_no_other(self, served, files, broken, reason):
+        whole = served.predict({"image": files[:3]})
+        answer = served.predict({"image": [files[0], broken, files[2]]})
+        assert answer["error"].tolist() == [b"", reason, b""]
+        assert np.isnan(answer["probabilities"][1]).all()
+        assert (answer["class"][1], answer["class_id"][1]) == (b"", -1)
+        for name in set(answer) - {"error"}:
+            np.testing.assert_array_equal(answer[name][[0, 2]], whole[name][[0, 2]])
 
     def test_it_says_what_it_is(self, stripes, stripes_model):
         schema, notes = read_notes(str(stripes_model.export))

@@ -11,7 +11,7 @@ from schemas.features import CategoryLabel
 from trainer.estimator import tf_estimator
 from trainer.inputs import InputOptions, input_fn
 from trainer.models import BUILT_IN, keras
-from trainer.predictions import class_names, named_predictions
+from trainer.predictions import class_names, named_predictions, withheld
 from trainer.problem import read_table_problem
 
 TWO, THREE = ("no", "yes"), ("a", "b", "c")
@@ -79,6 +79,35 @@ class TestRegression:
         assert named_predictions(predictions, ())["value"].numpy().tolist() == [1.5, 2.5]
 
 
+class TestWithheld:
+    ERRORS = tf.constant(["", "age: missing_value", ""])
+
+    @pytest.mark.parametrize(
+        ("values", "withheld_"),
+        [
+            (np.array([1, 2, 3], np.float32), [1, np.nan, 3]),
+            (np.array([[1, 2], [3, 4], [5, 6]], np.float16), [[1, 2], [np.nan, np.nan], [5, 6]]),
+            (np.array([1, 2, 3], np.int64), [1, -1, 3]),
+            (np.array([1, 2, 3], np.uint8), [1, 0, 3]),
+            (np.array([True, True, True]), [True, False, True]),
+            (np.array([b"a", b"b", b"c"], object), [b"a", b"", b"c"]),
+        ],
+    )
+    def test_a_row_with_an_error_has_no_prediction(self, values, withheld_):
+        batch = tf.TensorSpec([None, *values.shape[1:]], tf.as_dtype(values.dtype))
+        mask = tf.function(lambda x, errors: withheld({"class": x}, errors), [batch, tf.TensorSpec([None], tf.string)])
+        found = mask(values, self.ERRORS)
+        np.testing.assert_array_equal(found["class"].numpy(), np.array(withheld_, found["class"].numpy().dtype))
+        assert found["error"].numpy().tolist() == self.ERRORS.numpy().tolist()
+
+    def test_rows_that_were_stored_have_none(self):
+        assert withheld({"value": tensor(1, 2)}, None)["error"].numpy().tolist() == [b"", b""]
+
+    def test_a_model_may_not_predict_an_error_of_its_own(self):
+        with pytest.raises(ValueError, match=r"the model predicts 'error'.*give it another name"):
+            withheld({"value": tensor(1), "error": tensor(2)}, None)
+
+
 class TestWrappedEstimators:
     def predict(self, estimator, dataset):
         mode, options = tf_estimator.ModeKeys.PREDICT, InputOptions(batch_size=16)
@@ -91,6 +120,7 @@ class TestWrappedEstimators:
         found = self.predict(people_estimator, people)
         assert {name: value.shape for name, value in found.items()} == {
             "key": (16,), "class": (16,), "class_id": (16,), "probabilities": (16, 2), "logits": (16, 1),
+            "error": (16,),
         }  # fmt: skip
         assert all(key.startswith(b"k") for key in found["key"])
         assert set(found["class"]) <= {b"<=50K", b">50K"}
@@ -98,12 +128,12 @@ class TestWrappedEstimators:
 
     def test_a_canned_regressor_gives_a_value(self, wages, make_estimator):
         found = self.predict(make_estimator(wages, steps=200), wages)
-        assert {name: value.shape for name, value in found.items()} == {"value": (16,)}
+        assert {name: value.shape for name, value in found.items()} == {"value": (16,), "error": (16,)}
 
     @pytest.mark.parametrize("model", ["linear", "softmax"])
     def test_other_models_give_the_same_fields(self, people, make_estimator, model):
         found = self.predict(make_estimator(people, model=model, steps=1), people)
-        assert set(found) == {"key", "class", "class_id", "probabilities", "logits"}
+        assert set(found) == {"key", "class", "class_id", "probabilities", "logits", "error"}
 
     @pytest.mark.filterwarnings("ignore:`tf.keras.backend.set_learning_phase` is deprecated")
     @pytest.mark.filterwarnings("ignore:`Model.state_updates` will be removed")
@@ -114,7 +144,7 @@ class TestWrappedEstimators:
         model.compile(tf.keras.optimizers.legacy.Adam(), "sparse_categorical_crossentropy")
         config = tf_estimator.RunConfig(model_dir=str(tmp_path))
         estimator = make_estimator(people, steps=1, estimator=keras.build(model, read_table_problem(people), config))
-        assert set(self.predict(estimator, people)) == {"key", "class", "class_id", "probabilities"}
+        assert set(self.predict(estimator, people)) == {"key", "class", "class_id", "probabilities", "error"}
 
     def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):
         seen = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import base64
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import tensorflow_transform as tft
 
 from schemas.raw import serving_columns
 from tests.schemas.shipped import csv_schema
+from trainer.row_errors import ROW_ERROR
 from trainer.served import ServedModel
 from trainer.serving import EXAMPLES, RAW, WITHOUT_KEY, serving_input_receiver_fn
 
@@ -101,8 +101,10 @@ class TestWhatTheModelSees:
         assert seen["age_missing"].tolist() == [1.0, 0.0]
         np.testing.assert_allclose(seen["scores"], [[0.0, 0.5, 0.0], [0.1, 0.2, 0.3]], rtol=1e-6)
 
-    def test_a_missing_number_that_the_schema_does_not_allow_stays_nan(self, features):
-        assert math.isnan(features({**REQUEST, "hours": NAN})["hours"][0])
+    def test_a_missing_number_that_the_schema_does_not_allow_is_an_error_beside_the_features(self, features):
+        seen = features(REQUEST, {**REQUEST, "hours": NAN})
+        assert seen[ROW_ERROR].tolist() == [b"", b"hours: missing_value"]
+        assert seen["hours"][1] == 0.0  # what the model is given in its place
 
     @pytest.mark.parametrize("sent", [38, np.int64(38), np.float64(38.0)])
     def test_an_integer_is_a_number(self, features, sent):
@@ -127,7 +129,7 @@ class TestSignatures:
     def test_all_give_the_same_outputs(self, served):
         outputs = {name: set(served.signatures[name].outputs) for name in (RAW, EXAMPLES, WITHOUT_KEY)}
         assert set(map(frozenset, outputs.values())) == {
-            frozenset({"key", "class", "class_id", "probabilities", "logits"})
+            frozenset({"key", "class", "class_id", "probabilities", "logits", "error"})
         }
 
     def test_examples_predict_what_raw_features_do(self, served):

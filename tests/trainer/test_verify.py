@@ -13,8 +13,9 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from tests.trainer.changed_parity import change_records, copy_of
 from trainer import verify
+from trainer.parity import SkewError
 from trainer.parity_records import read_parity_records
-from trainer.verify import SkewError, check_export, check_transform
+from trainer.verify import check_export, check_transform
 
 
 @pytest.fixture

@@ -1,0 +1,230 @@
+"""Proves that an export does not answer what the job rejects: a bad row for each input and rule, made of a good one.
+
+Each bad row is judged twice: as a record of a CSV file, by the reader and the transform of the job, and as a request,
+by the exported model. The verdicts and their reasons must be the same; a row that is not answered holds no prediction,
+and the rows beside it are answered to the last bit as if it were not there. Images are judged alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from schemas.csv_fields import join_fields
+from schemas.csv_file import CsvFile
+from schemas.csv_records import decode_records, remembered_csv
+from schemas.dataset import Dataset
+from schemas.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
+from schemas.image_header import BadImage
+from schemas.image_limits import check_image
+from schemas.raw import raw_columns
+from schemas.schema import Schema
+from trainer.graph_values import graph_values, strict_spec
+from trainer.parity import SkewError
+from trainer.predictions import ERROR, KEY
+from trainer.row_errors import NOT_FINITE
+from trainer.served import ServedModel
+
+Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What takes the place of one input of a good row: its cells in a CSV file, and the same as a client sends it."""
+
+    name: str
+    cells: tuple[bytes, ...]
+    value: Any
+
+
+def row_cases(schema: Schema, good: Batch) -> Iterator[Case]:
+    """Bad values of every input, whether or not the schema has a rule against them.
+
+    Args:
+      schema: what the inputs are.
+      good: one good row, by input, each `[1]` or `[1, width]`.
+    """
+    for feature in schema.features:
+        if feature.name in good:
+            for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), schema.csv.missing):
+                yield Case(feature.name, cells, value)
+
+
+def _bad_values(
+    feature: Feature, good: np.ndarray, missing: tuple[str, ...]
+) -> Iterator[tuple[tuple[bytes, ...], Any]]:
+    absent = [token.encode() for token in missing[:1]]
+    match feature:
+        case Numeric() | OneHot():
+            numbers = np.atleast_1d(good).astype(np.float32)
+            bad = [(cell, np.nan) for cell in absent] + [(b"1e400", np.inf)]
+            if isinstance(feature, Numeric) and feature.transform == "log":
+                bad += [(b"-1", -1.0), (b"-5", -5.0)]
+            for place in {0, len(numbers) - 1}:
+                for cell, value in bad:
+                    cells = [_cell(n, missing) for n in numbers]
+                    cells[place] = cell
+                    changed = numbers.copy()
+                    changed[place] = value
+                    yield tuple(cells), changed.reshape(good.shape)
+            if isinstance(feature, OneHot):
+                for same in (0.0, 1.0):
+                    yield (b"%d" % same,) * len(numbers), np.full_like(numbers, same)
+        case Bool():
+            yield from (((text,), text) for text in (*absent, b"Banana", b"\xff"))
+        case Category() | Text() | Key():
+            yield from (((text,), text) for text in (*absent, b"\xff"))
+
+
+def _cell(value: Any, missing: tuple[str, ...]) -> bytes:
+    """A value of a raw column as a CSV file holds it."""
+    if isinstance(value, bytes):
+        return value
+    return missing[0].encode() if np.isnan(value) else repr(float(value)).encode()
+
+
+def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str]:
+    """What the job says of each case: `<input>: <reason>`, '' where it takes the row.
+
+    Args:
+      dataset: whose reader and transform judge.
+      record: one good record with its label, by raw column, each `[1]` or `[1, width]`.
+      cases: what takes the place of one of its columns.
+    """
+    schema = dataset.schema
+    first = dataset.manifest.inputs[0]
+    header = None if first.header is None else dataset.manifest.headers[first.header]
+    file = remembered_csv(first.path, schema, encoding="utf-8", header=header)
+    cells = {
+        c.name: tuple(_cell(v, schema.csv.missing) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)
+    }
+    lines = [_line(file, {**cells, case.name: case.cells}, schema) for case in cases]
+    decoded = decode_records(file, schema, lines, range(len(lines)))
+    names = {label: item.name for item in file.columns.items for label in item.labels}
+    verdicts = dict.fromkeys(range(len(cases)), "")
+    verdicts |= {r.offset: f"{names.get(r.column or '', r.column)}: {r.reason}" for r in decoded.rejects}
+    taken = [i for i, verdict in verdicts.items() if not verdict]
+    for i, name in zip(taken, _not_finite(dataset, decoded.batch), strict=True):
+        verdicts[i] = f"{name}: {NOT_FINITE}" if name else ""
+    return [verdicts[i] for i in range(len(cases))]
+
+
+def _line(file: CsvFile, cells: Mapping[str, tuple[bytes, ...]], schema: Schema) -> bytes:
+    fields = [b""] * file.num_columns
+    for item in file.columns.items:
+        for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):
+            fields[position] = cell
+    return join_fields(fields, schema.csv.delimiter, schema.csv.quote)
+
+
+def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
+    """For each raw row the first feature that the transform makes not finite, '' where there is none."""
+    import tensorflow as tf
+    import tensorflow_transform as tft
+    from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+    if not batch.num_rows:
+        return []
+    columns = raw_columns(dataset.schema)
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+
+    def transformed(serialized: Any) -> Mapping[str, Any]:
+        raw = tf.io.parse_example(serialized, strict_spec(columns))
+        return dict(output.transform_raw_features(raw, drop_unused_features=True))
+
+    made = graph_values(transformed, RecordBatchToExamples(batch.select([c.name for c in columns])))
+    found = [""] * batch.num_rows
+    for name, values in reversed(made.items()):
+        for row, value in enumerate(values):
+            array = np.asarray(value)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                found[row] = name
+    return found
+
+
+def file_cases(dataset: Dataset, good: Mapping[str, bytes]) -> tuple[list[Case], list[str]]:
+    """Bad files for every input of a model of images, and the job's verdict on each."""
+    cases = [
+        Case(name, (), data)
+        for name, file in good.items()
+        for data in (b"", b"this is no image", file[: len(file) // 2], file)
+    ]
+    return cases, [_file_verdict(dataset, case) for case in cases]
+
+
+def _file_verdict(dataset: Dataset, case: Case) -> str:
+    import tensorflow as tf
+
+    from trainer.image_serving import ingest_records, load_ingest
+
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
+    try:
+        check_image(case.value, schema.images)
+        graph_values(lambda files: ingest_records(load_ingest(dataset), files), [case.value])
+    except BadImage as bad:
+        return f"{case.name}: {bad.reason}"
+    except tf.errors.OpError:
+        return f"{case.name}: undecodable_image"
+    return ""
+
+
+def check(dataset: Dataset, record: Batch, served: ServedModel, inputs: tuple[str, ...]) -> None:
+    """Compares the job's verdicts with the export's.
+
+    Args:
+      dataset: what the model was trained on.
+      record: one good raw record, by raw column (of images by input, files' bytes), each `[1]` or `[1, width]`.
+      served: the export.
+      inputs: what a request sends.
+
+    Raises:
+      SkewError: naming the first input of which the verdicts differ, or whose row is answered all the same.
+    """
+    good = {name: record[name] for name in inputs}
+    images = dataset.image_schema is not None
+    if images:
+        cases, expected = file_cases(dataset, {name: good[name][0] for name in inputs})
+    else:
+        cases = list(row_cases(dataset.schema, good))
+        expected = job_verdicts(dataset, record, cases)
+    if not cases:
+        return
+    rows = {name: np.concatenate([good[name]] * (len(cases) + 1)) for name in good}
+    alone = served.predict(rows)
+    for i, case in enumerate(cases, start=1):
+        rows[case.name][i] = case.value
+    found = served.predict(rows)
+    for i, (case, verdict) in enumerate(zip(cases, expected, strict=True), start=1):
+        error = found[ERROR][i].decode()
+        # Of an image, the graph knows whether it is taken; the reasons of the job are finer.
+        same = bool(error) == bool(verdict) if images else error == verdict
+        answered = [name for name, values in found.items() if name not in (ERROR, KEY) and not _withheld(values[i])]
+        if not same or (error and answered):
+            raise SkewError(
+                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_told(verdict)} by the job, and "
+                f"{_told(error)} by the export" + (f", which gives its {answered[0]!r}" if error and answered else "")
+            )
+    for name, values in found.items():
+        if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):
+            raise SkewError(f"{name!r} of a good row is another beside bad rows: {values[0]}, not {alone[name][0]}")
+
+
+def _told(verdict: str) -> str:
+    return f"rejected ({verdict})" if verdict else "taken"
+
+
+def _withheld(value: Any) -> bool:
+    array = np.asarray(value)
+    match array.dtype.kind:
+        case "f" | "c":
+            return bool(np.isnan(array).all())
+        case "i":
+            return bool((array == -1).all())
+        case "O" | "S":
+            return not any(array.reshape(-1).tolist())
+        case _:
+            return not array.any()
