@@ -66,10 +66,10 @@ def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> t
                 "this is a bug in the reader, and no row was taken"
             )
     bounds = np.empty((len(starts), width, 2), np.int32)
-    marks = marks.reshape(len(starts), width - 1)
+    between = marks.reshape(len(starts), width - 1)
     bounds[:, 0, 0] = starts
-    np.add(marks, 1, out=bounds[:, 1:, 0], casting="unsafe")
-    bounds[:, :-1, 1] = marks
+    np.add(between, 1, out=bounds[:, 1:, 0], casting="unsafe")
+    bounds[:, :-1, 1] = between
     bounds[:, -1, 1] = ends
     if quoted:
         first, last = bounds[:, :, 0], bounds[:, :, 1]

@@ -21,7 +21,7 @@ from beam_jobs.options import JobOptions
 from beam_jobs.preprocess import main
 from beam_jobs.shards import ShardOptions
 from beam_jobs.shuffle import Deal
-from schemas import csv_parse, csv_read, layout
+from schemas import csv_cells, csv_parse, csv_read, layout
 from schemas.csv_file import split_ranges
 from schemas.dataset import Dataset
 from tests.beam_jobs.people import PLAIN_SCHEMA, Job, make_job, people_csv, people_row
@@ -62,7 +62,7 @@ def doubled(column: pa.Array) -> pa.Array:
 def test_columns_that_lose_merge_or_double_lines_fail_the_job(people, capsys, monkeypatch, lie, quoted_newlines):
     if quoted_newlines:
         people.schema.write_text(people.schema.read_text().replace("csv: {", "csv: {quoted_newlines: true, "))
-    take = csv_parse.take_columns
+    take = csv_cells.take_columns
     monkeypatch.setattr(csv_parse, "take_columns", lambda *args: {p: lie(c) for p, c in take(*args).items()})
     assert "this is a bug in the reader, and no row was taken" in fails(people, capsys)
 
