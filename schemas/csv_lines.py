@@ -31,6 +31,24 @@ class Records:
         return self.data[self.starts[index] : self.ends[index]]
 
 
+def replaced(records: Records, texts: dict[int, bytes]) -> Records:
+    """The records with other bytes in the places of some of them; one without bytes is left out.
+
+    Positions are those in the new bytes; `offset` is what it was, to tell where about in the file this is.
+    """
+    lengths = records.ends - records.starts
+    new_lengths = lengths.copy()
+    new_lengths[list(texts)] = [len(text) for text in texts.values()]
+    ends = records.ends + np.cumsum(new_lengths - lengths)
+    pieces, position = [], 0
+    for index in sorted(texts):
+        pieces += [records.data[position : records.starts[index]], texts[index]]
+        position = int(records.ends[index])
+    pieces.append(records.data[position:])
+    keep = new_lengths > 0
+    return Records(b"".join(pieces), records.offset, (ends - new_lengths)[keep], ends[keep])
+
+
 def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
     """The physical lines of `data` that are not empty.
 
@@ -157,11 +175,13 @@ def irregular_records(records: Records, *, delimiter: int, quote: int, lines: bo
     codes = np.frombuffer(records.data, np.uint8)
     if quote in records.data:
         quotes = np.flatnonzero(codes == quote)
-        owner = np.searchsorted(records.starts, quotes, side="right") - 1
-        rank = np.arange(len(quotes)) - np.searchsorted(quotes, records.starts)[owner]
-        regular = regular_quotes(codes, quotes, rank, delimiter)
-        odd[owner[~regular]] = True
-        odd |= np.bincount(owner, minlength=len(records)) % 2 == 1
+        before = np.searchsorted(quotes, records.starts)
+        even = not (before % 2).any() and len(quotes) % 2 == 0  # in every record
+        if not even or not regular_quotes(codes, quotes, np.arange(len(quotes)), delimiter).all():
+            owner = np.searchsorted(records.starts, quotes, side="right") - 1
+            regular = regular_quotes(codes, quotes, np.arange(len(quotes)) - before[owner], delimiter)
+            odd[owner[~regular]] = True
+            odd |= np.bincount(owner, minlength=len(records)) % 2 == 1
     if lines and CR in records.data:
         returns = np.flatnonzero(codes == CR)
         owner = np.searchsorted(records.starts, returns, side="right") - 1

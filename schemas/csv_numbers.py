@@ -59,17 +59,15 @@ def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray |
 def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
     """uint8 `[n]` where every cell is one digit: flags and one-hot columns, read without a parser."""
     count = len(cells)
-    _, offsets, data = cells.buffers()
-    if not count or data is None or not offsets.slice(4 * cells.offset, 4 * (count + 1)).equals(_counting(count)):
+    _, offset_buffer, data = cells.buffers()
+    if not count or data is None:
         return None
-    digits = np.frombuffer(data, np.uint8, count) - np.uint8(_ZERO)
+    offsets = np.frombuffer(offset_buffer, np.int32, count + 1, 4 * cells.offset)
+    first = int(offsets[0])
+    if offsets[-1] - first != count or not (np.diff(offsets) == 1).all():
+        return None
+    digits = np.frombuffer(data, np.uint8, count, first) - np.uint8(_ZERO)
     return digits if (digits <= _NINE).all() else None
-
-
-@functools.lru_cache(maxsize=4)
-def _counting(count: int) -> pa.Buffer:
-    """The offsets of `count` cells of one byte each."""
-    return pa.py_buffer(np.arange(count + 1, dtype=np.int32))
 
 
 def _as_text(cells: pa.BinaryArray) -> pa.StringArray:

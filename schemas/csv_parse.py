@@ -1,4 +1,4 @@
-"""Records to columns of bytes: pyarrow's parser where all readers agree, and one record at a time where they do not."""
+"""Records to columns of bytes: cut at their delimiters where all readers agree, one at a time where they do not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
+from schemas.csv_cells import find_cells, take_columns
 from schemas.csv_fields import join_fields, split_fields
-from schemas.csv_lines import Records, irregular_records
+from schemas.csv_lines import Records, irregular_records, replaced
 from schemas.errors import MillraceError
-
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,42 +42,32 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
     too_many_columns, unterminated_quote, stray_carriage_return, and stray_quote: a line with an odd number of quotes,
     which may be the end of a quoted field that began some lines before.
     """
-    odd = irregular_records(records, delimiter=ord(dialect.delimiter), quote=ord(dialect.quote), lines=dialect.lines)
+    delimiter, quote = dialect.delimiter, dialect.quote
+    odd = irregular_records(records, delimiter=ord(delimiter), quote=ord(quote), lines=dialect.lines)
     bad: dict[int, tuple[str, str]] = {}
-    repaired: dict[int, bytes] = {}
+    regular: dict[int, bytes] = {}  # the odd ones once more, written as a plain writer would; nothing for a bad one
     for index in np.flatnonzero(odd).tolist():
         record = records.raw(index)
-        fields = split_fields(record, dialect.delimiter, dialect.quote)
+        fields: list[bytes] | str = split_fields(record, delimiter, quote)
+        if dialect.lines and record.count(quote.encode()) % 2 and not isinstance(fields, str):
+            fields = "stray_quote"
         if isinstance(fields, str):
             bad[index] = (fields, _EXPLAIN[fields])
-        elif dialect.lines and record.count(dialect.quote.encode()) % 2:
-            bad[index] = ("stray_quote", _EXPLAIN["stray_quote"])
-        elif len(fields) != width:
-            bad[index] = _wrong_width(len(fields), width)
-        else:
-            repaired[index] = join_fields(fields, dialect.delimiter, dialect.quote)
-    table = None
-    if len(bad) < len(records):
-        table = _try_parse(_patched(records, bad, repaired), dialect, width, positions)
-    if table is None or table.num_rows != len(records) - len(bad):
-        counts = _count_fields(records, odd, dialect)
-        for index in np.flatnonzero((counts != width) & ~odd).tolist():
-            bad[index] = _wrong_width(int(counts[index]), width)
-        if len(bad) < len(records):
-            table = _try_parse(_patched(records, bad, repaired), dialect, width, positions)
-    rows = np.arange(len(records))
-    if bad:
-        keep = np.ones(len(records), bool)
-        keep[list(bad)] = False
-        rows = rows[keep]
-    if not len(rows):
-        table = pa.table({str(p): pa.array([], pa.binary()) for p in positions})
-    if table is None or table.num_rows != len(rows):
-        raise MillraceError(
-            f"the CSV parser made {'no' if table is None else table.num_rows} rows of {len(rows)} records near byte "
-            f"{records.offset}; this is a bug in the reader, and no row was taken"
-        )
-    columns = {p: _one_chunk(table.column(i)) for i, p in enumerate(positions)}
+        regular[index] = b"" if isinstance(fields, str) else join_fields(fields, delimiter, quote)
+    rows = _without(np.arange(len(records)), bad)
+    text = replaced(records, regular) if regular else records
+    cells, wrong = find_cells(text, delimiter=delimiter, quote=quote, width=width)
+    for row, found in wrong.items():
+        reason = "too_few_columns" if found < width else "too_many_columns"
+        bad[int(rows[row])] = (reason, f"found {found} columns, expected {width}")
+    rows = _without(rows, wrong)
+    columns = take_columns(cells, positions)
+    for column in columns.values():
+        if len(column) != len(rows):
+            raise MillraceError(
+                f"{len(column)} values in a column of {len(rows)} rows near byte {records.offset}; "
+                "this is a bug in the reader, and no row was taken"
+            )
     return Parsed(columns, rows, [(i, *bad[i]) for i in sorted(bad)])
 
 
@@ -92,67 +80,6 @@ _EXPLAIN = {
 }
 
 
-def _wrong_width(found: int, width: int) -> tuple[str, str]:
-    return "too_few_columns" if found < width else "too_many_columns", f"found {found} columns, expected {width}"
-
-
-def _patched(records: Records, bad: dict[int, tuple[str, str]], repaired: dict[int, bytes]) -> bytes | memoryview:
-    """The records' bytes without the bad ones, and with the repaired ones in their place."""
-    if not len(records):
-        return b""
-    view = memoryview(records.data)
-    first, last = int(records.starts[0]), int(records.ends[-1])
-    if not bad and not repaired:
-        data = view[first:last] if first or last < len(view) else view
-        return b"\n" + data if data[:3] == _BOM else data  # pyarrow drops what looks like a mark at a block's start
-    pieces: list[bytes | memoryview] = [b"\n"]
-    position = first
-    for index in sorted({*bad, *repaired}):
-        pieces.append(view[position : int(records.starts[index])])
-        if index in repaired:
-            pieces += [repaired[index], b"\n"]
-        position = int(records.ends[index])
-    pieces.append(view[position:last])
-    return b"".join(pieces)
-
-
-def _try_parse(data: bytes | memoryview, dialect: Dialect, width: int, positions: Sequence[int]) -> pa.Table | None:
-    """All fields as bytes, untouched; None if the parser stumbles."""
-    names = [str(i) for i in range(width)]
-    wanted = [str(p) for p in positions] or names[:1]
-    try:
-        return pyarrow.csv.read_csv(
-            pa.BufferReader(pa.py_buffer(data)),
-            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(data) + 1, use_threads=False),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True, ignore_empty_lines=True
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                include_columns=wanted,
-                column_types=dict.fromkeys(wanted, pa.binary()),
-                check_utf8=False,
-                null_values=[],
-                strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-
-
-def _count_fields(records: Records, odd: np.ndarray, dialect: Dialect) -> np.ndarray:
-    """int64 `[n]`: the number of fields of each record that is not odd."""
-    codes = np.frombuffer(records.data, np.uint8)
-    marks = np.flatnonzero(codes == ord(dialect.delimiter))
-    owner = np.searchsorted(records.starts, marks, side="right") - 1
-    valid = owner >= 0
-    marks, owner = marks[valid], owner[valid]
-    inside = marks < records.ends[owner]
-    if dialect.quote.encode() in records.data:
-        quotes = np.flatnonzero(codes == ord(dialect.quote))
-        before = np.searchsorted(quotes, marks) - np.searchsorted(quotes, records.starts)[owner]
-        inside &= before % 2 == 0
-    return np.bincount(owner[inside], minlength=len(records)) + 1
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.BinaryArray:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def _without(values: np.ndarray, left_out: dict[int, tuple[str, str]] | dict[int, int]) -> np.ndarray:
+    """The values but for those at some places."""
+    return np.delete(values, list(left_out)) if left_out else values

@@ -68,7 +68,7 @@ def read_range(
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
         try:
             begun = (
-                (block, [pool.submit(reader.decode, piece) for piece in _pieces(block.records)])
+                (block, [pool.submit(reader.decode, piece) for piece in pieces_of(block.records)])
                 for block in blocks
                 if len(block.records) or block.too_long
             )
@@ -94,7 +94,7 @@ def _one_ahead(items: Iterator[T]) -> Iterator[T]:
         raise failure
 
 
-def _pieces(records: Records) -> Iterator[Records]:
+def pieces_of(records: Records) -> Iterator[Records]:
     """The same records in pieces of about _PIECE_BYTES."""
     first, count = 0, len(records)
     while first < count:

@@ -12,7 +12,7 @@ from schemas.csv_file import MAX_RECORD_BYTES, CsvFile, items_of
 from schemas.csv_header import header_layout, positional_layout
 from schemas.csv_lines import START, QuotedScanner, Records
 from schemas.csv_problem import Problem
-from schemas.csv_read import Decoded, RecordDecoder
+from schemas.csv_read import Decoded, RecordDecoder, pieces_of
 from schemas.raw import OFFSET
 from schemas.rejects import Reject
 from schemas.schema import Schema
@@ -106,7 +106,9 @@ def decode_records(
     ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
     starts = ends - np.array([len(line) for line in lines], np.int64)
     records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
-    batch, found, _ = decoder.decode(records)
+    decoded = [decoder.decode(piece) for piece in pieces_of(records)]
+    batch = pa.concat_batches([piece for piece, _, _ in decoded])
+    found = [reject for _, some, _ in decoded for reject in some]
     rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]
     column = batch.schema.get_field_index(OFFSET)
     index = np.searchsorted(starts, np.asarray(batch.column(column)))

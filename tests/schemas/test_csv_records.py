@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from schemas import csv_read
 from schemas.csv_file import open_csv, split_ranges
 from schemas.csv_read import Decoded, read_range
 from schemas.csv_records import decode_records, remembered_csv
@@ -44,6 +45,7 @@ def again(path: Path, declared: Schema, raws: list[bytes]) -> Decoded:
     return decode_records(file, declared, raws, [100 * (i + 1) for i in range(len(raws))])
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 40, 1 << 20])
 @pytest.mark.parametrize(
     ("header", "lines", "encoding", "csv"),
     [
@@ -57,11 +59,12 @@ def again(path: Path, declared: Schema, raws: list[bytes]) -> Decoded:
     ],
     ids=["plain", "reordered", "latin-1", "utf-16", "quoted newlines", "no header", "semicolons"],
 )
-def test_a_record_alone_is_what_it_is_in_its_file(tmp_path, header, lines, encoding, csv):
+def test_a_record_alone_is_what_it_is_in_its_file(tmp_path, monkeypatch, header, lines, encoding, csv, piece_bytes):
     path = tmp_path / "a.csv"
     path.write_bytes("\n".join([*([header] if header else []), *lines, ""]).encode(encoding))
     declared = schema(**csv)
     expected = of_file(path, declared)
+    monkeypatch.setattr(csv_read, "_PIECE_BYTES", piece_bytes)
     raws = [line.encode("latin-1" if encoding == "latin-1" else "utf-8") for line in lines]
     got = again(path, declared, raws)
     assert expected.read == got.read == len(lines)
