@@ -16,7 +16,7 @@ setup(
         "google-cloud-storage>=2.18.2,<4",
         "google-crc32c>=1.5",
         "numpy>=1.26",
-        "pyarrow>=16",
+        "pyarrow>=23",
         "pydantic>=2.11,<3",
         "pyyaml>=6,<7",
         "tensorflow>=2.21,<2.22",
