@@ -93,7 +93,7 @@ def prepare(item: Feature | Label, x: tf.Tensor, missing: tuple[str, ...]) -> tf
             return Distinct.of(x)
         case Text():
             x = clean(x, missing)
-            return tf.strings.split(tf.strings.lower(x, encoding="utf-8") if item.lower else x).to_sparse()
+            return tf.strings.split(lower(x) if item.lower else x).to_sparse()
         case _:
             return x
 
@@ -124,9 +124,17 @@ def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
     """Trims strings, and makes every token that means missing the empty string."""
     x = tf.strings.strip(x)
     for token in missing:
-        if token:
-            x = tf.where(tf.equal(x, token), "", x)
+        if trimmed := token.encode().strip():
+            x = tf.where(tf.equal(x, trimmed), "", x)
     return x
+
+
+def lower(x: tf.Tensor) -> tf.Tensor:
+    """Lower case by Unicode, string `[n]`, part by part: `tf.strings.lower` ends a string at its first NUL."""
+    parts = tf.strings.split(x, "\0")
+    ended = parts.with_values(tf.strings.join([tf.strings.lower(parts.values, encoding="utf-8"), tf.constant("\0")]))
+    joined = tf.strings.reduce_join(ended, axis=-1)
+    return tf.strings.substr(joined, tf.zeros_like(x, tf.int32), tf.strings.length(joined) - 1)
 
 
 def transform_numeric(feature: Numeric, x: tf.Tensor) -> Tensors:
@@ -234,8 +242,8 @@ def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | N
 
 def transform_bool(feature: Bool, x: Distinct) -> tf.Tensor:
     """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
-    lower = tf.strings.lower(x.values)
-    true = tf.reduce_any(tf.equal(lower[:, tf.newaxis], [[token.lower() for token in feature.true]]), axis=1)
+    tokens = [token.lower().encode().strip() for token in feature.true]
+    true = tf.reduce_any(tf.equal(lower(x.values)[:, tf.newaxis], [tokens]), axis=1)
     if feature.missing:
         true = tf.logical_or(true, tf.equal(x.values, ""))
     return x.spread(tf.cast(true, tf.float32))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from beam_jobs.job import run_job
 from beam_jobs.options import JobOptions
+from beam_jobs.preprocessing import clean, lower
 from schemas.dataset import open_dataset
 from tests.beam_jobs.written_records import examples
 
@@ -147,3 +149,44 @@ def test_a_frequency_threshold_drops_what_is_rare(stored):
 def test_a_numeric_label_passes_through(stored):
     for row, out in stored:
         assert out["y"] == [row["y"]]
+
+
+class TestStrings:
+    """What the graph makes of strings is what the reader takes them for."""
+
+    @pytest.mark.parametrize(
+        ("text", "lowered"),
+        [
+            ("Ab", "ab"),
+            ("JÁ", "já"),
+            ("ΟΔΟΣ", "οδος"),
+            ("Big\0Cat", "big\0cat"),  # TensorFlow's own ends a string at its first NUL
+            ("\0A", "\0a"),
+            ("A\0\0", "a\0\0"),
+            ("", ""),
+        ],
+    )
+    def test_lower_case_by_unicode_to_the_last_byte(self, text, lowered):
+        assert lower(tf.constant([text, "X"])).numpy().tolist() == [lowered.encode(), b"x"]
+
+    @pytest.mark.parametrize("sent", ["?", " ?\t", "n/a", ""])
+    def test_a_token_that_means_missing_is_compared_without_white_space_around_it(self, sent):
+        assert clean(tf.constant([sent, "x"]), ("", " ?", "n/a ")).numpy().tolist() == [b"", b"x"]
+
+    def test_tokens_of_a_bool_in_any_script_and_case(self, tmp_path):
+        (tmp_path / "t.yaml").write_text(
+            "name: t\nformat: csv\ncsv: {header: present}\nfeatures:\n"
+            '  - {name: id, kind: key}\n  - {name: member, kind: bool, true: ["JÁ", " yes "], false: [nein]}\n'
+            "  - {name: title, kind: text, length: 2}\n"
+            "label: {name: y, kind: numeric}\nsplit: {by: file, train: rows.csv}\n"
+        )
+        words = ["jÁ", "YES", "Nein"]
+        rows = [f"k{i},{words[i % 3]},{'Big' + chr(0) + 'Cat' if i % 2 else 'BIG'} x,1" for i in range(30)]
+        (tmp_path / "rows.csv").write_text("\n".join(["id,member,title,y", *rows]) + "\n", encoding="utf-8")
+        out = str(tmp_path / "out")
+        run_job(
+            JobOptions(schema=str(tmp_path / "t.yaml"), input=(str(tmp_path / "rows.csv"),), output=out, quiet=True)
+        )
+        stored = {e["id"][0]: e for e in examples(open_dataset(out), "train")}
+        assert [stored[f"k{i}".encode()]["member"] for i in range(3)] == [[1.0], [1.0], [0.0]]
+        assert stored[b"k0"]["title"] != stored[b"k1"]["title"]  # two words, not one that ends at the NUL
