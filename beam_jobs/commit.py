@@ -153,15 +153,9 @@ def place_shards(result: Result, split: str, *, output: str, run_id: str, compre
 
 
 def place_rejects(run: Run, result: Result) -> None:
-    """The workers' reject files, and one more for what the transform rejected, its raw bytes read from the input."""
-    names = iter(layout.join(run.folder, layout.rejects_name(i)) for i in range(len(result.reject_files) + 1))
-    for file in result.reject_files:
-        folders.move(file.path, next(names))
-    if result.late_rejects:
-        late = sorted(result.late_rejects, key=lambda r: (r.source, r.offset))
-        raw = run.inputs.raw_bytes(late)
-        lines = [dataclasses.replace(r, raw=data).to_json() for r, data in zip(late, raw, strict=True)]
-        storage.write_bytes(next(names), "".join(f"{line}\n" for line in lines).encode())
+    """Gives the reject files that the result names their final names."""
+    for i, file in enumerate(result.reject_files):
+        folders.move(file.path, layout.join(run.folder, layout.rejects_name(i)))
 
 
 def place_parity(run: Run, result: Result) -> None:

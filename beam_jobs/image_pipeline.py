@@ -30,6 +30,7 @@ from beam_jobs.read import (
     write_reject_file,
 )
 from beam_jobs.steps import Plan, Steps
+from beam_jobs.transform_rejects import Outputs
 from schemas import image_record as key
 from schemas.image_listing import ImageBundle, Listing, bundles
 from schemas.image_options import ImageOptions, ImageSplit
@@ -70,7 +71,7 @@ def image_steps(
         .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
     )
     encoded = rows.records | "Encode" >> beam.ParDo(
-        EncodeExamples(label=key.CLASS, paths=[source], parity_threshold=plan.parity_threshold)
+        EncodeExamples(Outputs(key.CLASS), paths=[source], staging=plan.staging, parity_threshold=plan.parity_threshold)
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, PARITY, main="examples")
     listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
     return Steps(

@@ -81,7 +81,8 @@ def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, l
     vocabulary = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", label.name)
     if not storage.exists(vocabulary):  # a preprocessing_fn of one's own has its own names
         return label.name, None
-    return label.name, storage.read_bytes(vocabulary).decode(errors="replace").splitlines()
+    words = storage.read_bytes(vocabulary).decode(errors="replace")
+    return label.name, words.removesuffix("\n").split("\n")  # other signs that end lines for Python are part of a word
 
 
 def render(described: dict[str, Any]) -> str:
