@@ -11,6 +11,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.encode import Encoded, EncodeExamples
+from beam_jobs.observed import Watched, watched_of
 from beam_jobs.read import (
     COUNTS,
     PARITY,
@@ -81,6 +82,7 @@ def csv_steps(
             >> beam.ParDo(
                 EncodeExamples(
                     csv_outputs(schema, ranges, derived=plan.derived),
+                    watched_of(schema) if plan.derived else Watched(None),
                     paths=paths,
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,

@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
 from beam_jobs import framing, parity, progress
 from beam_jobs.coders import BatchCoder
 from beam_jobs.fixed_examples import fixed_examples
+from beam_jobs.observed import Observed, Watched, observe_stored
 from beam_jobs.read import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.transform_rejects import PHASE, Outputs, find
 from schemas.raw import OFFSET, SPLIT
@@ -53,14 +55,27 @@ class EncodeExamples(beam.DoFn):
     """RecordBatch of records with the passthrough columns -> Encoded.
 
     Side outputs: what was written, by file and split, in COUNTS; the rows that the transform cannot take as RejectFile
-    in REJECTS (see `beam_jobs.transform_rejects`); (place, tf.Example) in PARITY.
+    in REJECTS (see `beam_jobs.transform_rejects`); (place, tf.Example) in PARITY. In COUNTS, too, what
+    the train rows show (see `beam_jobs.observed`).
     """
 
-    def __init__(self, outputs: Outputs, *, paths: Sequence[str], staging: str, parity_threshold: int) -> None:
+    observed: Observed  # of a bundle
+
+    def __init__(
+        self, outputs: Outputs, watched: Watched, *, paths: Sequence[str], staging: str, parity_threshold: int
+    ) -> None:
         self.outputs = outputs
+        self.watched = watched
         self.paths = tuple(paths)
         self.staging = staging
         self.parity_threshold = parity_threshold
+
+    def start_bundle(self) -> None:
+        self.observed = Observed()
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        for key, rows in self.observed.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
@@ -75,6 +90,7 @@ class EncodeExamples(beam.DoFn):
         offsets, splits = passthrough(batch, OFFSET), passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
         frames = encode(features)
+        observe_stored(features, splits, self.watched, self.observed)
         for i in parity.choose(file, offsets, self.parity_threshold).tolist():
             yield beam.pvalue.TaggedOutput(PARITY, ((file, int(offsets[i])), framing.record(frames, i)))
         for split, rows in enumerate(np.bincount(splits)):

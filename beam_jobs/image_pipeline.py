@@ -16,6 +16,7 @@ from beam_jobs.coders import BatchCoder
 from beam_jobs.encode import Encoded, EncodeExamples
 from beam_jobs.image_batches import ImageReader
 from beam_jobs.image_records import ImageBatch
+from beam_jobs.observed import Watched
 from beam_jobs.pair_records import AssemblePairs, PairUse, StoredImage
 from beam_jobs.prefetch import prefetch
 from beam_jobs.read import (
@@ -71,7 +72,13 @@ def image_steps(
         .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
     )
     encoded = rows.records | "Encode" >> beam.ParDo(
-        EncodeExamples(Outputs(key.CLASS), paths=[source], staging=plan.staging, parity_threshold=plan.parity_threshold)
+        EncodeExamples(
+            Outputs(key.CLASS),
+            Watched(frozenset({key.CLASS})),
+            paths=[source],
+            staging=plan.staging,
+            parity_threshold=plan.parity_threshold,
+        )
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, PARITY, main="examples")
     listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
     return Steps(

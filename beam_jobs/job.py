@@ -218,7 +218,7 @@ def _run(
         compression=options.compression,
         seed=options.seed,
         transform_from=transform.run if transform else None,
-        preprocessing_fn=options.preprocessing_fn,
+        preprocessing_fn=(transform or options).preprocessing_fn,
         lease=target.lease,
         replaces=target.replaces,
     )

@@ -7,7 +7,7 @@ import dataclasses
 import json
 
 from beam_jobs.fragments import WrittenShard
-from beam_jobs.read import COVERED, READ, WRITTEN, CountKey, RejectFile, write_reject_file
+from beam_jobs.read import CountKey, RejectFile, rejects, write_reject_file
 from beam_jobs.transform_rejects import RawBytes, with_raw_bytes
 from schemas import storage
 
@@ -27,17 +27,17 @@ class Result:
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
 
-    def total(self, stage: str, *, path: str | None = None) -> int:
-        """Records counted in a stage (READ, WRITTEN, COVERED, or one that rejects), of one input file or of all."""
-        return sum(n for (source, at, _), n in self.counts.items() if at == stage and path in (None, source))
+    def total(self, stage: str, *, path: str | None = None, reason: str | None = None) -> int:
+        """Records counted in a stage, of one input file or of all, for one reason (of WRITTEN: a split) or for all."""
+        return sum(
+            n
+            for (source, at, why), n in self.counts.items()
+            if at == stage and path in (None, source) and reason in (None, why)
+        )
 
     def rejected(self, *, path: str | None = None) -> int:
         """Records rejected in any stage, of one input file or of all."""
-        return sum(
-            n
-            for (source, at, _), n in self.counts.items()
-            if at not in (READ, WRITTEN, COVERED) and path in (None, source)
-        )
+        return sum(n for (source, at, _), n in self.counts.items() if rejects(at) and path in (None, source))
 
 
 def complete(result: Result, staging: str, raw_bytes: RawBytes) -> Result:

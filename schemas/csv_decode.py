@@ -171,7 +171,7 @@ def _string(
         problems = wrong | problems
     if isinstance(item, Category) and item.in_vocabulary:
         if_empty = "missing_value" if item.missing is None else None
-        problems |= csv_strings.no_words(column, column.trimmed, if_empty=if_empty)
+        problems |= csv_strings.no_words(column.trimmed, if_empty=if_empty)
     if isinstance(item, Category | Bool) and item.missing is None:
         problems = csv_strings.absent_values(column) | problems
     hashed = csv_strings.hash_distinct(canonical, column.codes) if hashing else None
@@ -185,9 +185,8 @@ def _category_label(
     canonical, problems = csv_strings.label_values(column, item)
     if item.values is None:
         words = pa.array(canonical, pa.binary())
-        problems = (
-            csv_strings.not_utf8(column) | csv_strings.no_words(column, words, if_empty="missing_label") | problems
-        )
+        refused = csv_strings.not_utf8(column) | csv_strings.no_words(words, if_empty="missing_label")
+        problems = refused | problems
     hashed = csv_strings.hash_distinct(canonical, column.codes) if hashing else None
     return Values(
         csv_strings.take(canonical, column.codes), hashed, _at(place, csv_strings.rows_of(problems, column.codes))

@@ -70,11 +70,11 @@ def absent_values(column: Distinct) -> dict[int, Problem]:
     }
 
 
-def no_words(column: Distinct, values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, Problem]:
-    """What a vocabulary cannot hold, since its file has one value to a line, by distinct value.
+def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, Problem]:
+    """What a vocabulary cannot hold, since its file has one value to a line: the problems by distinct value.
 
-    `values` are what is looked up of each distinct value. line_end_in_value: a CR or LF within. `if_empty` is the reason
-    code of an empty value, which a graph takes for a missing one; None: that is filled.
+    `values` are what is looked up of each distinct value. line_end_in_value: a CR or LF within. `if_empty` is the
+    reason code of an empty value, which a graph takes for a missing one; None: that is filled.
     """
     problems = {}
     data = values.buffers()[2]
