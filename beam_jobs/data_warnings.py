@@ -63,7 +63,7 @@ def _unknown(item: Category) -> str:
     )
 
 
-def _missing(item: Feature | Label, places: Places) -> str:
+def _missing(item: Feature | Label | None, places: Places) -> str:
     return (
         f"{_columns(item, places)} missing in every row of the train split, so that a model learns nothing from it. "
         "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
@@ -76,23 +76,31 @@ def _one_class(name: str | None) -> str:
 
 
 def _constant(item: Feature | Label | None, places: Places) -> str:
-    is_now = f" ({places[0]} as it is stored)" if len(places) == 1 and 0 in places else ""
+    is_now = f" ({places[0]} as it is stored)" if list(places) == [0] else ""
+    advice = "Where that is to be expected, it does no harm"
+    if item is not None and not _is_part(item, places):
+        advice = "Is the input complete? Else declare it `kind: ignore`"
     return (
         f"{_columns(item, places)} the same in every row of the train split{is_now}, so that a model learns nothing "
-        "from it. Is the input complete? Else declare it `kind: ignore`."
+        f"from it. {advice}."
     )
 
 
 def _columns(item: Feature | Label | None, places: Places) -> str:
     """Which columns, with the verb."""
-    if isinstance(item, Numeric) and item.width > 1 and len(places) < item.width:
+    if isinstance(item, Numeric) and _is_part(item, places):
         names = _some([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
     if item is None and len(places) > 1:
         return f"the values at {_some(sorted(places))} are"
     if isinstance(item, OneHot):
         return "the column with the 1 is"
-    return "the column is" if item is not None else "it is"
+    return "it is" if item is None else "the column is"
+
+
+def _is_part(item: Feature | Label, places: Places) -> bool:
+    """Whether the feature has other columns too."""
+    return isinstance(item, Numeric) and len(places) < item.width
 
 
 def _some(values: Iterable[object]) -> str:

@@ -1,8 +1,8 @@
 """What each batch shows of columns that are missing, or the same, in every row of the train split.
 
-No read is made for it, and no column is measured. A batch in which a column shows nothing but one value counts its train
-rows for that value, and a column for which as many rows are counted as there are is the same in all of them. Of nearly
-all columns, the first rows of a batch tell that they are not.
+No read is made for it, and no column is measured. A batch in which a column shows nothing but one value counts its
+train rows for that value, and a column for which as many rows are counted as there are is the same in all of them. Of
+nearly all columns, the first rows of a batch tell that they are not.
 """
 
 from __future__ import annotations
