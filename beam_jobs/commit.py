@@ -130,6 +130,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         previous=previous_runs(run.output),
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
+        finite=True,
         warnings=tuple(find_warnings(result, derived_from(run), classes=run.inputs.classes)),
         seconds=round(time.monotonic() - begun, 3),
     )

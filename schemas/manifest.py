@@ -113,6 +113,7 @@ class Manifest(Strict):
     previous: Runs = ()  # the runs that the manifest before named, kept for readers that have it open
     transform_from: str | None = None  # the run whose transform this one applies, where it measured none
     preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
+    finite: bool = False  # whether the release that wrote it rejects rows with numbers that are not finite
     warnings: tuple[DataWarning, ...] = ()  # of the rows that the job wrote; replays do not look again
     seconds: float = Field(ge=0)
 

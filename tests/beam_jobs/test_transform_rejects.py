@@ -15,6 +15,7 @@ from schemas import layout
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
+from schemas.stored_features import stored_features
 from tests.beam_jobs.replaying import Folder, accounts_hold, rejects_of
 from tests.beam_jobs.written_records import examples
 
@@ -60,6 +61,14 @@ def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(fold
     for split in dataset.splits:
         for row in examples(dataset, split):
             assert np.isfinite([*row["pay"], *row["debts"]]).all()
+
+
+def test_that_records_are_finite_is_verified_where_the_manifest_promises_it(folder):
+    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+    now = stored_features(dataset.path, dataset.manifest, dataset.declared)
+    assert {feature.name for feature in now if feature.finite} == {"pay", "debts"}
+    earlier = dataset.manifest.model_copy(update={"finite": False})  # as the first release's are read
+    assert not any(feature.finite for feature in stored_features(dataset.path, earlier, dataset.declared))
 
 
 def test_columns_without_names_are_told_by_their_positions(folder):
