@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from beam_jobs import parity
+from beam_jobs.data_warnings import find_warnings
 from beam_jobs.inputs import InputFile, Inputs
 from beam_jobs.preprocessing import raw_feature_spec
-from beam_jobs.read import COVERED, READ, WRITTEN, RejectLimit
+from beam_jobs.read import COVERED, READ, WRITTEN, RejectLimit, rejects
 from beam_jobs.result import Result
 from schemas import folders, layout, split_hash, storage
 from schemas.errors import MillraceError
@@ -129,11 +130,19 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         previous=previous_runs(run.output),
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
+        finite=True,
+        warnings=tuple(find_warnings(result, derived_from(run), classes=run.inputs.classes)),
         seconds=round(time.monotonic() - begun, 3),
     )
     folders.flush(run.folder)
     run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
     return manifest
+
+
+def derived_from(run: Run) -> Schema | None:
+    """The schema that the transform follows; None for images, and for a function of the user's."""
+    schema = run.inputs.schema
+    return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
 
 
 def versions() -> dict[str, str]:
@@ -153,15 +162,9 @@ def place_shards(result: Result, split: str, *, output: str, run_id: str, compre
 
 
 def place_rejects(run: Run, result: Result) -> None:
-    """The workers' reject files, and one more for what the transform rejected, its raw bytes read from the input."""
-    names = iter(layout.join(run.folder, layout.rejects_name(i)) for i in range(len(result.reject_files) + 1))
-    for file in result.reject_files:
-        folders.move(file.path, next(names))
-    if result.late_rejects:
-        late = sorted(result.late_rejects, key=lambda r: (r.source, r.offset))
-        raw = run.inputs.raw_bytes(late)
-        lines = [dataclasses.replace(r, raw=data).to_json() for r, data in zip(late, raw, strict=True)]
-        storage.write_bytes(next(names), "".join(f"{line}\n" for line in lines).encode())
+    """Gives the reject files that the result names their final names."""
+    for i, file in enumerate(result.reject_files):
+        folders.move(file.path, layout.join(run.folder, layout.rejects_name(i)))
 
 
 def place_parity(run: Run, result: Result) -> None:
@@ -208,7 +211,7 @@ def counts_of(result: Result) -> Iterable[Count]:
     for (source, stage, reason), rows in sorted(result.counts.items()):
         if stage == WRITTEN:
             yield Count(input=source, outcome="written", split=reason, rows=rows)
-        elif stage not in (READ, COVERED):
+        elif rejects(stage):
             yield Count(input=source, outcome="rejected", stage=stage, reason=reason, rows=rows)
 
 

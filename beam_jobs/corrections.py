@@ -67,6 +67,11 @@ class Choice:
     unchanged: int
     repeated: int
 
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The corrected bytes of what is rejected again."""
+        corrected = {record.key: record.raw for record in self.records}
+        return [corrected[reject.source, reject.offset] for reject in rejects]
+
 
 def read_corrections(patterns: Sequence[str]) -> list[Correction]:
     """Reads files of JSON lines, as a run's `rejects-*.jsonl` are; empty lines do not count.

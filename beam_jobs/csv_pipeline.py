@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
@@ -11,6 +11,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.encode import Encoded, EncodeExamples
+from beam_jobs.observed import Watched, watched_of
 from beam_jobs.read import (
     COUNTS,
     PARITY,
@@ -21,7 +22,9 @@ from beam_jobs.read import (
     arrow_schema,
 )
 from beam_jobs.steps import Plan, Steps
+from beam_jobs.transform_rejects import Outputs, hints_of
 from schemas.csv_file import CsvRange
+from schemas.csv_header import ItemColumns
 from schemas.csv_records import CorrectedRecords
 from schemas.raw import RawColumn, raw_columns
 from schemas.schema import Schema
@@ -78,9 +81,10 @@ def csv_steps(
             | "Encode"
             >> beam.ParDo(
                 EncodeExamples(
-                    label=schema.label.name,
-                    column=label_column(schema),
+                    csv_outputs(schema, ranges, derived=plan.derived),
+                    watched_of(schema) if plan.derived else Watched(None),
                     paths=paths,
+                    staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
                 )
             )
@@ -98,10 +102,19 @@ def csv_steps(
     )
 
 
-def label_column(schema: Schema) -> str:
-    """What rejects call the label's column: its name, or its position where columns have no names."""
-    (ref,) = schema.label.refs
-    return schema.csv.columns[ref] if isinstance(ref, int) and schema.csv.columns else str(ref)
+def csv_outputs(schema: Schema, ranges: Iterable[CsvRange | CorrectedRecords], *, derived: bool) -> Outputs:
+    """What is said of the transform's outputs; `derived`: it is the schema's own, and no function of the user's.
+
+    Files that call their columns alike share one mapping, so that many files are not many mappings to pickle.
+    """
+    named: dict[tuple[ItemColumns, ...], dict[str, tuple[str, ...]]] = {}
+    columns = {}
+    names = {i.name for i in (*schema.features, schema.label)} if derived else {schema.label.name}
+    for path, items in {r.file.path: r.file.columns.items for r in ranges}.items():
+        if items not in named:
+            named[items] = {item.name: item.labels for item in items if item.name in names}
+        columns[path] = named[items]
+    return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
 
 
 class Ranges(beam.PTransform):

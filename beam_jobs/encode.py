@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-from beam_jobs import framing, parity
+from beam_jobs import framing, parity, progress
 from beam_jobs.coders import BatchCoder
 from beam_jobs.fixed_examples import fixed_examples
-from beam_jobs.read import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN
+from beam_jobs.observed import Observed, Watched, observe_stored
+from beam_jobs.read import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN, RejectFile, write_reject_file
+from beam_jobs.transform_rejects import PHASE, Outputs, find
 from schemas.raw import OFFSET, SPLIT
 from schemas.rejects import Reject
 from schemas.schema import SPLITS
@@ -47,38 +51,46 @@ def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
     return np.asarray(batch.column(batch.schema.get_field_index(name)).flatten())
 
 
-def without_class(batch: pa.RecordBatch, label: str) -> np.ndarray:
-    """Which rows have the class id -1: a class that the train split does not hold. bool `[rows]`."""
-    values = batch.column(batch.schema.get_field_index(label)).flatten()
-    if not pa.types.is_integer(values.type):
-        return np.zeros(batch.num_rows, bool)
-    return np.asarray(values) < 0
-
-
 class EncodeExamples(beam.DoFn):
     """RecordBatch of records with the passthrough columns -> Encoded.
 
-    Side outputs: what was written, by file and split, in COUNTS; rows whose class the vocabulary lacks as Rejects in
-    REJECTS (the raw bytes are filled in at the end, from the file); (place, tf.Example) in PARITY.
+    Side outputs: what was written, by file and split, in COUNTS; the rows that the transform cannot take as RejectFile
+    in REJECTS (see `beam_jobs.transform_rejects`); (place, tf.Example) in PARITY. In COUNTS, too, what
+    the train rows show (see `beam_jobs.observed`).
     """
 
-    def __init__(self, *, label: str, column: str | None = None, paths: Sequence[str], parity_threshold: int) -> None:
-        self.label = label
-        self.column = column  # the label's in the file
+    observed: Observed  # of a bundle
+
+    def __init__(
+        self, outputs: Outputs, watched: Watched, *, paths: Sequence[str], staging: str, parity_threshold: int
+    ) -> None:
+        self.outputs = outputs
+        self.watched = watched
         self.paths = tuple(paths)
+        self.staging = staging
         self.parity_threshold = parity_threshold
 
+    def start_bundle(self) -> None:
+        self.observed = Observed()
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        for key, rows in self.observed.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
+
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
-        bad = without_class(batch, self.label)
-        if bad.any():
-            yield from self.reject(batch.filter(pa.array(bad)))
-            batch = batch.filter(pa.array(~bad))
         if not batch.num_rows:
             return
         file = int(passthrough(batch, FILE)[0])  # a batch is of one file
+        rejects = find(batch, self.outputs, self.paths[file], passthrough(batch, OFFSET))
+        if rejects:
+            yield from self.reject(file, [rejects[row] for row in sorted(rejects)])
+            batch = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(rejects))))
+            if not batch.num_rows:
+                return
         offsets, splits = passthrough(batch, OFFSET), passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
         frames = encode(features)
+        observe_stored(features, splits, self.watched, self.observed)
         for i in parity.choose(file, offsets, self.parity_threshold).tolist():
             yield beam.pvalue.TaggedOutput(PARITY, ((file, int(offsets[i])), framing.record(frames, i)))
         for split, rows in enumerate(np.bincount(splits)):
@@ -86,13 +98,12 @@ class EncodeExamples(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], WRITTEN, SPLITS[split]), int(rows)))
         yield Encoded(frames, splits, file, int(offsets[0]))
 
-    def reject(self, batch: pa.RecordBatch) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Rows of a class that the train split does not hold."""
-        path = self.paths[int(passthrough(batch, FILE)[0])]
-        for offset, split in zip(passthrough(batch, OFFSET), passthrough(batch, SPLIT), strict=True):
-            reason = "label_not_in_vocabulary"
-            detail = f"the label of this row of the {SPLITS[int(split)]} split occurs in no row of the train split"
-            yield beam.pvalue.TaggedOutput(
-                REJECTS, Reject(path, int(offset), "transform", reason, self.column, detail, b"")
-            )
-            yield beam.pvalue.TaggedOutput(COUNTS, ((path, "transform", reason), 1))
+    def reject(self, file: int, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
+        """Keeps and counts a batch's rejects."""
+        piece = PHASE, file, rejects[0].offset
+        progress.begin(piece)
+        progress.add(piece, rejected=len(rejects))  # the reading stops when they are too many
+        path = write_reject_file(self.staging, PHASE, rejects)
+        yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        for reason, rows in collections.Counter(reject.reason for reject in rejects).items():
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], "transform", reason), rows))

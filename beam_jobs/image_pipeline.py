@@ -16,6 +16,7 @@ from beam_jobs.coders import BatchCoder
 from beam_jobs.encode import Encoded, EncodeExamples
 from beam_jobs.image_batches import ImageReader
 from beam_jobs.image_records import ImageBatch
+from beam_jobs.observed import Watched
 from beam_jobs.pair_records import AssemblePairs, PairUse, StoredImage
 from beam_jobs.prefetch import prefetch
 from beam_jobs.read import (
@@ -30,6 +31,7 @@ from beam_jobs.read import (
     write_reject_file,
 )
 from beam_jobs.steps import Plan, Steps
+from beam_jobs.transform_rejects import Outputs
 from schemas import image_record as key
 from schemas.image_listing import ImageBundle, Listing, bundles
 from schemas.image_options import ImageOptions, ImageSplit
@@ -70,7 +72,13 @@ def image_steps(
         .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
     )
     encoded = rows.records | "Encode" >> beam.ParDo(
-        EncodeExamples(label=key.CLASS, paths=[source], parity_threshold=plan.parity_threshold)
+        EncodeExamples(
+            Outputs(key.CLASS),
+            Watched(frozenset({key.CLASS})),
+            paths=[source],
+            staging=plan.staging,
+            parity_threshold=plan.parity_threshold,
+        )
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, PARITY, main="examples")
     listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
     return Steps(

@@ -53,7 +53,14 @@ def run_job(options: JobOptions) -> Manifest:
             try:
                 manifest = _run(options, inputs, preprocessing_fn, target, transform=transform)
             except BaseException as error:
-                manifest = after_failure(error, output=options.output, run_id=run_id, staging=target.staging, held=held)
+                manifest = after_failure(
+                    error,
+                    output=options.output,
+                    run_id=run_id,
+                    staging=target.staging,
+                    held=held,
+                    raw_bytes=inputs.raw_bytes,
+                )
             clear(options.output, held)
     return manifest
 
@@ -74,7 +81,7 @@ def check_inputs(options: JobOptions) -> Inputs:
     Raises:
       UsageError: the schema, the input or the output is not as it must be.
     """
-    schema = load_schema(options.schema)
+    schema = load_schema(options.schema, for_job=True)
     check_output(options)
     paths = storage.expand(options.input)
     text = storage.read_bytes(options.schema)
@@ -108,6 +115,7 @@ class OtherTransform:
 
     run_dir: str
     run: str
+    preprocessing_fn: str | None
 
 
 def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None:
@@ -131,7 +139,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
             f"--transform_from {options.transform_from}: {misfit}; its transform does not fit {options.schema}. "
             f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
-    return OtherTransform(graphs_dir, other.run)
+    return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
 
 
 def load_libraries() -> None:
@@ -188,6 +196,7 @@ def _run(
             parity_threshold=parity.threshold(inputs.estimated_rows),
             shards=plan_shards(options, inputs, staging),
             preprocessing_fn=preprocessing_fn,
+            derived=(transform or options).preprocessing_fn is None,
             transform_from=transform.run_dir if transform else None,
             keep_in=temp_dir if options.is_local else None,
         )
@@ -199,7 +208,7 @@ def _run(
         with live_graphs.kept(temp_dir) if own else contextlib.nullcontext():
             runner.run(options, build)
     progress.enter("committing")
-    account = result.read_result(layout.join(staging, result.RESULT))
+    account = result.complete(result.read_result(layout.join(staging, result.RESULT)), staging, inputs.raw_bytes)
     run = commit.Run(
         output=options.output,
         id=run_id,
@@ -209,7 +218,7 @@ def _run(
         compression=options.compression,
         seed=options.seed,
         transform_from=transform.run if transform else None,
-        preprocessing_fn=options.preprocessing_fn,
+        preprocessing_fn=(transform or options).preprocessing_fn,
         lease=target.lease,
         replaces=target.replaces,
     )

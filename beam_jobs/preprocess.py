@@ -30,6 +30,7 @@ def summarize(output: str, manifest: Manifest) -> str:
         if count.reason:
             reasons[count.reason] = reasons.get(count.reason, 0) + count.rows
     lines += [f"  {reason:<24} {rows:>,}" for reason, rows in sorted(reasons.items(), key=lambda item: -item[1])]
+    lines += [f"warning    {warning.message}" for warning in manifest.warnings]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
     lines.append(f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} {records}/s")
     lines += places(output, manifest)

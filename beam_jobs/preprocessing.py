@@ -174,6 +174,7 @@ def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tenso
         case "min_max":
             low = tft.min(tf.where(absent, x.dtype.max, x), reduce_instance_dims=False, name=f"{name}_min")
             high = tft.max(tf.where(absent, x.dtype.min, x), reduce_instance_dims=False, name=f"{name}_max")
+            low = tf.where(low > high, 0.0, low)  # of no value at all
             return (filled - low) / tf.where(high > low, high - low, 1.0)
         case "log":
             return tf.math.log1p(filled)

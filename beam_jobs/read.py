@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from beam_jobs import parity, progress
 from beam_jobs.kept_reads import keeping, kept, kept_path
+from beam_jobs.observed import Observed, ObserveMissing
 from beam_jobs.prefetch import prefetch
 from schemas import layout, storage
 from schemas.csv_file import CsvRange
@@ -30,7 +31,12 @@ COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
 # (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest. COVERED is how
 # much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing here.
 CountKey = tuple[str, str, str]
-READ, WRITTEN, COVERED = "*read", "*written", "*covered"  # no stage that rejects is called so
+READ, WRITTEN, COVERED = "*read", "*written", "*covered"
+
+
+def rejects(stage: str) -> bool:
+    """Whether what is counted in a stage was rejected there, and not only observed (see `beam_jobs.observed`)."""
+    return not stage.startswith("*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +204,7 @@ class ReadForTransform(_ReadRanges):
         super().__init__(schema, staging, limit, total, keep_in=keep_in)
         self.file_numbers = dict(file_numbers)
         self.parity_threshold = parity_threshold
+        self.observe = ObserveMissing(schema)
 
     def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
         path = None if self.keep_in is None else kept_path(self.keep_in, csv_range)
@@ -208,10 +215,12 @@ class ReadForTransform(_ReadRanges):
 
         path = csv_range.file.path
         file = self.file_numbers[path]
+        observed = Observed()
         for decoded in self.decode(csv_range):
             yield from count(path, decoded)
             if not decoded.batch.num_rows:
                 continue
+            self.observe(decoded.batch, np.asarray(decoded.batch.column(SPLIT)), observed)
             batch = keyed_batch(decoded, self.schema, file)
             offsets = np.asarray(decoded.batch.column(OFFSET))
             chosen = parity.choose(file, offsets, self.parity_threshold)
@@ -222,6 +231,8 @@ class ReadForTransform(_ReadRanges):
             yield batch
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
+        for key, rows in observed.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, (key, rows))
         yield beam.pvalue.TaggedOutput(COUNTS, ((path, COVERED, ""), csv_range.covers))
 
 

@@ -71,8 +71,14 @@ def run_replay(options: ReplayOptions) -> Outcome:
             try:
                 manifest = _run(options, base, choice, target)
             except BaseException as error:
-                output, staging = options.append_to, target.staging
-                manifest = after_failure(error, output=output, run_id=run_id, staging=staging, held=held)
+                manifest = after_failure(
+                    error,
+                    output=options.append_to,
+                    run_id=run_id,
+                    staging=target.staging,
+                    held=held,
+                    raw_bytes=choice.raw_bytes,
+                )
             clear(options.append_to, held)
     return Outcome(manifest, choice, manifest.written - base.manifest.written)
 
@@ -105,7 +111,8 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
         runner.run(job, lambda p: pipeline.finish(p, plan, build(p, plan)))
     progress.enter("committing")
     account = result.read_result(layout.join(target.staging, result.RESULT))
-    again = _still_rejected(account, choice, target.staging)
+    account = result.complete(account, target.staging, choice.raw_bytes)
+    again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
     if len(again) == len(choice.records):
         raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
     return _commit(base, choice, again, account, target, begun=begun)
@@ -136,6 +143,7 @@ def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str
         parity_threshold=0,  # the old run's are kept
         shards=_shards(options, base, choice, staging),
         preprocessing_fn=None,
+        derived=base.manifest.preprocessing_fn is None,
         transform_from=base.graphs_dir,
     )
 
@@ -156,18 +164,6 @@ def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str)
     )
     counts = tuple(1 if name in base.splits else None for name in SPLITS)
     return ShardOptions(deal, counts, 1.0, base.manifest.compression, staging, through_files)
-
-
-def _still_rejected(account: Result, choice: Choice, staging: str) -> list[Reject]:
-    """What was tried and rejected again, with its corrected bytes."""
-    raws = {record.key: record.raw for record in choice.records}
-    late = [dataclasses.replace(r, raw=raws[r.source, r.offset]) for r in account.late_rejects]
-    if late:
-        from beam_jobs.read import write_reject_file
-
-        write_reject_file(staging, "transforming", late)  # for failed/, should it come to that
-    files = [reject for file in account.reject_files for reject in read_rejects(storage.read_bytes(file.path))]
-    return files + late
 
 
 def _commit(

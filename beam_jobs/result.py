@@ -7,9 +7,9 @@ import dataclasses
 import json
 
 from beam_jobs.fragments import WrittenShard
-from beam_jobs.read import COVERED, READ, WRITTEN, CountKey, RejectFile
+from beam_jobs.read import CountKey, RejectFile, rejects, write_reject_file
+from beam_jobs.transform_rejects import RawBytes, with_raw_bytes
 from schemas import storage
-from schemas.rejects import Reject
 
 RESULT = "result.json"
 
@@ -23,21 +23,30 @@ class Result:
     shards: tuple[WrittenShard, ...]
     counts: dict[CountKey, int]
     reject_files: tuple[RejectFile, ...]
-    late_rejects: tuple[Reject, ...]  # of the transform; their raw bytes are still to be read
+    late_rejects: tuple[RejectFile, ...]  # of the transform; their raw bytes are still to be read
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
 
-    def total(self, stage: str, *, path: str | None = None) -> int:
-        """Records counted in a stage (READ, WRITTEN, COVERED, or one that rejects), of one input file or of all."""
-        return sum(n for (source, at, _), n in self.counts.items() if at == stage and path in (None, source))
+    def total(self, stage: str, *, path: str | None = None, reason: str | None = None) -> int:
+        """Records counted in a stage, of one input file or of all, for one reason (of WRITTEN: a split) or for all."""
+        return sum(
+            n
+            for (source, at, why), n in self.counts.items()
+            if at == stage and path in (None, source) and reason in (None, why)
+        )
 
     def rejected(self, *, path: str | None = None) -> int:
         """Records rejected in any stage, of one input file or of all."""
-        return sum(
-            n
-            for (source, at, _), n in self.counts.items()
-            if at not in (READ, WRITTEN, COVERED) and path in (None, source)
-        )
+        return sum(n for (source, at, _), n in self.counts.items() if rejects(at) and path in (None, source))
+
+
+def complete(result: Result, staging: str, raw_bytes: RawBytes) -> Result:
+    """The result with the transform's rejects among the others, in a file with their raw bytes."""
+    if not result.late_rejects:
+        return result
+    late = with_raw_bytes([file.path for file in result.late_rejects], raw_bytes)
+    file = RejectFile(write_reject_file(staging, "transforming", late), len(late))
+    return dataclasses.replace(result, reject_files=(*result.reject_files, file), late_rejects=())
 
 
 def write_result(
@@ -45,7 +54,7 @@ def write_result(
     shards: list[WrittenShard],
     counts: list[tuple[CountKey, int]],
     reject_files: list[RejectFile],
-    late_rejects: list[Reject],
+    late_rejects: list[RejectFile],
     raw: list[tuple[Place, bytes]],
     transformed: list[tuple[Place, bytes]],
 ) -> None:
@@ -58,7 +67,7 @@ def write_result(
         "shards": [dataclasses.asdict(s) for s in shards],
         "counts": [[*key, n] for key, n in counts],
         "reject_files": [dataclasses.asdict(f) for f in reject_files],
-        "late_rejects": [r.to_json() for r in late_rejects],
+        "late_rejects": [dataclasses.asdict(f) for f in late_rejects],
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
     }
@@ -76,7 +85,7 @@ def read_result(path: str) -> Result:
         shards=tuple(WrittenShard(**s) for s in account["shards"]),
         counts={(source, stage, reason): n for source, stage, reason, n in account["counts"]},
         reject_files=tuple(RejectFile(**f) for f in account["reject_files"]),
-        late_rejects=tuple(Reject.from_json(line) for line in account["late_rejects"]),
+        late_rejects=tuple(RejectFile(**f) for f in account["late_rejects"]),
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
     )

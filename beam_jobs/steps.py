@@ -23,6 +23,7 @@ class Plan:
     parity_threshold: int
     shards: ShardOptions
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
+    derived: bool  # the transform that is applied is the schema's own, and no function of the user's
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
     keep_in: str | None = None  # a folder on the one machine's disk for what a first read decodes; None: read twice
 
@@ -39,6 +40,6 @@ class Steps:
     transform_fn: Any
     counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
     reject_files: beam.PCollection  # of RejectFile
-    late_rejects: beam.PCollection  # of Reject, whose raw bytes are still to be read
+    late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
     parity_raw: beam.PCollection  # of (place, tf.Example)
     parity_stored: beam.PCollection  # of (place, tf.Example)

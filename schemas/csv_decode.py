@@ -169,6 +169,9 @@ def _string(
     if isinstance(item, Bool):
         canonical, wrong = csv_strings.bool_values(column, item)
         problems = wrong | problems
+    if isinstance(item, Category) and item.in_vocabulary:
+        if_empty = "missing_value" if item.missing is None else None
+        problems |= csv_strings.no_words(column.trimmed, if_empty=if_empty)
     if isinstance(item, Category | Bool) and item.missing is None:
         problems = csv_strings.absent_values(column) | problems
     hashed = csv_strings.hash_distinct(canonical, column.codes) if hashing else None
@@ -180,7 +183,10 @@ def _category_label(
 ) -> Values:
     column = csv_strings.distinct(cells, missing.tokens)
     canonical, problems = csv_strings.label_values(column, item)
-    problems = csv_strings.not_utf8(column) | problems if item.values is None else problems
+    if item.values is None:
+        words = pa.array(canonical, pa.binary())
+        refused = csv_strings.not_utf8(column) | csv_strings.no_words(words, if_empty="missing_label")
+        problems = refused | problems
     hashed = csv_strings.hash_distinct(canonical, column.codes) if hashing else None
     return Values(
         csv_strings.take(canonical, column.codes), hashed, _at(place, csv_strings.rows_of(problems, column.codes))

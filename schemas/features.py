@@ -26,6 +26,11 @@ def _check_name(value: str) -> str:
     return value
 
 
+def is_word(value: str) -> bool:
+    """Whether a vocabulary can hold the value: its file has one to a line, and none that is empty."""
+    return bool(value) and "\n" not in value and "\r" not in value
+
+
 Token = Annotated[str, BeforeValidator(_as_text)]
 Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
 ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
@@ -157,6 +162,11 @@ class Category(_Vocabulary):
     values: tuple[Token, ...] | None = None
     hash_buckets: Positive | None = None
     missing: Token | None = None  # the value that a missing one becomes; None: a missing value rejects its row
+
+    @property
+    def in_vocabulary(self) -> bool:
+        """Whether its ids are of a vocabulary that the train split gives."""
+        return self.values is None and self.hash_buckets is None
 
     @model_validator(mode="after")
     def _one_way_to_ids(self) -> Category:

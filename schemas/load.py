@@ -33,8 +33,11 @@ _WORDS = {
 AnySchema = Schema | ImageFolderSchema | ImagePairsSchema
 
 
-def load_schema(path: str) -> AnySchema:
+def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
     """The schema that a YAML file declares, local or gs://.
+
+    `for_job`: data is to be written by it, so that what no data set should be written with is a mistake too. Data sets
+    that earlier releases wrote with such a schema still open.
 
     Raises:
       UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
@@ -47,10 +50,10 @@ def load_schema(path: str) -> AnySchema:
             data = file.read(MAX_BYTES + 1)
     except MillraceError as error:
         raise UsageError(f"the schema file cannot be read: {error}") from None
-    return parse_schema(data, path)
+    return parse_schema(data, path, for_job=for_job)
 
 
-def parse_schema(data: bytes, source: str) -> AnySchema:
+def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchema:
     """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
     reader = _Reader()
     try:
@@ -62,7 +65,8 @@ def parse_schema(data: bytes, source: str) -> AnySchema:
     if isinstance(value, dict) and value.get("format") not in FORMATS:
         raise UsageError(report(source, [wrong_format(value, reader.lines)]))
     try:
-        return FORMATS[value["format"] if isinstance(value, dict) else "csv"].model_validate(value)
+        model = FORMATS[value["format"] if isinstance(value, dict) else "csv"]
+        return model.model_validate(value, context={"for_job": for_job})
     except ValidationError as error:
         raise UsageError(report(source, explain(error, value, reader.lines))) from None
 

@@ -63,6 +63,14 @@ class Count(Strict):
     rows: int
 
 
+class DataWarning(Strict):
+    """What the train split shows that is no fault of a record and hardly meant."""
+
+    feature: str
+    code: str  # missing, constant, values_never_occur, one_class
+    message: str  # the feature, what was found, what it means, what to do
+
+
 class Split(Strict):
     """One split's shards, in order."""
 
@@ -105,6 +113,8 @@ class Manifest(Strict):
     previous: Runs = ()  # the runs that the manifest before named, kept for readers that have it open
     transform_from: str | None = None  # the run whose transform this one applies, where it measured none
     preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
+    finite: bool = False  # whether the release that wrote it rejects rows with numbers that are not finite
+    warnings: tuple[DataWarning, ...] = ()  # of the rows that the job wrote; replays do not look again
     seconds: float = Field(ge=0)
 
     @property

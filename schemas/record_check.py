@@ -81,8 +81,10 @@ class RecordCheck:
                 yield int(row), f"holds {name!r}, which is no feature of this data set"
 
     def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
-        """Integers out of their range, and images that are not as they are stored. Lengths are right by now."""
+        """Numbers out of their range, and images that are not as they are stored. Lengths are right by now."""
         for feature in self._features:
+            if feature.finite:
+                yield from _not_finite(batch, feature.name)
             if feature.low is None and feature.high is None:
                 continue
             column = batch.column(batch.schema.get_field_index(feature.name))
@@ -96,6 +98,17 @@ class RecordCheck:
                 yield from _image_faults(batch, side, self._images.options)
             if self._images.classes:
                 yield from _class_faults(batch, self._images.classes)
+
+
+def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
+    place = batch.schema.get_field_index(name)
+    if place < 0 or pa.types.is_null(batch.column(place).type):
+        return  # where no record of the batch holds a value
+    values = np.asarray(batch.column(place).flatten())
+    if not np.isfinite(values).all():
+        rows = np.asarray(pc.list_parent_indices(batch.column(place)))
+        for i in np.flatnonzero(~np.isfinite(values)):
+            yield int(rows[i]), f"{name!r} is {values[i]}, which is no finite number"
 
 
 def _image_faults(batch: pa.RecordBatch, side: str, options: ImageOptions) -> Iterator[Fault]:

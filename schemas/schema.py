@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from schemas.features import (
     MAX_COLUMNS,
@@ -25,6 +25,7 @@ from schemas.features import (
     Text,
     Token,
     Weight,
+    is_word,
 )
 
 SPLITS = ("train", "eval", "test")
@@ -128,13 +129,15 @@ class Schema(Strict):
     split: Split = HashSplit()
 
     @model_validator(mode="after")
-    def _names_and_references(self) -> Schema:
+    def _names_and_references(self, info: ValidationInfo) -> Schema:
         total = sum(item.width for item in self.features if not isinstance(item, Cross))
         if total > MAX_COLUMNS:  # before anything goes through them one by one
             raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
-        mistakes = (*self._names(), *self._crosses(), *self._split_columns(), *self._columns())
+        mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns()]
+        if (info.context or {}).get("for_job"):
+            mistakes += self._not_meant()
         if mistakes:
-            raise Misplaced(mistakes)
+            raise Misplaced(tuple(mistakes))
         return self
 
     def _names(self) -> Iterator[Mistake]:
@@ -171,6 +174,19 @@ class Schema(Strict):
             for name in self.split.by:
                 if name not in known:
                     yield ("split", "by"), f"{name!r} is no feature that is read from a column"
+
+    def _not_meant(self) -> Iterator[Mistake]:
+        """What can be read, and is surely not meant: earlier releases wrote data sets with it."""
+        for i, f in enumerate(self.features):
+            if isinstance(f, Cross):
+                for name in sorted({name for name in f.of if f.of.count(name) > 1}):
+                    yield ("features", i, "of"), f"{name!r} is crossed with itself; name each feature once"
+            if isinstance(f, Category) and f.in_vocabulary and f.missing is not None and not is_word(f.missing):
+                message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
+                yield ("features", i, "missing"), f"found {f.missing!r}; {message}such as '<unknown>'"
+        if isinstance(self.split, HashSplit) and self.split.by != "row" and self.label.name in self.split.by:
+            message = f"{self.label.name!r} is the label, whose classes would not be spread over the splits"
+            yield ("split", "by"), f"{message}; allowed: row, file, or features"
 
     def _columns(self) -> Iterator[Mistake]:
         width = self.csv.width

@@ -55,6 +55,7 @@ def describe(data_dir: str) -> dict[str, Any]:
         "written": manifest.written,
         "rejected": manifest.rejected,
         "rejects": [{"stage": s, "reason": r, "rows": rows} for (s, r), rows in rejects.most_common()],
+        "warnings": [warning.model_dump() for warning in manifest.warnings],
         "inputs": [
             file.model_dump(include={"path", "bytes", "read", "written", "rejected"}) for file in manifest.inputs
         ],
@@ -81,7 +82,8 @@ def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, l
     vocabulary = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", label.name)
     if not storage.exists(vocabulary):  # a preprocessing_fn of one's own has its own names
         return label.name, None
-    return label.name, storage.read_bytes(vocabulary).decode(errors="replace").splitlines()
+    words = storage.read_bytes(vocabulary).decode(errors="replace")
+    return label.name, words.removesuffix("\n").split("\n")  # other signs that end lines for Python are part of a word
 
 
 def render(described: dict[str, Any]) -> str:
@@ -109,6 +111,9 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
         yield ""
         rejects = [(r["reason"], r["stage"], f"{r['rows']:,}") for r in d["rejects"]]
         yield from _table(("rejected for", "at", "rows"), rejects, left=2)
+    if d["warnings"]:
+        yield ""
+        yield from (f"warning: {warning['message']}" for warning in d["warnings"])
     yield ""
     yield "versions   " + ", ".join(f"{name} {version}" for name, version in d["versions"].items())
     for name, names in d["runs"].items():

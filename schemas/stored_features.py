@@ -24,6 +24,7 @@ class StoredFeature:
       shape: of a record's value, () for a scalar; None where records hold any number of values.
       low: the least value that an integer takes, where that is known.
       high: the largest one.
+      finite: whether none of its numbers is NaN or infinite.
     """
 
     name: str
@@ -31,6 +32,7 @@ class StoredFeature:
     shape: tuple[int, ...] | None = ()
     low: int | None = None
     high: int | None = None
+    finite: bool = False
 
     @property
     def length(self) -> int | None:
@@ -50,6 +52,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
         if isinstance(label, CategoryLabel) and label.values is not None and manifest.preprocessing_fn is None:
             highest = len(label.values) - 1
             found = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in found]
+        found = [dataclasses.replace(f, finite=manifest.finite and f.dtype == "float32") for f in found]
     else:
         found = _image_features(schema, classes=len(manifest.classes))
     return tuple(sorted(found, key=lambda f: f.name))

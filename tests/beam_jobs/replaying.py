@@ -74,8 +74,8 @@ class Folder:
                 lines.append(json.dumps(row | {"raw": text}, ensure_ascii=False))
         return self.write(name, lines)
 
-    def replay(self, *files: str) -> Outcome:
-        return run_replay(ReplayOptions(files, self.output, quiet=True))
+    def replay(self, *files: str, beam_args: tuple[str, ...] = ()) -> Outcome:
+        return run_replay(ReplayOptions(files, self.output, quiet=True, beam_args=beam_args))
 
 
 def write_rejecting(path: Path) -> tuple[Folder, Dataset]:

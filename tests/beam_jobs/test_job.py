@@ -239,7 +239,8 @@ def test_a_transform_of_another_schema_is_refused(people):
 
 def double_age(inputs):
     """A preprocessing_fn of one's own."""
-    return {"age2": inputs["age"] * 2, "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
+    age = tf.where(tf.math.is_nan(inputs["age"]), 0.0, inputs["age"])
+    return {"age2": age * 2, "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
 
 
 def test_a_preprocessing_fn_of_ones_own_replaces_the_derived_one(people):

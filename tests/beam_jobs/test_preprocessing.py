@@ -24,11 +24,12 @@ FEATURES = """\
   - {name: z_vector, columns: [v0, v1], kind: numeric, transform: z_score, missing: mean, indicator: true}
   - {name: bucket_vector, columns: [u0, u1], kind: numeric, transform: {bucketize: 3}, missing: mean}
   - {name: constant, column: e, kind: numeric, transform: z_score}
+  - {name: nothing, column: f, kind: numeric, transform: min_max, missing: 2}
   - {name: top, column: word, kind: category, top_k: 2, oov_buckets: 3, missing: none}
   - {name: rare, column: word2, kind: category, frequency_threshold: 50}
   - {name: id, kind: key}
 """
-HEADER = "id,a,b,c,d,v0,v1,u0,u1,e,word,word2,y"
+HEADER = "id,a,b,c,d,v0,v1,u0,u1,e,f,word,word2,y"
 
 
 def raw(i: int) -> dict[str, float | str]:
@@ -47,6 +48,7 @@ def raw(i: int) -> dict[str, float | str]:
         "u0": gone if i % 8 == 0 else float(i),
         "u1": float(i * i),
         "e": 5.0,
+        "f": gone,
         "word": "" if i % 50 == 0 else word,
         "word2": word,
         "y": i * 2.0,
@@ -129,6 +131,10 @@ def test_a_vector_is_bucketized_column_by_column(stored):
 
 def test_a_column_without_spread_becomes_zero(stored):
     assert {out["constant"][0] for _, out in stored} == {0.0}
+
+
+def test_a_column_of_no_value_at_all_is_not_scaled(stored):
+    assert {out["nothing"][0] for _, out in stored} == {2.0}
 
 
 def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):

@@ -17,9 +17,12 @@ from beam_jobs.job import run_job
 from beam_jobs.options import JobOptions
 from beam_jobs.preprocessing import Preprocessing
 from beam_jobs.vocabularies import EMPTY, Vocabulary, words_of
-from schemas.dataset import open_dataset
+from schemas.dataset import Dataset, open_dataset
 from schemas.load import load_schema
 from schemas.schema import Schema
+from schemas.show_dataset import describe
+from tests.beam_jobs.replaying import rejects_of
+from tests.beam_jobs.written_records import examples
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,7 @@ HEADER = "a.b,a_b,empty,y\n"
 def output(tmp_path_factory: pytest.TempPathFactory) -> tft.TFTransformOutput:
     folder = tmp_path_factory.mktemp("vocabularies")
     (folder / "words.yaml").write_text(SCHEMA)
-    (folder / "train.csv").write_text(HEADER + "x,x,,no\n,x,,yes\n z ,x,,yes\n,z,,no\n" + '"a\nb",z,,no\n')
+    (folder / "train.csv").write_text(HEADER + "x,x,,no\n,x,,yes\n z ,x,,yes\n,z,,no\n")
     (folder / "eval.csv").write_text(HEADER + "unseen,unseen,unseen,no\n")
     inputs = (str(folder / "train.csv"), str(folder / "eval.csv"))
     run_job(JobOptions(schema=str(folder / "words.yaml"), input=inputs, output=str(folder / "out"), quiet=True))
@@ -71,7 +74,7 @@ def test_each_feature_has_the_words_of_its_train_rows_under_its_own_name(output)
     assert output.vocabulary_by_name("a.b") == [b"gone", b"z", b"x"]
     assert output.vocabulary_by_name("a_b") == [b"x"]
     assert output.vocabulary_by_name("empty") == [EMPTY]
-    assert output.vocabulary_by_name("y") == [b"no", b"yes"]
+    assert output.vocabulary_by_name("y") == [b"yes", b"no"]
 
 
 def test_the_range_of_ids_is_declared(output):
@@ -107,3 +110,96 @@ def leaves(folder: Path, vocabularies: int) -> int:
 
 def test_a_vocabulary_more_is_one_transform_more(tmp_path):
     assert leaves(tmp_path, 9) - leaves(tmp_path, 2) == 7  # tft.vocabulary would make it 50 each
+
+
+ODD_SCHEMA = """\
+name: odd
+format: csv
+csv: {header: present, quoted_newlines: true, missing: ["?"]}
+features:
+  - {name: id, kind: key}
+  - {name: seen, kind: category}
+  - {name: filled, kind: category, missing: gone}
+  - {name: hashed, kind: category, hash_buckets: 1000}
+  - {name: listed, kind: category, values: ["two\\nlines", plain]}
+  - {name: words, kind: text, length: 2}
+label: {name: y, kind: category, aliases: {"n\\no": "no"}}
+split: {by: file, train: train.csv, eval: eval.csv}
+"""
+ODD_HEADER = "id,seen,filled,hashed,listed,words,y\n"
+# The cells of one row each: what is stored under ids of its own, and what is rejected, with its reason and column.
+TAKEN = {
+    "plain": "plain,plain,plain,plain,a b,no",
+    "ends around": '"\n around\r\n",plain,plain,plain,a b,no',
+    "nul": "a\x00b,plain,plain,plain,a b,no",
+    "separators": "a\u2028b\x85c\x0bd\x1ce,plain,plain,plain,a b,no",
+    "like the word for none": f"{EMPTY.decode()},plain,plain,plain,a b,no",
+    "a backslash n": "a\\nb,plain,plain,plain,a b,no",
+    "elsewhere": 'plain,"","two\nlines","two\nlines","a\nb","n\no"',
+    "missing": 'plain,?,"",plain,a b,yes',
+}
+REFUSED = {
+    "two lines": ('"a\nb",x,x,plain,a,no', "line_end_in_value", "seen"),
+    "two lines with a carriage return": ('"a\r\nb",x,x,plain,a,no', "line_end_in_value", "seen"),
+    "two lines where missing is filled": ('x,"c\nd",x,plain,a,no', "line_end_in_value", "filled"),
+    "empty, which is no token for missing": ('" ",x,x,plain,a,no', "missing_value", "seen"),
+    "a label of two lines": ('x,x,x,plain,a,"y\nes"', "line_end_in_value", "y"),
+    "an empty label": ("x,x,x,plain,a,", "missing_label", "y"),
+}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd.yaml").write_text(ODD_SCHEMA)
+    rows = TAKEN | {name: cells for name, (cells, _, _) in REFUSED.items()}
+    content = ODD_HEADER + "".join(f'"{name}",{cells}\n' for name, cells in rows.items())
+    for split in ("train", "eval"):
+        (folder / f"{split}.csv").write_bytes(content.encode())
+    options = JobOptions(
+        schema=str(folder / "odd.yaml"),
+        input=(str(folder / "*.csv"),),
+        output=str(folder / "out"),
+        max_reject_fraction=1.0,
+        quiet=True,
+    )
+    run_job(options)
+    return open_dataset(str(folder / "out"))
+
+
+def test_a_value_that_a_vocabulary_cannot_hold_is_a_reject(odd):
+    for split in ("train", "eval"):
+        found = {r.raw.decode().split('"')[1]: r for r in rejects_of(odd) if r.source.endswith(f"{split}.csv")}
+        assert {name: (r.stage, r.reason, r.column) for name, r in found.items()} == {
+            name: ("decode", reason, column) for name, (_, reason, column) in REFUSED.items()
+        }
+    (detail,) = {r.detail for r in rejects_of(odd) if r.raw.startswith(b'"two lines",')}
+    assert detail == "found 'a\\nb', expected no line end within: a vocabulary has one value to a line"
+
+
+def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
+    output = tft.TFTransformOutput(odd.run_dir)
+    for split in odd.splits:
+        rows = {row["id"][0].decode(): row for row in examples(odd, split)}
+        assert set(rows) == set(TAKEN)
+        ids = {name: rows[name]["seen"][0] for name in TAKEN if name not in ("elsewhere", "missing")}
+        assert len(set(ids.values())) == len(ids)
+        assert max(ids.values()) < output.vocabulary_size_by_name("seen")
+        assert rows["missing"]["filled"] == rows["elsewhere"]["filled"] != rows["plain"]["filled"]
+        assert rows["elsewhere"]["listed"] == [0]
+        assert (rows["elsewhere"]["y"], rows["missing"]["y"]) == (rows["plain"]["y"], [1])
+
+
+def test_classes_with_signs_that_end_lines_for_python_are_shown_whole(tmp_path):
+    (tmp_path / "c.yaml").write_text(
+        "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric}]\n"
+        "label: {name: y, kind: category}\nsplit: {train: 1.0, eval: 0, test: 0}\n"
+    )
+    classes = ["a\u2028b", "c", "c"]
+    (tmp_path / "c.csv").write_text("x,y\n" + "".join(f"{i},{classes[i % 3]}\n" for i in range(30)))
+    run_job(
+        JobOptions(
+            schema=str(tmp_path / "c.yaml"), input=(str(tmp_path / "c.csv"),), output=str(tmp_path / "out"), quiet=True
+        )
+    )
+    assert describe(str(tmp_path / "out"))["classes"] == ["c", "a\u2028b"]

@@ -96,7 +96,8 @@ def parsed(fields: list[bytes]) -> Row | None:
         value = struct.unpack("<f", struct.pack("<f", float(number)))[0] if DECIMAL.fullmatch(number) else None
     except (UnicodeDecodeError, OverflowError):
         return None
-    return None if value is None or math.isinf(value) else (text, value, label)
+    is_word = label and not set(b"\r\n") & set(label)  # which the label's vocabulary can hold
+    return (text, value, label) if is_word and value is not None and not math.isinf(value) else None
 
 
 @functools.lru_cache(maxsize=1 << 16)

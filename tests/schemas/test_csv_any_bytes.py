@@ -122,6 +122,7 @@ def test_each_line_comes_out_as_csv_reads_it_alone_or_is_rejected(
 @settings(max_examples=800, deadline=None)
 @given(data=TEXT, written=WRITTEN, batch_bytes=SIZES, pieces=SIZES)
 @example(data=b'"a\nb",1,"c\r\nd"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
+@example(data=b'"a\nb",1,"c\r\n"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
 @example(data=b'a"b,1,c\n"d\n', written=Written(), batch_bytes=2, pieces=2)
 def test_quoted_newlines_come_out_as_csv_reads_the_whole_text(
     data: bytes, written: Written, batch_bytes: int, pieces: int

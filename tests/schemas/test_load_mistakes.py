@@ -13,9 +13,9 @@ KINDS = "allowed: numeric, category, one_hot, bool, cross, text, ignore, weight,
 RANGE = "allowed: [first, last]: two positions counted from 0, or two numbered names such as [pixel0, pixel783]"
 
 
-def mistakes(content: str | bytes) -> list[str]:
+def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
     with pytest.raises(UsageError) as caught:
-        parse_schema(content if isinstance(content, bytes) else content.encode(), "d.yaml")
+        parse_schema(content if isinstance(content, bytes) else content.encode(), "d.yaml", for_job=for_job)
     assert caught.value.exit_code == 2
     return str(caught.value).splitlines()
 
@@ -253,3 +253,30 @@ def test_every_mistake_between_features_is_told() -> None:
         "d.yaml:9: label.name: the name 'a' is used twice",
         "d.yaml:11: split.by: 'c' is no feature that is read from a column",
     ]
+
+
+def test_what_is_surely_not_meant_is_a_mistake_for_a_job_and_no_reason_not_to_open_what_was_written() -> None:
+    content = text(
+        "- {name: a, kind: category, values: [x, z]}",
+        "- {name: b, kind: category, missing: gone}",
+        "- {name: c, kind: cross, of: [b, a, b, b], buckets: 9}",
+        '- {name: e, kind: category, missing: ""}',
+        '- {name: f, kind: category, missing: "two\\nlines"}',
+        '- {name: g, kind: category, values: ["", z], missing: ""}',
+        '- {name: h, kind: category, hash_buckets: 5, missing: "two\\nlines"}',
+        more="split: {by: [a, y]}",
+    )
+    holds = "a vocabulary holds neither an empty value nor one with a line end; give another, such as '<unknown>'"
+    assert mistakes(content, for_job=True) == [
+        "d.yaml:6: features[2].of: 'b' is crossed with itself; name each feature once",
+        f"d.yaml:7: features[3].missing: found ''; {holds}",
+        f"d.yaml:8: features[4].missing: found 'two\\nlines'; {holds}",
+        "d.yaml:12: split.by: 'y' is the label, whose classes would not be spread over the splits; "
+        "allowed: row, file, or features",
+    ]
+    assert parse_schema(content.encode(), "d.yaml").name == "d"
+
+
+def test_a_label_called_like_a_part_of_a_word_is_no_split_by_it() -> None:
+    content = text(label="{name: row, kind: category}", more="split: {by: row}")
+    assert parse_schema(content.encode(), "d.yaml", for_job=True).name == "d"

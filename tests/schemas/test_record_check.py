@@ -17,7 +17,7 @@ FEATURES = (
     StoredFeature("bag", "int64", None),
     StoredFeature("city", "int64", low=0, high=4),
     StoredFeature("id", "string"),
-    StoredFeature("point", "float32", (3,)),
+    StoredFeature("point", "float32", (3,), finite=True),
 )
 GOOD: dict[str, list[Any]] = {"age": [1.5], "bag": [1, 2], "city": [4], "id": [b"k"], "point": [1.0, 2.0, 3.0]}
 
@@ -54,6 +54,8 @@ def without(name: str) -> dict[str, list[Any]]:
         (GOOD | {"bag": [b"a"]}, "'bag' holds string, expected int64"),
         (GOOD | {"point": [1.0, 2.0]}, "'point' holds 2 values, expected 3"),
         (GOOD | {"city": [1, 2]}, "'city' holds 2 values, expected 1"),
+        (GOOD | {"point": [1.0, float("nan"), 3.0]}, "'point' is nan, which is no finite number"),
+        (GOOD | {"point": [1.0, 2.0, float("-inf")]}, "'point' is -inf, which is no finite number"),
         (GOOD | {"city": [5]}, "'city' is 5, which is not from 0 to 4"),
         (GOOD | {"city": [-1]}, "'city' is -1, which is not from 0 to 4"),
         (GOOD | {"more": [1]}, "holds 'more', which is no feature of this data set"),
@@ -72,6 +74,10 @@ def test_a_record_that_is_not_as_the_schema_says_is_found_among_others(features,
 def test_a_feature_of_any_length_may_be_empty_or_absent(bag):
     good = without("bag") if bag is None else GOOD | {"bag": bag}
     assert RecordCheck(FEATURES)([example(good)] * 3) == {}
+
+
+def test_what_is_not_finite_passes_where_no_one_promised_otherwise():
+    assert RecordCheck(FEATURES)([example(GOOD | {"age": [float("nan")]})]) == {}
 
 
 def test_every_record_that_is_wrong_is_named_in_order():
