@@ -131,9 +131,19 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         preprocessing_fn=run.preprocessing_fn,
         seconds=round(time.monotonic() - begun, 3),
     )
-    folders.flush(run.folder)
-    run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
+    publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
+
+
+def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> None:
+    """Swaps the manifest, once all of its run is sure to survive a power cut: the way in which every job commits.
+
+    Raises:
+      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
+    """
+    folders.flush(layout.join(output, manifest.run))
+    folders.flush_name(output)
+    held.put(layout.MANIFEST, manifest.to_json(), replaces)
 
 
 def versions() -> dict[str, str]:

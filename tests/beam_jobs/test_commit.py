@@ -65,7 +65,7 @@ def test_what_goes_wrong_after_the_commit_takes_nothing_back(people, monkeypatch
 
 
 def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people, monkeypatch, capsys):
-    def prune(_):
+    def prune(*_):
         raise MillraceError("no permission")
 
     monkeypatch.setattr(aftermath, "prune", prune)
