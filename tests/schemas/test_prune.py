@@ -88,12 +88,13 @@ def test_the_previous_runs_go_when_they_are_to(root):
 
 
 def test_temporary_files_of_unfinished_puts_are_removed(root):
-    strays = [f".summary.json.{HEX}.tmp", f"{CURRENT}/.schema.yaml.{HEX}.tmp", f"{CURRENT}/parity/.raw.{HEX}.tmp"]
+    strays = [f".manifest.json.{HEX}.tmp", f"{CURRENT}/.schema.yaml.{HEX}.tmp", f"{CURRENT}/parity/.raw.{HEX}.tmp"]
     others = [f".lease.json.{HEX}.tmp", ".vimrc.tmp", f"failed/.summary.json.{HEX}.tmp"]
-    for name in strays + others:
-        put(root, name)
-    assert prune(root) == sorted([OLD, CRASHED, *strays])
-    assert all(storage.exists(storage.join(root, name)) for name in others)
+    with hold(root, run="prune") as held:
+        for name in strays + others:
+            put(root, name)
+        assert prune_held(root, held) == sorted([OLD, CRASHED, *strays])
+        assert all(storage.exists(storage.join(root, name)) for name in others)
 
 
 def test_what_the_project_did_not_put_there_is_named_and_left_alone(root):
