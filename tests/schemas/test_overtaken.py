@@ -76,11 +76,12 @@ def test_who_is_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, oth
     local = not root.startswith(storage.GCS)  # there each step is a request, and as many cost minutes
     every = range(steps.count)
     whole = [(first, None, first) for first in (every if local else draw.sample(every, 2))]
-    parts = [(*sorted(draw.choices(every, k=2)), draw.choice((1, 2, 3))) for _ in range(100 if local else 3)]
+    parts = [(*sorted(draw.choices(every, k=2)), draw.choice((1, 2, 3))) for _ in range(60 if local else 2)]
     for first, part, second in whole + [(first, part, second) for first, second, part in parts]:
-        root, committed = fresh(), []
+        root = fresh()
+        committed: list[str] = []
         meanwhile = KINDS[other](root, committed, run=OTHER)
-        calls = {first: [functools.partial(advance, meanwhile, part)]}
+        calls: dict[int, list[Callable[[], None]]] = {first: [functools.partial(advance, meanwhile, part)]}
         calls.setdefault(second, []).append(functools.partial(advance, meanwhile))
         with interrupted(root, calls):
             advance(KINDS[slow](root, committed, run=SLOW))
