@@ -46,8 +46,7 @@ def after_failure(
 def clear(output: str, held: Lease) -> None:
     """Removes what killed jobs left, and runs that no reader can have open any more. The data set is whole without."""
     try:
-        held.renew()  # what is found while the lease is held is nobody's
-        prune(output)
+        prune(output, held)
     except (MillraceError, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
         print(f"{output}: the data set is written, leftovers of earlier jobs are not removed: {why}", file=sys.stderr)

@@ -134,8 +134,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         warnings=tuple(find_warnings(result, derived_from(run), classes=run.inputs.classes)),
         seconds=round(time.monotonic() - begun, 3),
     )
-    folders.flush(run.folder)
-    run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
+    publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
 
 
@@ -143,6 +142,17 @@ def derived_from(run: Run) -> Schema | None:
     """The schema that the transform follows; None for images, and for a function of the user's."""
     schema = run.inputs.schema
     return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
+
+
+def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> None:
+    """Swaps the manifest, once all of its run is sure to survive a power cut: the way in which every job commits.
+
+    Raises:
+      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
+    """
+    folders.flush(layout.join(output, manifest.run))
+    folders.flush_name(output)
+    held.put(layout.MANIFEST, manifest.to_json(), replaces)
 
 
 def versions() -> dict[str, str]:

@@ -201,5 +201,5 @@ def _commit(
             "seconds": round(time.monotonic() - begun, 3),
         }
     )
-    target.lease.put(layout.MANIFEST, manifest.to_json(), target.replaces)
+    commit.publish(output, manifest, held=target.lease, replaces=target.replaces)
     return manifest

@@ -148,11 +148,10 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
 
     read_manifest(data_dir)  # before a lease is written into a folder that is no data set
     with lease.hold(data_dir, run="python -m schemas.dataset prune") as held:
-        found = pruning.leftovers(data_dir, keep_previous=not everything)
+        found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
         if not dry_run:
-            held.renew()  # what is found while the lease is held is nobody's
-            found = pruning.prune(data_dir, keep_previous=not everything)
+            found = pruning.prune(data_dir, held, keep_previous=not everything)
     verb = "would remove" if dry_run else "removed"
     for name in found:
         print(f"{verb} {name}, {sizes.get(name, 0):,} bytes")

@@ -8,16 +8,23 @@ import shutil
 from collections.abc import Iterator
 
 from schemas.errors import MillraceError
-from schemas.storage import GCS, _blob, _client, _split
+from schemas.storage import GCS, _blob, _client, _split, naming
 
 
 def make(path: str) -> None:
-    """Makes a local folder and those above it; GCS needs none."""
-    if not path.startswith(GCS):
-        try:
-            os.makedirs(path, exist_ok=True)
-        except OSError as error:
-            raise MillraceError(f"{path}: the folder cannot be made: {error.strerror}") from error
+    """Makes a local folder and those above it, to stay there through a power cut; GCS needs none."""
+    if path.startswith(GCS):
+        return
+    made, above = [], os.path.abspath(path)
+    while not os.path.isdir(above) and above != os.path.dirname(above):
+        made.append(above)
+        above = os.path.dirname(above)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise MillraceError(f"{path}: the folder cannot be made: {error.strerror}") from error
+    for folder in made:
+        flush_name(folder)
 
 
 def walk(path: str) -> Iterator[str]:
@@ -71,13 +78,35 @@ def remove(path: str) -> None:
 
 
 def flush(path: str) -> None:
-    """Has a local folder's files, and their names, survive a power cut; on GCS they do."""
+    """Has a local folder, all below it, and its own name survive a power cut; on GCS they do.
+
+    Raises:
+      MillraceError: something cannot be read or written.
+    """
     if path.startswith(GCS):
         return
-    for folder, _, names in os.walk(path):
-        for name in (*names, "."):
-            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+    with naming(path):
+        for folder, _, names in os.walk(path, onerror=_raise):
+            for name in (*names, "."):
+                _flush_one(os.path.join(folder, name))
+    flush_name(path)
+
+
+def flush_name(path: str) -> None:
+    """Has the name of a local file or folder survive a power cut: what flushes it is the folder that holds it."""
+    if not path.startswith(GCS):
+        above = os.path.dirname(os.path.abspath(path))
+        with naming(above), contextlib.suppress(PermissionError):  # where one may not look, one made nothing
+            _flush_one(above)
+
+
+def _flush_one(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _raise(error: OSError) -> None:
+    raise error

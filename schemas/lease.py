@@ -4,6 +4,8 @@
 thread renews. A lease is free when there is none, when its process on this host is gone, or when it gave no sign of
 life for `STALE_SECONDS`. A job that was stopped that long, and whose lease another took meanwhile, finds out when it
 commits: the manifest is swapped only while the lease is still its own and the manifest still the one seen at first.
+Who takes a lease fences the manifest (`swap.fence`) before anything else: a job that was stopped between the comparison
+and the swap does not get through. A lease that was lost is never its old holder's again.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import contextlib
 import datetime as dt
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from schemas import layout, swap
+from schemas import layout, storage, swap
 from schemas.errors import MillraceError
 from schemas.features import Strict
 from schemas.swap import Changed, Seen
@@ -53,6 +56,10 @@ class Holder(Strict):
             return False
         started = _started(self.pid)
         return started is None or ("" not in (started, self.started) and started != self.started)
+
+    def is_ahead(self, *, stale_seconds: float) -> bool:
+        """Whether its last sign of life lies so far in the future that by the clock it would not end before long."""
+        return self.beat - time.time() > stale_seconds
 
 
 def myself(run: str) -> Holder:
@@ -93,8 +100,18 @@ class Lease:
             except Changed as error:
                 now = swap.look(self._path)
                 if not self._is_mine(_read(now)):
-                    raise self.lost() from error
+                    raise LeaseError(self._taken()) from error
                 self._seen = now  # of a put whose answer was lost on its way
+
+    def check(self) -> None:
+        """Looks whether the lease is held: then it was, without a break, since it was taken.
+
+        Raises:
+          LeaseError: another process has taken it.
+        """
+        with self._lock:
+            if not self._is_mine(_read(swap.look(self._path))):
+                raise LeaseError(self._taken())
 
     def put(self, name: str, data: bytes, seen: Seen) -> None:
         """Swaps a file of the directory that was seen as `seen`, while the lease is held.
@@ -102,8 +119,11 @@ class Lease:
         Raises:
           LeaseError: the lease was taken, or the file changed; nothing was written.
         """
-        self.renew()
         path = layout.join(self.data_dir, name)
+        try:
+            self.renew()
+        except LeaseError as error:
+            raise self.lost() from error
         with self._lock:
             try:
                 swap.swap(path, data, seen, unless=(self._path, self._seen))
@@ -130,12 +150,14 @@ class Lease:
             swap.swap(self._path, None, self._seen)
 
     def lost(self) -> LeaseError:
-        """Says who has the directory now."""
+        """Says who has the directory now, of a job that has not committed."""
+        return LeaseError(f"{self._taken()}. Nothing of this job was committed. Start it again once the other is done.")
+
+    def _taken(self) -> str:
         holder = _read(swap.look(self._path))
-        return LeaseError(
+        return (
             f"{self.data_dir}: this job (run {self._holder.run}) was silent for too long, and its lease was taken"
             + (f" by {holder}" if holder else "; who took it is done")
-            + ". Nothing of this job was committed. Start it again once the other is done."
         )
 
     def _is_mine(self, holder: Holder | None) -> bool:
@@ -181,19 +203,42 @@ def hold(
 
 
 def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
-    path, me = layout.join(data_dir, layout.LEASE), myself(run)
+    path = layout.join(data_dir, layout.LEASE)
     seen = swap.look(path)
     holder = _read(seen)
-    if holder is None or holder.is_gone(stale_seconds=stale_seconds):
+    if holder is None or holder.is_gone(stale_seconds=stale_seconds) or _is_silent(path, seen, holder, stale_seconds):
+        me = myself(run)
         try:
-            return Lease(data_dir, me, swap.swap(path, me.model_dump_json().encode(), seen))
+            lease = Lease(data_dir, me, swap.swap(path, me.model_dump_json().encode(), seen))
         except Changed:  # another was quicker
             holder = _read(swap.look(path))
+        else:
+            # On GCS a fence costs a put of the manifest: only where there is a job that may wake up.
+            if seen.data is not None or not path.startswith(storage.GCS):
+                swap.fence(layout.join(data_dir, layout.MANIFEST))
+            return lease
     raise LeaseError(
         f"{data_dir}: another job is writing to it: {holder or 'one that is just done'}. "
         "Wait until it is done, or name another folder. "
         f"(If it is dead: the lease is free {stale_seconds:g} s after its last sign of life, on its own host at once.)"
     )
+
+
+def _is_silent(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
+    """Watches a lease whose sign of life lies in the future, by this host's clock alone: does it change no more?"""
+    if not holder.is_ahead(stale_seconds=seconds):
+        return False
+    print(
+        f"{path}: the last sign of life of {holder}, lies {holder.beat - time.time():,.0f} s in the future: "
+        f"its clock or this one is wrong. Watching for {seconds:g} s whether another follows.",
+        file=sys.stderr,
+    )
+    until = time.monotonic() + seconds
+    while swap.look(path) == seen:
+        if time.monotonic() > until:
+            return True
+        time.sleep(min(1.0, seconds / 10))
+    return False
 
 
 def _read(seen: Seen) -> Holder | None:

@@ -2,6 +2,11 @@
 
 A job that is killed leaves a run folder that no manifest names, and the temporary file of a put that it did not finish.
 Neither is ever read. Nothing that the manifest keeps is touched, nor `failed/`, nor what the project did not put there.
+
+The order is what makes it safe: the directory is listed, the lease looked at, the manifest read. A run that was there
+while the lease was held is of this job or of an earlier one, so it is committed by then or never will be, and a later
+manifest names no run that this one does not keep, but its own. So what was found stays nobody's, however long this
+process is stopped before it removes it.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import re
 from collections.abc import Iterator
 
 from schemas import folders, layout, storage
+from schemas.lease import Lease
 from schemas.manifest import Manifest, read_manifest
 
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
@@ -22,14 +28,19 @@ def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[st
     return manifest.runs.union(manifest.previous if keep_previous else ())
 
 
-def leftovers(data_dir: str, *, keep_previous: bool = True) -> list[str]:
+def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None = None) -> list[str]:
     """Run folders and stray temporary files that nothing names, by path relative to the data set directory, sorted.
 
+    Without the lease, a running job's are among them.
+
     Raises:
+      LeaseError: another process has taken the lease.
       MillraceError: there is no manifest, or it cannot be read: then nothing says what is to be kept.
     """
-    kept = kept_runs(read_manifest(data_dir), keep_previous=keep_previous)
     top = storage.listdir(data_dir)
+    if held is not None:
+        held.check()
+    kept = kept_runs(read_manifest(data_dir), keep_previous=keep_previous)
     runs = {name for name in top if _is_run(data_dir, name)}
     return sorted([*(runs - kept), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept))])
 
@@ -51,18 +62,21 @@ def size(data_dir: str, name: str) -> int:
     return storage.stat(path).size
 
 
-def prune(data_dir: str, *, keep_previous: bool = True) -> list[str]:
-    """Removes the leftovers, and returns their names. The caller holds the directory's lease.
+def prune(data_dir: str, held: Lease, *, keep_previous: bool = True) -> list[str]:
+    """Removes the leftovers, and returns their names.
 
     Args:
       data_dir: a data set directory, local or gs://.
+      held: its lease.
       keep_previous: keep the runs that readers may still have open since the manifest before this one.
 
     Raises:
+      LeaseError: another process has taken the lease; what is left is for its job to remove.
       MillraceError: there is no manifest, or something cannot be removed.
     """
-    found = leftovers(data_dir, keep_previous=keep_previous)
+    found = leftovers(data_dir, keep_previous=keep_previous, held=held)
     for name in found:
+        held.check()
         path = layout.join(data_dir, name)
         with storage.naming(path):
             if _is_run(data_dir, name):

@@ -1,27 +1,25 @@
 """Compare and swap: a file is replaced, or removed, only while it is what it was when it was looked at.
 
 Two jobs that write to one place never both believe that they did: of two swaps that begin with the same look, one
-fails. On GCS the object's generation is the condition, and the server decides. On local disk the bytes are compared
-under a lock on the folder (flock: it ends with its process, however that ends).
+fails, however long a process is stopped between any two of its steps. On GCS the object's generation is the condition,
+and the server decides.
+
+On local disk nothing is locked: a process that is stopped while it holds a lock keeps all others waiting. A swap writes
+a pending file beside the file, compares, renames the pending file, and removes all others' pending files (the fence).
+Who compared before that rename has its pending file by then, finds it gone when it renames, and compares again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import glob
 import os
-import time
-from collections.abc import Iterator
+import uuid
 from typing import Any
 
-from schemas import storage
+from schemas import folders, storage
 from schemas.errors import MillraceError
-
-_LOCK_SECONDS = 30.0  # a swap takes milliseconds; who holds the lock longer was stopped in the middle of one
-_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)  # what network file systems answer
 
 
 class Changed(MillraceError):
@@ -60,8 +58,9 @@ def swap(path: str, data: bytes | None, seen: Seen, *, unless: tuple[str, Seen] 
       path: the file.
       data: its new bytes; None removes it.
       seen: what `look`, or the swap before, returned.
-      unless: another file of the same folder, and as what it was seen: where it is something else by now, nothing is
-        done. On GCS it is looked at just before; on local disk both are one step.
+      unless: another file, and as what it was seen: where it is something else by now, nothing is done. Who changes
+        that file calls `fence` for this one before it looks at it, so that a swap which has compared both already
+        is done by then or fails.
 
     Returns:
       The file as it is now, for the next swap.
@@ -73,22 +72,85 @@ def swap(path: str, data: bytes | None, seen: Seen, *, unless: tuple[str, Seen] 
     if path.startswith(storage.GCS):
         _expect(unless)
         return _swap_gcs(path, data, seen)
-    with storage.naming(path), _locked(os.path.dirname(path) or "."):
+    with storage.naming(path):
+        if data is None:
+            return _remove(path, seen)
+        folders.make(os.path.dirname(path) or ".")
+        while not _renamed(path, data, seen, unless):
+            pass  # another's fence took the pending file: either it changed what is compared, or it came late
+        storage._sync_folder(os.path.dirname(path) or ".")
+        fence(path)
+        # Of two that compared before either renamed, the later one's stays. Under `unless` there are no two.
+        if unless is None and look(path).data != data:
+            raise _changed(path)
+    return Seen(data)
+
+
+def fence(path: str) -> None:
+    """From here on no swap succeeds that compared earlier: it finds out that it has to compare again."""
+    if path.startswith(storage.GCS):
+        seen = look(path)
+        if seen.data is not None:
+            with contextlib.suppress(Changed):  # by such a swap, which was quicker
+                _swap_gcs(path, seen.data, seen)  # the same bytes, and another generation
+        return
+    for pending in glob.glob(
+        f"{glob.escape(os.path.dirname(path) or '.')}/.{glob.escape(os.path.basename(path))}.*.tmp"
+    ):
+        storage.delete(pending)
+
+
+def _renamed(path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
+    """Writes the pending file, compares, renames; False where the pending file was taken away in between."""
+    pending = _pending(path)
+    try:
+        with open(pending, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         _expect(unless)
         _expect((path, seen))
-        # Written under the lock alone: what is left of a put was left by a process that was killed.
-        for stray in glob.glob(f"{glob.escape(os.path.dirname(path) or '.')}/.{os.path.basename(path)}.*.tmp"):
-            storage.delete(stray)
-        if data is None:
-            storage.delete(path)
-        else:
-            storage.write_bytes(path, data)
-    return Seen(data)
+        try:
+            os.replace(pending, path)
+        except FileNotFoundError:
+            return look(path).data == data  # a network file system asked twice: the first answer was lost on its way
+    except BaseException:
+        storage.delete(pending)
+        raise
+    return True
+
+
+def _remove(path: str, seen: Seen) -> Seen:
+    """Removes the file; one that has come into its place since it was compared is put back."""
+    _expect((path, seen))
+    if seen.data is None:
+        return seen
+    aside = _pending(path)
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError as error:
+        raise _changed(path) from error
+    try:
+        if look(aside) != seen:
+            with contextlib.suppress(OSError):  # there is a newer one, or no way to do it: whose it is finds it gone
+                os.link(aside, path)
+            raise _changed(path)
+    finally:
+        storage.delete(aside)
+    return Seen(None)
+
+
+def _pending(path: str) -> str:
+    return storage.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
 
 
 def _expect(file: tuple[str, Seen] | None) -> None:
     if file is not None and look(file[0]) != file[1]:
-        raise Changed(f"{file[0]}: was changed by another process")
+        raise _changed(file[0])
+
+
+def _changed(path: str) -> Changed:
+    return Changed(f"{path}: was changed by another process")
 
 
 def _swap_gcs(path: str, data: bytes | None, seen: Seen) -> Seen:
@@ -104,36 +166,10 @@ def _swap_gcs(path: str, data: bytes | None, seen: Seen) -> Seen:
             now = look(path)
             if now.data == data:  # the client sent it twice: the first answer was lost on its way
                 return now
-            raise Changed(f"{path}: was changed by another process") from error
+            raise _changed(path) from error
 
 
 def _google(name: str) -> Any:
     from google.api_core import exceptions  # imported here: only those who use gs:// wait for it
 
     return getattr(exceptions, name)
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Holds the folder's lock; goes on without it where the file system has none, with the comparison alone."""
-    os.makedirs(folder, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise MillraceError(
-                        f"{folder}: another process has kept it locked for {_LOCK_SECONDS:g} s; is one stopped?"
-                    ) from error
-                time.sleep(0.01)
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-                break
-        yield
-    finally:
-        os.close(handle)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from schemas.dataset import Dataset, open_dataset
 from tests.beam_jobs.people import PLAIN_SCHEMA, SCHEMA, Job, make_job
 from tests.beam_jobs.replaying import Folder, write_rejecting
+
+Run = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
@@ -40,3 +48,27 @@ def rejecting(folder: Folder, shared_rejecting: tuple[Folder, Dataset]) -> Datas
     """40 rows, of which 4 are rejected: a copy of its own for each test."""
     shutil.copytree(shared_rejecting[0].output, folder.output)
     return open_dataset(folder.output)
+
+
+@pytest.fixture(scope="module")
+def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs jobs side by side, each in a process of its own; see `forking_jobs`."""
+    temp = tmp_path_factory.mktemp("tmp")  # a killed process leaves its libraries' temporary files
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.beam_jobs.forking_jobs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temp)},
+    )
+    with server:
+        assert server.stdin
+        assert server.stdout
+        stdin, stdout = server.stdin, server.stdout
+
+        def run(*jobs: dict[str, Any]) -> list[dict[str, Any]]:
+            stdin.write(json.dumps(jobs) + "\n")
+            stdin.flush()
+            return json.loads(stdout.readline())
+
+        yield run

@@ -1,10 +1,11 @@
-"""Runs jobs in children of a process that has imported the heavy libraries once, and kills them when told to.
+"""Runs commands in children of a process that has imported the heavy libraries once, and kills them when told to.
 
-Reads a line of JSON from stdin, a list of jobs that are to run side by side: {"argv": [...], "kill_after": seconds,
-"kill_at": n}; the last two may be missing. Answers with a line, a list of {"status": exit status, or -signal,
-"seconds": ..., "steps": ..., "stderr": ...}. `kill_at` n kills the job with SIGKILL just before its n-th step of the
-commit: a file or folder renamed, removed, made or opened for writing since the phase "committing" began, cleaning up
-included. "steps" has a letter for each step that it took: "m" for the manifest's, "." for others.
+Reads a line of JSON from stdin, a list of commands that are to run side by side: {"argv": [...], "program":
+"preprocess" or "dataset", "kill_after": seconds, "kill_at": n}; all but the first may be missing. Answers with a line,
+a list of {"status": exit status, or -signal, "seconds": ..., "steps": ..., "stderr": ...}. `kill_at` n kills the
+process with SIGKILL just before its n-th step: a file or folder renamed, removed, made or opened for writing; of a job
+or a replay those since the phase "committing" began, cleaning up included. "steps" has a letter for each step that it
+took: "m" for the manifest's, "." for others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Job:
     """A job that runs in a child process."""
 
     argv: list[str]
+    program: str = "preprocess"
     kill_after: float = 120.0
     kill_at: int | None = None
 
@@ -38,11 +40,13 @@ class Job:
             self._child()
 
     def _child(self) -> NoReturn:
-        from beam_jobs.preprocess import main
+        from beam_jobs import preprocess
+        from schemas import dataset_command
 
+        main = preprocess.main if self.program == "preprocess" else dataset_command.main
         os.dup2(self.stderr.fileno(), 1)
         os.dup2(self.stderr.fileno(), 2)
-        die_at(self.kill_at, self.steps.fileno())
+        die_at(self.kill_at, self.steps.fileno(), phase="committing" if self.program == "preprocess" else None)
         status = 3
         try:
             status = main(self.argv)
@@ -73,8 +77,8 @@ class Job:
         }
 
 
-def die_at(n: int | None, told: int) -> None:
-    """Has this process killed before its n-th step of the commit; writes a letter to `told` for each."""
+def die_at(n: int | None, told: int, *, phase: str | None) -> None:
+    """Has this process killed before its n-th step in the phase, or of all; writes a letter to `told` for each."""
     from beam_jobs import progress
     from schemas import layout
 
@@ -83,7 +87,7 @@ def die_at(n: int | None, told: int) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if progress.counters.phase == "committing" and (writes or event in STEPS):
+        if phase in (None, progress.counters.phase) and (writes or event in STEPS):
             count += 1
             if count == n:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 
 import pytest
@@ -65,7 +64,7 @@ def test_what_goes_wrong_after_the_commit_takes_nothing_back(people, monkeypatch
 
 
 def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people, monkeypatch, capsys):
-    def prune(_):
+    def prune(*_):
         raise MillraceError("no permission")
 
     monkeypatch.setattr(aftermath, "prune", prune)
@@ -74,25 +73,6 @@ def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people
         "the data set is written, leftovers of earlier jobs are not removed: no permission" in capsys.readouterr().err
     )
     open_dataset(str(people.output))
-
-
-def test_everything_is_on_disk_before_the_manifest_names_it(people, monkeypatch):
-    flushed, fsync, put = set(), os.fsync, Lease.put
-    at_commit = set()
-
-    def record(handle):
-        flushed.add(os.stat(handle).st_ino)
-        fsync(handle)
-
-    monkeypatch.setattr(os, "fsync", record)
-
-    def commit_now(*args):
-        at_commit.update(flushed)
-        put(*args)
-
-    monkeypatch.setattr(Lease, "put", commit_now)
-    run = people.output / people.run().run
-    assert {path.stat().st_ino for path in (run, *run.rglob("*"))} <= at_commit
 
 
 def test_what_killed_jobs_left_goes_with_the_next_commit(people):

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,32 +35,6 @@ split: {{by: [id], train: 0.6, eval: 0.2, test: 0.2}}
 ROWS = 100
 MOMENTS = 30
 SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
-
-Run = Callable[..., list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs jobs side by side, each in a process of its own; see `forking_jobs`."""
-    temp = tmp_path_factory.mktemp("tmp")  # a killed process leaves its libraries' temporary files
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.beam_jobs.forking_jobs"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temp)},
-    )
-    with server:
-        assert server.stdin
-        assert server.stdout
-        stdin, stdout = server.stdin, server.stdout
-
-        def run(*jobs: dict[str, Any]) -> list[dict[str, Any]]:
-            stdin.write(json.dumps(jobs) + "\n")
-            stdin.flush()
-            return json.loads(stdout.readline())
-
-        yield run
 
 
 @pytest.fixture

@@ -92,6 +92,34 @@ def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_p
         pass
 
 
+AHEAD: dict[str, object] = {"host": "elsewhere", "beat": time.time() + 3600}
+
+
+def test_a_lease_whose_last_sign_of_life_lies_in_the_future_ends_when_none_follows(data_dir, capsys):
+    put_holder(data_dir, **AHEAD)
+    with hold(data_dir, run="mine", stale_seconds=0.2):
+        assert b'"mine"' in storage.read_bytes(layout.join(data_dir, layout.LEASE))
+    assert "s in the future: its clock or this one is wrong. Watching for 0.2 s" in capsys.readouterr().err
+
+
+def test_a_living_job_whose_clock_is_ahead_keeps_its_lease(data_dir, monkeypatch):
+    put_holder(data_dir, **AHEAD)
+
+    def beat(_: float) -> None:
+        put_holder(data_dir, **AHEAD | {"beat": time.time() + 3610})
+
+    monkeypatch.setattr(time, "sleep", beat)
+    with pytest.raises(LeaseError, match="another job is writing to it: run theirs"), hold(data_dir, run="mine"):
+        pass
+
+
+def test_a_clock_that_is_a_little_ahead_is_not_watched(tmp_path: Path, capsys):
+    put_holder(str(tmp_path), host="elsewhere", beat=time.time() + 60)
+    with pytest.raises(LeaseError), hold(str(tmp_path), run="mine"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
 def test_a_lease_that_nobody_can_read_is_nobodys(data_dir):
     storage.write_bytes(layout.join(data_dir, layout.LEASE), b"{")
     with hold(data_dir, run="mine"):
@@ -160,6 +188,51 @@ def test_a_stopped_process_is_overtaken_and_says_so_when_it_goes_on(tmp_path: Pa
             printed, _ = process.communicate(timeout=30)
     assert "was silent for too long, and its lease was taken by run mine" in printed
     assert names(str(tmp_path)) == []
+
+
+STOPS = """
+import os, signal, sys
+from schemas import lease, swap
+from schemas.errors import MillraceError
+replace = os.replace
+
+def stop_before(name):
+    def stop_first(source, target):
+        if os.path.basename(target) == name:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        replace(source, target)
+    os.replace = stop_first
+
+with lease.hold(sys.argv[1], run="theirs", beat_seconds=1000) as held:
+    seen = swap.look(sys.argv[1] + "/manifest.json")
+    stop_before(sys.argv[2])
+    try:
+        held.put("manifest.json", b"theirs", seen)
+        print("committed")
+    except MillraceError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("inside", [layout.LEASE, layout.MANIFEST])
+def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_commits_nothing(tmp_path, inside):
+    """Between its last comparison and its rename, of its sign of life or of the manifest."""
+    root = str(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", STOPS, root, inside], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            with hold(root, run="mine", stale_seconds=-1) as mine:
+                seen = swap.look(layout.join(root, layout.MANIFEST))
+                os.kill(process.pid, signal.SIGCONT)
+                printed, _ = process.communicate(timeout=60)
+                assert "was silent for too long, and its lease was taken by run mine" in printed
+                assert "Nothing of this job was committed" in printed
+                mine.put(layout.MANIFEST, b"mine", seen)
+        finally:
+            process.kill()
+    assert storage.read_bytes(layout.join(root, layout.MANIFEST)) == b"mine"
+    assert names(root) == [layout.MANIFEST]
 
 
 def test_a_holder_is_told_in_words():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pytest
 
-from schemas import storage
+from schemas import folders, storage
 from schemas.errors import MillraceError
+from schemas.lease import LeaseError, hold
 from schemas.manifest import File, Manifest, Shard, Split
-from schemas.prune import foreign, kept_runs, leftovers, prune, size
+from schemas.prune import foreign, kept_runs, leftovers, size
+from schemas.prune import prune as prune_held
 
 CURRENT, APPENDED_TO, PREVIOUS, OLD, CRASHED = (f"20261121T07450{i}Z-3f2a" for i in range(5))
 HEX = "0123456789abcdef" * 2
@@ -40,6 +43,11 @@ def manifest() -> Manifest:
         previous=(PREVIOUS,),
         seconds=0,
     )
+
+
+def prune(root: str, *, keep_previous: bool = True) -> list[str]:
+    with hold(root, run="prune") as held:
+        return prune_held(root, held, keep_previous=keep_previous)
 
 
 @pytest.fixture
@@ -82,14 +90,15 @@ def test_the_previous_runs_go_when_they_are_to(root):
 def test_temporary_files_of_unfinished_puts_are_removed(root):
     strays = [f".manifest.json.{HEX}.tmp", f"{CURRENT}/.schema.yaml.{HEX}.tmp", f"{CURRENT}/parity/.raw.{HEX}.tmp"]
     others = [f".lease.json.{HEX}.tmp", ".vimrc.tmp", f"failed/.summary.json.{HEX}.tmp"]
-    for name in strays + others:
-        put(root, name)
-    assert prune(root) == sorted([OLD, CRASHED, *strays])
-    assert all(storage.exists(storage.join(root, name)) for name in others)
+    with hold(root, run="prune") as held:
+        for name in strays + others:
+            put(root, name)
+        assert prune_held(root, held) == sorted([OLD, CRASHED, *strays])
+        assert all(storage.exists(storage.join(root, name)) for name in others)
 
 
 def test_what_the_project_did_not_put_there_is_named_and_left_alone(root):
-    for name in ("thesis.doc", "20261121/notes.txt", "lease.json"):
+    for name in ("thesis.doc", "20261121/notes.txt"):
         put(root, name)
     assert foreign(root) == ["20261121", "thesis.doc"]
     assert prune(root) == [OLD, CRASHED]
@@ -113,3 +122,19 @@ def test_a_link_of_a_runs_name_is_left_alone(tmp_path):
     assert prune(str(root)) == [OLD, CRASHED]
     assert foreign(str(root)) == ["20270101T000000Z-0000", "20270101T000001Z-0000"]
     assert (elsewhere / "x").exists()
+
+
+def test_whose_lease_was_taken_removes_nothing_any_more(root, monkeypatch):
+    remove = folders.remove
+    with contextlib.ExitStack() as theirs, hold(root, run="mine") as mine:
+
+        def overtaken(path):
+            remove(path)
+            theirs.enter_context(hold(root, run="theirs", stale_seconds=-1))
+
+        monkeypatch.setattr(folders, "remove", overtaken)
+        with pytest.raises(LeaseError, match="its lease was taken by run theirs") as told:
+            prune_held(root, mine)
+        assert "committed" not in str(told.value)  # it may have been
+    assert OLD not in storage.listdir(root)
+    assert CRASHED in storage.listdir(root)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from schemas import storage, swap
-from schemas.errors import MillraceError
 from schemas.swap import Changed, Seen
 
 
@@ -86,13 +87,76 @@ def test_what_a_killed_process_left_of_a_put_goes_with_the_next_one(tmp_path: Pa
     assert other.exists()
 
 
-def test_a_folder_that_stays_locked_is_told(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(swap, "_LOCK_SECONDS", 0.05)
-    handle = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        with pytest.raises(MillraceError, match=r"kept it locked for 0\.05 s"):
-            swap.swap(str(tmp_path / "x"), b"1", Seen(None))
-    finally:
-        os.close(handle)
-    swap.swap(str(tmp_path / "x"), b"1", Seen(None))
+STOPPED = """
+import os, signal, sys
+from schemas import swap
+replace = os.replace
+
+def stop_first(*args):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    replace(*args)
+
+seen = swap.look(sys.argv[1])
+os.replace = stop_first
+try:
+    swap.swap(sys.argv[1], b"late", seen)
+except swap.Changed as error:
+    print(error)
+"""
+
+
+def test_a_process_that_is_stopped_between_its_comparison_and_its_rename_holds_nobody_up_and_changes_nothing(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"0")
+    with subprocess.Popen([sys.executable, "-c", STOPPED, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            assert len(os.listdir(tmp_path)) == 2  # the file, and what is about to be renamed to it
+            swap.swap(str(path), b"1", Seen(b"0"))
+            os.kill(process.pid, signal.SIGCONT)
+            printed, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert "was changed by another process" in printed
+    assert path.read_bytes() == b"1"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_fence_that_comes_late_costs_a_swap_a_second_try(tmp_path: Path, monkeypatch):
+    path, replace = str(tmp_path / "x"), os.replace
+
+    def fenced(*args):
+        monkeypatch.setattr(os, "replace", replace)
+        swap.fence(path)
+        replace(*args)
+
+    monkeypatch.setattr(os, "replace", fenced)
+    assert swap.swap(path, b"1", Seen(None)) == swap.look(path) == Seen(b"1")
+
+
+def test_what_came_into_the_place_of_a_file_that_is_removed_is_put_back(tmp_path: Path, monkeypatch):
+    path, rename = tmp_path / "x", os.rename
+    path.write_bytes(b"mine")
+
+    def late(*args):
+        path.write_bytes(b"theirs")
+        rename(*args)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(Changed):
+        swap.swap(str(path), None, Seen(b"mine"))
+    assert path.read_bytes() == b"theirs"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("data_dir", ["gcs"], indirect=True)
+def test_a_fence_in_a_bucket_is_another_generation_of_the_same_bytes(data_dir):
+    path = storage.join(data_dir, "x")
+    swap.fence(path)
+    assert not storage.exists(path)
+    seen = swap.swap(path, b"1", Seen(None))
+    swap.fence(path)
+    assert storage.read_bytes(path) == b"1"
+    with pytest.raises(Changed):
+        swap.swap(path, b"2", seen)
