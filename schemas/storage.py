@@ -31,19 +31,28 @@ class FileStat:
     version: str
 
 
+def few(lines: Sequence[str]) -> list[str]:
+    """Five at most, and how many more there are."""
+    return [*lines[:5], *([f"and {len(lines) - 5:,} more"] if len(lines) > 5 else [])]
+
+
 def say(lines: Sequence[str]) -> None:
-    """Tells a user what is worth knowing and no error: a line each on standard error, five at most."""
-    more = [f"and {len(lines) - 5:,} more"] if len(lines) > 5 else []
-    for line in [*lines[:5], *more]:
+    """Tells a user what is worth knowing and no error, on standard error."""
+    for line in few(lines):
         print(line, file=sys.stderr, flush=True)
 
 
-def expand(patterns: Sequence[str], *, tell: Callable[[Sequence[str]], None] = say) -> list[str]:
+def say_once(again: Sequence[tuple[str, str]]) -> None:
+    """Tells of files that are named more than once; see `expand`."""
+    say([told_once(kept, path) for kept, path in again])
+
+
+def expand(patterns: Sequence[str], *, again: Callable[[Sequence[tuple[str, str]]], None] = say_once) -> list[str]:
     """The files that paths and globs name: sorted, each file once, under the path that was given first.
 
     Args:
       patterns: paths and globs.
-      tell: is given a line for each file that is named more than once.
+      again: is called where files are named more than once, with the path that each is read under, and the other one.
 
     Raises:
       UsageError: a path that does not exist, a glob that matches no file, or no pattern at all.
@@ -51,7 +60,7 @@ def expand(patterns: Sequence[str], *, tell: Callable[[Sequence[str]], None] = s
     if not patterns:
         raise UsageError("no input was given: name at least one file or glob")
     first: dict[Hashable, str] = {}
-    again: dict[tuple[str, str], None] = {}
+    twice: dict[tuple[str, str], None] = {}
     for pattern in patterns:
         check_scheme(pattern)
         if pattern.startswith(GCS):
@@ -68,11 +77,11 @@ def expand(patterns: Sequence[str], *, tell: Callable[[Sequence[str]], None] = s
         for path in sorted(matches):
             key = identity(path)
             if key in first:
-                again[first[key], path] = None
+                twice[first[key], path] = None
             else:
                 first[key] = path
-    if again:
-        tell([told_once(kept, path) for kept, path in again])
+    if twice:
+        again(list(twice))
     return sorted(first.values())
 
 
