@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from schemas import storage
 from schemas.csv_problem import Problem
 from schemas.errors import UsageError
-from schemas.listed_paths import CONTROL, Inside, fields, is_absolute, numbered_lines, path_problem
+from schemas.listed_paths import (
+    CONTROL,
+    Inside,
+    fields,
+    is_absolute,
+    name_problem,
+    numbered_lines,
+    path_problem,
+    plain,
+)
 from schemas.rejects import Reject
 
 BUNDLE = 256  # images that one worker takes at a time
@@ -78,11 +87,9 @@ def list_folders(paths: Sequence[str]) -> Listing:
         name, label = path.rpartition("/")[2], sys.intern(folder_label(path))
         if label in ("", ".", ".."):
             raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
-        raw = os.fsencode(path)  # a name that is not UTF-8 comes with surrogates, which nothing can store
-        if CONTROL.search(path) or not _is_utf8(raw):
-            shown = path.encode("utf-8", "backslashreplace").decode()
-            detail = f"the name {shown!r} has a control sign, or is not UTF-8"
-            rejects.append(_refuse(shown, len(good) + len(rejects), Problem("bad_name", detail), raw))
+        if (problem := name_problem(path)) is not None:
+            # A name that is not UTF-8 comes with surrogates, which nothing can store.
+            rejects.append(_refuse(plain(path), len(good) + len(rejects), problem, os.fsencode(path)))
         else:
             good.append((path, f"{label}/{name}", label))
     return _listing(good, rejects)
@@ -151,14 +158,6 @@ def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
     if CONTROL.search(label):
         return Problem("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
     return (None, None) if label.strip() else (Problem("missing_label", f"no label for {name[:200]!r}"), "label")
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _refuse(source: str, offset: int, problem: Problem, raw: bytes, column: str | None = None) -> Reject:

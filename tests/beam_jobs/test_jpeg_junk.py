@@ -18,7 +18,15 @@ from schemas.image_options import Exact, ImageOptions
 from tests.beam_jobs.drawn_images import draw
 
 IMAGES = ImageOptions(resize=Exact(exact=(24, 32)))
-JUNK = (b"\0", b"junk", b"\xff", b"\xff\xff\xff", b"\xff\0", b"\xff\0" * 1000, bytes(range(255)) * 400)  # the last: 100 KB without a 0xff
+JUNK = (
+    b"\0",
+    b"junk",
+    b"\xff",
+    b"\xff\xff\xff",
+    b"\xff\0",
+    b"\xff\0" * 1000,
+    bytes(range(255)) * 400,
+)  # the last: 100 KB without a 0xff
 
 
 def segments(data: bytes) -> Iterator[tuple[int, int]]:
