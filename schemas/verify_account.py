@@ -54,7 +54,10 @@ def _twice(manifest: Manifest) -> Iterator[Problem]:
 def _negative(manifest: Manifest) -> Iterator[Problem]:
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
-    counted = [("in all", manifest), *((file.path, file) for file in (*manifest.inputs, *manifest.files, *shards))]
+    counted = [("in all", manifest)]
+    counted += [(file.path, file) for file in manifest.inputs]
+    counted += [(file.path, file) for file in manifest.files]
+    counted += [(shard.path, shard) for shard in shards]
     counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
     counted += [(f"{count.input}, {count.reason or count.split}", count) for count in manifest.counts]
     for what, item in counted:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
+from beam_jobs.image_inputs import ImageInputs
 from beam_jobs.job import check_inputs
 from beam_jobs.options import JobOptions
 from schemas.errors import UsageError
@@ -51,6 +52,7 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
     image = sorted(Path("raw/disc").iterdir())[0]
     (image.parent / "again.png").symlink_to(image.name)
     inputs = check_inputs(options(FOLDERS, "raw/*/*", "./raw/disc/*"))
+    assert isinstance(inputs, ImageInputs)
     assert len(inputs.listing.paths) == len(set(map(os.path.realpath, inputs.listing.paths)))
     assert "are one file; it is read once" in capsys.readouterr().err
 
@@ -72,6 +74,7 @@ def test_lines_of_a_listing_that_name_an_image_again_are_records_and_said(capsys
     lines = [f"{name},{name.split('/')[0]}\n" for name in names]
     Path("list.csv").write_text("".join([*lines, lines[0], f"./{lines[1]}"]))
     inputs = check_inputs(options(LISTED, "list.csv"))
+    assert isinstance(inputs, ImageInputs)
     assert len(inputs.listing.paths) == len(names) + 2
     err = capsys.readouterr().err.splitlines()
     first = len(names) + 1

@@ -129,6 +129,7 @@ class TestStandardOutput:
 
     def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):
         process = start(command(long_csv, output="-"), tmp_path)
+        assert process.stdout is not None
         assert process.stdout.readline().startswith(b'{"source"')
         process.stdout.close()
         _, err = process.communicate(timeout=300)

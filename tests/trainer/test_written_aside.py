@@ -72,12 +72,9 @@ def test_one_that_another_process_removes_before_it_is_locked_is_begun_again(
 ) -> None:
     names = iter(["aaaaaaaa", "bbbbbbbb"])
 
-    def name_and_remove_the_one_before(_: int) -> str:
-        return next(names)
-
-    monkeypatch.setattr("trainer.written_aside.secrets.token_hex", name_and_remove_the_one_before)
-    monkeypatch.setattr("trainer.written_aside._lock", lambda *_, **__: first.unlink(missing_ok=True) is None)
     first = tmp_path / ".p.jsonl.aaaaaaaa.partial"
+    monkeypatch.setattr("trainer.written_aside.secrets.token_hex", lambda _: next(names))
+    monkeypatch.setattr("trainer.written_aside._lock", lambda *_, **__: first.unlink(missing_ok=True) is None)
     put(tmp_path / "p.jsonl", "whole\n")
     assert (tmp_path / "p.jsonl").read_text() == "whole\n"
     assert next(names, None) is None
