@@ -12,7 +12,7 @@ from beam_jobs.inputs import InputFile
 from schemas import layout, storage
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from schemas.image_listing import Listing, folder_label, list_csv, list_folders
+from schemas.image_listing import Listing, folder_label, list_csv, list_folders, listed_as
 from schemas.image_options import MAX_PIXELS, ImageOptions
 from schemas.image_pairs import Pair, TooFewPairs, draw_pairs, split_identities
 from schemas.image_schema import SAME, ImageFolderSchema, ImagePairsSchema, ImageSchema
@@ -93,8 +93,10 @@ class ImageInputs:
         )
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """None are kept: the path leads to the file."""
-        return [b""] * len(rejects)
+        """What the listing says of each: its path, which leads to the file, or its line."""
+        listing, by_csv = self.listing, self.schema.images.root is not None
+        places = (reject.offset for reject in rejects)
+        return [listed_as(listing.paths[i], listing.names[i], listing.labels[i], by_csv=by_csv) for i in places]
 
     def misfit_of(self, other: Dataset) -> str | None:
         """None for the same canonical images and classes; how files are listed and split may differ."""

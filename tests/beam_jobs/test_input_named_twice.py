@@ -13,6 +13,7 @@ from beam_jobs.job import check_inputs
 from beam_jobs.options import JobOptions
 from schemas.errors import UsageError
 from schemas.manifest import read_manifest
+from schemas.rejects import Reject
 from tests.beam_jobs.drawn_images import write_folders
 from tests.beam_jobs.people import PLAIN_SCHEMA, people_csv
 
@@ -76,6 +77,8 @@ def test_lines_of_a_listing_that_name_an_image_again_are_records_and_said(capsys
     inputs = check_inputs(options(LISTED, "list.csv"))
     assert isinstance(inputs, ImageInputs)
     assert len(inputs.listing.paths) == len(names) + 2
+    late = [Reject("list.csv", place, "encode", "x", None, "", b"") for place in (3, 0)]
+    assert inputs.raw_bytes(late) == [lines[3].strip().encode(), lines[0].strip().encode()]
     err = capsys.readouterr().err.splitlines()
     first = len(names) + 1
     assert err == [

@@ -74,7 +74,12 @@ def test_one_that_another_process_removes_before_it_is_locked_is_begun_again(
 
     first = tmp_path / ".p.jsonl.aaaaaaaa.partial"
     monkeypatch.setattr("trainer.written_aside.secrets.token_hex", lambda _: next(names))
-    monkeypatch.setattr("trainer.written_aside._lock", lambda *_, **__: first.unlink(missing_ok=True) is None)
+
+    def remove_the_first(*_: object, **__: object) -> bool:
+        first.unlink(missing_ok=True)
+        return True
+
+    monkeypatch.setattr("trainer.written_aside._lock", remove_the_first)
     put(tmp_path / "p.jsonl", "whole\n")
     assert (tmp_path / "p.jsonl").read_text() == "whole\n"
     assert next(names, None) is None
