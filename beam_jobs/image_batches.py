@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,9 +14,9 @@ from beam_jobs.bounded import Budget
 from beam_jobs.image_records import ImageBatch, RecordMaker, Stored, moments
 from beam_jobs.ingest import stored_and_pixels
 from schemas import storage
-from schemas.errors import MillraceError
-from schemas.image_header import BadImage, ImageHeader, ends_early
-from schemas.image_limits import check_image, decoding_bytes
+from schemas.image_file import ERRORS, ImageFile, undecodable
+from schemas.image_header import ImageHeader
+from schemas.image_limits import decoding_bytes
 from schemas.image_listing import ImageBundle, listed_as
 from schemas.image_options import ImageOptions, ImageSplit
 from schemas.in_order import in_order
@@ -99,40 +98,26 @@ class ImageReader:
 
     def _one(self, item: tuple[int, str, str, str]) -> Stored | Reject:
         place, path, name, label = item
-        stage = "label"
-        size: int | None = None
+        by_csv = self._images.listing == "csv"
+        raw = listed_as(path, name, label, by_csv=by_csv)
+        if label not in self._classes:
+            detail = f"the label {label!r} is none of the {len(self._classes)} classes"
+            return Reject(path, place, "label", "label_not_in_values", "label" if by_csv else None, detail, raw)
+        file = ImageFile(path, self._images)
         try:
-            if label not in self._classes:
-                raise BadImage(
-                    "label_not_in_values", f"the label {label!r} is none of the {len(self._classes)} classes"
-                )
-            stage = "read"
-            size = file_size(path)
-            if size > self._images.max_file_bytes:
-                raise BadImage("file_too_large", f"at most {self._images.max_file_bytes:,} bytes are read")
-            with self._reads.holding(size):
-                data = storage.read_bytes(path)
-                stage = "ingest"
-                header = check_image(data, self._images)
+            with self._reads.holding(file.measure()):
+                data, header = file.read()
                 with self._decodes.holding(decoding_bytes(header, self._images)):
                     encoded, pixels = self._decode(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
-        except BadImage as bad:
-            reason, detail = bad.reason, bad.detail
-        except MillraceError as error:
-            reason, detail = "unreadable_file", str(error)
-        except MemoryError:
-            reason, detail = "out_of_memory", "there was no memory to decode it"
-        else:
-            height, width = pixels.shape[:2]
-            split_by = int.from_bytes(digest, "little")
-            raw = data if place in self._keep_raw else None
-            return Stored(place, name, label, encoded, height, width, moments(pixels), split_by, raw)
-        by_csv = self._images.listing == "csv"
-        column = "label" if by_csv and stage == "label" else None
-        told = detail if size is None else f"{detail} ({size:,} bytes)"
-        return Reject(path, place, stage, reason, column, told, listed_as(path, name, label, by_csv=by_csv))
+        except ERRORS as error:
+            refusal = file.refusal(error)
+            return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
+        height, width = pixels.shape[:2]
+        kept = data if place in self._keep_raw else None
+        split_by = int.from_bytes(digest, "little")
+        return Stored(place, name, label, encoded, height, width, moments(pixels), split_by, kept)
 
     def _decode(self, data: bytes, header: ImageHeader) -> tuple[bytes, np.ndarray]:
         try:
@@ -140,9 +125,7 @@ class ImageReader:
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
-            reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
-            size = f"{header.format.upper()}, {header.height} x {header.width} pixels"
-            raise BadImage(reason, f"{size}: {_short(error)}") from error
+            raise undecodable(header, data, error) from error
 
 
 def default_threads(paths: Sequence[str]) -> int:
@@ -151,20 +134,3 @@ def default_threads(paths: Sequence[str]) -> int:
         return REMOTE_READERS
     # Two, since a thread reads and hashes in Python between its decodings: measured, a fifth more than with one.
     return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-
-def file_size(path: str) -> int:
-    """A file's bytes. BadImage not_a_file for a folder, a pipe or a device, which reading could wait on for ever."""
-    if not path.startswith(storage.GCS):
-        with storage.naming(path):
-            found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise BadImage("not_a_file", "a folder, a pipe or a device stands here")
-        return found.st_size
-    return storage.stat(path).size
-
-
-def _short(error: Exception) -> str:
-    """What is wrong, without the ops' names that TensorFlow puts around it."""
-    lines = str(getattr(error, "message", error)).split(" [[", 1)[0].strip().splitlines()
-    return lines[-1].strip()[:300] if lines else type(error).__name__

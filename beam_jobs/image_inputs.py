@@ -12,7 +12,7 @@ from beam_jobs.inputs import InputFile
 from schemas import layout, storage
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from schemas.image_listing import Listing, list_csv, list_folders
+from schemas.image_listing import Listing, folder_label, list_csv, list_folders, listed_as
 from schemas.image_options import MAX_PIXELS, ImageOptions
 from schemas.image_pairs import Pair, TooFewPairs, draw_pairs, split_identities
 from schemas.image_schema import SAME, ImageFolderSchema, ImagePairsSchema, ImageSchema
@@ -93,8 +93,10 @@ class ImageInputs:
         )
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """None are kept: the path leads to the file."""
-        return [b""] * len(rejects)
+        """What the listing says of each: its path, which leads to the file, or its line."""
+        listing, by_csv = self.listing, self.schema.images.root is not None
+        places = (reject.offset for reject in rejects)
+        return [listed_as(listing.paths[i], listing.names[i], listing.labels[i], by_csv=by_csv) for i in places]
 
     def misfit_of(self, other: Dataset) -> str | None:
         """None for the same canonical images and classes; how files are listed and split may differ."""
@@ -146,6 +148,21 @@ def open_image_inputs(
     return ImageInputs(schema, schema_text, source, listing, classes)
 
 
+def check_labels(again: Sequence[tuple[str, str]]) -> None:
+    """Refuses a file that stands in the folders of two labels: by links, or under hard links.
+
+    Raises:
+      UsageError: there is one. Which label it has is not for a program to say.
+    """
+    for paths in again:
+        one, other = (folder_label(path) for path in paths)
+        if one != other:
+            raise UsageError(
+                f"{paths[0]} and {paths[1]} are one file, in the folders of two labels, {one!r} and {other!r}; remove "
+                "one of them, or leave it out of --input"
+            )
+
+
 def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[Pair, ...]]:
     """The images that pairs show, and the pairs by the places among these."""
     used = sorted({place for pair in pairs for place in (pair.a, pair.b)})
@@ -155,6 +172,7 @@ def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[P
         names=tuple(listing.names[i] for i in used),
         labels=tuple(listing.labels[i] for i in used),
         rejects=listing.rejects,
+        repeated=listing.repeated,
     )
     return kept, tuple(dataclasses.replace(p, a=place_of[p.a], b=place_of[p.b]) for p in pairs)
 

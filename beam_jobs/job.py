@@ -8,13 +8,13 @@ import importlib
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs import parity, progress
 from beam_jobs.aftermath import after_failure, clear
 from beam_jobs.csv_inputs import open_csv_inputs
-from beam_jobs.image_inputs import open_image_inputs
+from beam_jobs.image_inputs import check_labels, open_image_inputs
 from beam_jobs.inputs import Inputs
 from beam_jobs.options import JobOptions
 from schemas import folders, layout, lease, storage, swap
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from beam_jobs.shards import ShardOptions
 
 
-def run_job(options: JobOptions) -> Manifest:
-    """Runs the job to its end.
+def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = storage.say) -> Manifest:
+    """Runs the job to its end. `tell` is given what is worth knowing of its input.
 
     Raises:
       UsageError: it was asked wrongly; nothing was done.
       MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
     """
-    inputs = check_inputs(options)
+    inputs = check_inputs(options, tell)
     transform = open_transform(options, inputs)
     run_id = layout.new_run_id()
     with lease.hold(options.output, run=run_id) as held:
@@ -75,7 +75,7 @@ class Target:
     replaces: swap.Seen  # the manifest that was there when the lease was taken
 
 
-def check_inputs(options: JobOptions) -> Inputs:
+def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Inputs:
     """Reads the schema and lists or opens the input. Imports nothing heavy.
 
     Raises:
@@ -83,20 +83,30 @@ def check_inputs(options: JobOptions) -> Inputs:
     """
     schema = load_schema(options.schema, for_job=True)
     check_output(options)
-    paths = storage.expand(options.input)
+
+    def read_once(again: Sequence[tuple[str, str]]) -> None:
+        if not isinstance(schema, Schema) and schema.images.root is None:
+            check_labels(again)
+        tell([storage.told_once(kept, path) for kept, path in again])
+
+    paths = storage.expand(options.input, again=read_once)
     text = storage.read_bytes(options.schema)
     if isinstance(schema, Schema):
         return open_csv_inputs(
             schema, text, paths, range_bytes=int(options.range_mb * 2**20), max_input_ratio=options.max_input_ratio
         )
-    return open_image_inputs(schema, text, paths, schema_path=options.schema, patterns=options.input)
+    inputs = open_image_inputs(schema, text, paths, schema_path=options.schema, patterns=options.input)
+    tell(inputs.listing.repeated)
+    return inputs
 
 
 def check_output(options: JobOptions) -> None:
     """Refuses an output folder that holds a data set, unless it is to be replaced, or that holds something else."""
     names = storage.listdir(options.output)
-    if not options.output.startswith(storage.GCS) and os.path.isfile(options.output):
-        raise UsageError(f"--output {options.output}: is a file; name a folder")
+    if not options.output.startswith(storage.GCS) and os.path.lexists(options.output):
+        if not os.path.isdir(options.output):
+            raise UsageError(f"--output {options.output}: is no folder; name one, or a new name")
+        storage.check_output(layout.join(options.output, layout.MANIFEST))
     if layout.MANIFEST in names and not options.overwrite:
         raise UsageError(
             f"--output {options.output}: holds a data set already. Give --overwrite to replace it "

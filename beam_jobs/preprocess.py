@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from schemas import layout
+from schemas import layout, storage
 from schemas.errors import MillraceError
 
 if TYPE_CHECKING:
@@ -92,7 +92,14 @@ def _run(argv: Sequence[str]) -> str:
     options = parse(argv)
     from beam_jobs.job import run_job
 
-    return summarize(options.output, run_job(options))
+    notes: list[str] = []
+
+    def tell(lines: Sequence[str]) -> None:
+        storage.say(lines)
+        notes.extend(storage.few(lines))
+
+    manifest = run_job(options, tell=tell)
+    return "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
 
 
 if __name__ == "__main__":

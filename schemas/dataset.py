@@ -1,4 +1,4 @@
-"""A data set opened for reading: the manifest, the schema and the shards, checked as far as sizes and names tell."""
+"""A data set opened for reading: manifest, schema and shards, checked as far as sizes, names and sums tell."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import functools
 from schemas import layout, storage
 from schemas.errors import MillraceError
 from schemas.image_schema import ImageSchema
+from schemas.links import links_to, told
 from schemas.load import AnySchema, load_schema
 from schemas.manifest import Manifest, read_manifest
 from schemas.schema import Schema
 from schemas.trusted import check_graphs
+from schemas.verify_account import named, verify_account
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +97,15 @@ def open_dataset(path: str) -> Dataset:
 
     Raises:
       UsageError: no manifest, so no data set.
-      MillraceError: a file that it names is missing or has another size; another schema.
+      MillraceError: the manifest does not agree with itself; a file that it names is missing, is a link or has another
+        size; another schema.
     """
     manifest = read_manifest(path)
+    for problem in verify_account(manifest):
+        raise MillraceError(
+            f"{layout.join(path, layout.MANIFEST)}: {problem.message}: the file was changed after it was written. "
+            "Restore it, or write the data set again."
+        )
     _check_sizes(path, manifest)
     schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
     if schema.fingerprint != manifest.schema_fingerprint:
@@ -108,9 +116,12 @@ def open_dataset(path: str) -> Dataset:
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:
-    named = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
-    named += [(f.path, f.bytes) for f in manifest.files]
-    for name, size in named:
+    for link in links_to(path, named(manifest)):
+        full = layout.join(path, link)
+        raise MillraceError(f"{full}: {told(full)}, or write the data set again.")
+    sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
+    sizes += [(f.path, f.bytes) for f in manifest.files]
+    for name, size in sizes:
         full = layout.join(path, name)
         if not storage.exists(full):
             raise MillraceError(

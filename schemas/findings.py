@@ -13,7 +13,7 @@ class Problem:
     Attributes:
       path: of the file, relative to the data set directory.
       kind: 'missing', 'extra', 'unreadable', 'cut', 'damaged', 'changed', 'swapped', 'record', 'rows', 'graph',
-        'schema', 'manifest' or 'account'.
+        'schema', 'manifest', 'link' or 'account'.
       message: what was found, and what was expected.
     """
 

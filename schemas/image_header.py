@@ -31,7 +31,7 @@ _OTHERS = (  # (first bytes, more bytes at their place, name): known, and not re
 )
 
 
-_FILL = re.compile(b"\xff+")
+_MARKER = re.compile(b"\xff[^\x00\xff]")  # behind any number of fill bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,17 +118,19 @@ def _part(data: bytes, start: int, size: int) -> bytes:
 
 
 def _jpeg(data: bytes) -> ImageHeader:
-    """Walks the segments to the frame header, and on to the first scan's."""
+    """Walks the segments to the frame header, and on to the first scan's.
+
+    What stands between segments is skipped up to the next marker, as libjpeg does.
+    """
     place = 2
     segments = 0
     frame: tuple[int, int, int, int] | None = None  # marker, height, width, components
     while True:
-        if data[place] != 0xFF:
-            raise BadImage("bad_header", f"JPEG: a marker was expected at byte {place}")
+        found = _MARKER.search(data, place)
+        if found is None:
+            raise IndexError
+        place = found.start()
         marker = data[place + 1]
-        if marker == 0xFF:  # fill bytes
-            place = _FILL.match(data, place).end() - 1  # type: ignore[union-attr]
-            continue
         segments += 1
         if segments > JPEG_SEGMENTS:
             raise BadImage("bad_header", f"JPEG: more than {JPEG_SEGMENTS:,} segments before its first scan")

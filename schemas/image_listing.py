@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from schemas import storage
 from schemas.csv_problem import Problem
 from schemas.errors import UsageError
-from schemas.listed_paths import CONTROL, Inside, fields, is_absolute, numbered_lines, path_problem
+from schemas.listed_paths import (
+    CONTROL,
+    Inside,
+    fields,
+    is_absolute,
+    name_problem,
+    numbered_lines,
+    path_problem,
+    plain,
+)
 from schemas.rejects import Reject
 
 BUNDLE = 256  # images that one worker takes at a time
@@ -22,13 +31,15 @@ BUNDLE = 256  # images that one worker takes at a time
 class Listing:
     """The images in order, as columns: where each is, what it is called in the records, and its label.
 
-    `rejects` are lines and names that are refused; they count as read.
+    `rejects` are lines and names that are refused; they count as read. `repeated` says which lines of a CSV file name
+    an image that a line before them names: each of them is a record as well.
     """
 
     paths: tuple[str, ...]
     names: tuple[str, ...]
     labels: tuple[str, ...]
     rejects: tuple[Reject, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -73,18 +84,20 @@ def list_folders(paths: Sequence[str]) -> Listing:
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
     for path in paths:
-        folder, _, name = path.rpartition("/")
-        label = sys.intern(folder.rpartition("/")[2])
+        name, label = path.rpartition("/")[2], sys.intern(folder_label(path))
         if label in ("", ".", ".."):
             raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
-        raw = os.fsencode(path)  # a name that is not UTF-8 comes with surrogates, which nothing can store
-        if CONTROL.search(path) or not _is_utf8(raw):
-            shown = path.encode("utf-8", "backslashreplace").decode()
-            detail = f"the name {shown!r} has a control sign, or is not UTF-8"
-            rejects.append(_refuse(shown, len(good) + len(rejects), Problem("bad_name", detail), raw))
+        if (problem := name_problem(path)) is not None:
+            # A name that is not UTF-8 comes with surrogates, which nothing can store.
+            rejects.append(_refuse(plain(path), len(good) + len(rejects), problem, os.fsencode(path)))
         else:
             good.append((path, f"{label}/{name}", label))
     return _listing(good, rejects)
+
+
+def folder_label(path: str) -> str:
+    """The name of the folder that a file stands in."""
+    return path.rpartition("/")[0].rpartition("/")[2]
 
 
 def list_csv(path: str, root: str) -> Listing:
@@ -115,6 +128,8 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
         raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are under")
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
+    first: dict[str, int] = {}
+    repeated: list[str] = []
     stays_inside = Inside(root)
     for number, line in lines:
         row = fields(line)
@@ -123,10 +138,13 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
             problem, column = Problem("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
         if problem is None:
             good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
+            before = first.setdefault(os.path.normpath(row[0]), number)
+            if before != number:
+                repeated.append(f"{path}: line {number} names {row[0]} as line {before} does; each is a record")
         else:
             told = Problem(problem.reason, f"line {number}: {problem.detail}")
             rejects.append(_refuse(path, number, told, line.encode(), column))
-    return _listing(good, rejects)
+    return _listing(good, rejects, repeated)
 
 
 def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
@@ -142,18 +160,10 @@ def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
     return (None, None) if label.strip() else (Problem("missing_label", f"no label for {name[:200]!r}"), "label")
 
 
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _refuse(source: str, offset: int, problem: Problem, raw: bytes, column: str | None = None) -> Reject:
     return Reject(source, offset, "list", problem.reason, column, problem.detail, raw)
 
 
-def _listing(good: list[tuple[str, str, str]], rejects: list[Reject]) -> Listing:
+def _listing(good: list[tuple[str, str, str]], rejects: list[Reject], repeated: Sequence[str] = ()) -> Listing:
     paths, names, labels = zip(*good, strict=True) if good else ((), (), ())
-    return Listing(paths, names, labels, tuple(rejects))
+    return Listing(paths, names, labels, tuple(rejects), tuple(repeated))

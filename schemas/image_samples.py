@@ -79,6 +79,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if options.each < 1:
             raise UsageError(f"--each {options.each}: must be 1 or more")
+        if os.path.lexists(options.output) and not os.path.isdir(options.output):
+            raise UsageError(f"{options.output}: is no folder; name one, or a new name")
         count = write_shapes(options.output, each=options.each, seed=options.seed)
     except UsageError as error:
         print(f"schemas.image_samples: {error}", file=sys.stderr)

@@ -42,6 +42,22 @@ def path_problem(name: str, *, relative_to: str) -> Problem | None:
     return None
 
 
+def name_problem(path: str) -> Problem | None:
+    """What is wrong with a file's path that a folder listing gave: nothing can store it, or nobody can read it."""
+    try:
+        os.fsencode(path).decode()
+        clean = CONTROL.search(path) is None
+    except UnicodeDecodeError:
+        clean = False
+    return None if clean else Problem("bad_name", f"the name {plain(path)} has a control sign, or is not UTF-8")
+
+
+def plain(text: str) -> str:
+    """A path as UTF-8 text without control signs: other bytes are escaped."""
+    readable = os.fsencode(text).decode("utf-8", "backslashreplace")
+    return readable if readable.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in readable)
+
+
 def is_absolute(path: str) -> bool:
     """Whether a path starts at a root, a drive or a scheme."""
     return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None

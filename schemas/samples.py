@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas import storage
 from schemas.errors import UsageError
 
 BLOCK = 8192  # rows
@@ -213,6 +214,7 @@ def sample_blocks(name: str, *, rows: int, seed: int) -> Iterator[bytes]:
 
 def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
     """Writes a sample to a local file; the file appears under its name when it is whole."""
+    storage.check_output(path)
     part = f"{path}.part"
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -8,9 +8,10 @@ import functools
 import glob
 import os
 import re
+import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from stat import S_ISREG
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any, BinaryIO, cast
 
 from schemas.errors import MillraceError, UsageError
@@ -30,15 +31,36 @@ class FileStat:
     version: str
 
 
-def expand(patterns: Sequence[str]) -> list[str]:
-    """The files that paths and globs name: sorted, each once.
+def few(lines: Sequence[str]) -> list[str]:
+    """Five at most, and how many more there are."""
+    return [*lines[:5], *([f"and {len(lines) - 5:,} more"] if len(lines) > 5 else [])]
+
+
+def say(lines: Sequence[str]) -> None:
+    """Tells a user what is worth knowing and no error, on standard error."""
+    for line in few(lines):
+        print(line, file=sys.stderr, flush=True)
+
+
+def say_once(again: Sequence[tuple[str, str]]) -> None:
+    """Tells of files that are named more than once; see `expand`."""
+    say([told_once(kept, path) for kept, path in again])
+
+
+def expand(patterns: Sequence[str], *, again: Callable[[Sequence[tuple[str, str]]], None] = say_once) -> list[str]:
+    """The files that paths and globs name: sorted, each file once, under the path that was given first.
+
+    Args:
+      patterns: paths and globs.
+      again: is called where files are named more than once, with the path that each is read under, and the other one.
 
     Raises:
-        UsageError: a path that does not exist, a glob that matches no file, or no pattern at all.
+      UsageError: a path that does not exist, a glob that matches no file, or no pattern at all.
     """
     if not patterns:
         raise UsageError("no input was given: name at least one file or glob")
-    found: set[str] = set()
+    first: dict[Hashable, str] = {}
+    twice: dict[tuple[str, str], None] = {}
     for pattern in patterns:
         check_scheme(pattern)
         if pattern.startswith(GCS):
@@ -52,12 +74,43 @@ def expand(patterns: Sequence[str]) -> list[str]:
             raise UsageError(f"{pattern}: no such file")
         if not matches:
             raise UsageError(f"{pattern}: no file matches this glob")
-        for path in matches:
-            if not path.startswith(GCS) and os.path.isdir(path):
-                globs = f"{join(path, '*.csv')}, or {join(path, '*/*')} for images in folders"
-                raise UsageError(f"{path}: is a folder; name files, or a glob such as {globs}")
-        found.update(matches)
-    return sorted(found)
+        for path in sorted(matches):
+            key = identity(path)
+            if key in first:
+                twice[first[key], path] = None
+            else:
+                first[key] = path
+    if twice:
+        again(list(twice))
+    return sorted(first.values())
+
+
+def identity(path: str) -> Hashable:
+    """What two paths of one file share: of a local file device and inode, links followed; on GCS bucket and name.
+
+    A file that is not there has its path's.
+
+    Raises:
+      UsageError: a folder.
+    """
+    if path.startswith(GCS):
+        return path
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    if S_ISDIR(found.st_mode):
+        globs = f"{join(path, '*.csv')}, or {join(path, '*/*')} for images in folders"
+        raise UsageError(f"{path}: is a folder; name files, or a glob such as {globs}")
+    # Some network file systems number no files.
+    return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
+
+
+def told_once(kept: str, path: str) -> str:
+    """What is said of a file that is named again."""
+    if kept == path:
+        return f"{path} is named more than once; it is read once"
+    return f"{kept} and {path} are one file; it is read once"
 
 
 def check_scheme(path: str, where: str = "") -> None:
@@ -75,8 +128,7 @@ def stat(path: str) -> FileStat:
             blob = _existing_blob(path)
             return FileStat(int(blob.size), str(blob.generation))
         found = os.stat(path)
-    if not S_ISREG(found.st_mode):
-        raise MillraceError(f"{path}: is no file but a folder, a pipe or a device, and cannot be read as one")
+    _check_regular(path, found.st_mode)
     return FileStat(found.st_size, str(found.st_mtime_ns))
 
 
@@ -91,13 +143,14 @@ def open_read(path: str, *, version: str | None = None) -> BinaryIO:
             blob = _existing_blob(path)
             check_version(path, version, str(blob.generation))
             return cast(BinaryIO, _blob(path, generation=blob.generation).open("rb", chunk_size=_DOWNLOAD_BYTES))
-        file = open(path, "rb")  # noqa: SIM115 - the caller closes it
-    if version is not None:
-        try:
-            check_version(path, version, str(os.fstat(file.fileno()).st_mtime_ns))
-        except MillraceError:
-            file.close()
-            raise
+        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+    try:
+        found = os.fstat(file.fileno())
+        _check_regular(path, found.st_mode)
+        check_version(path, version, str(found.st_mtime_ns))
+    except MillraceError:
+        file.close()
+        raise
     return file
 
 
@@ -116,6 +169,7 @@ def write_bytes(path: str, data: bytes) -> None:
         if path.startswith(GCS):
             _blob(path).upload_from_string(data, content_type="application/octet-stream")
             return
+        check_output(path)
         folder = os.path.dirname(path) or "."
         os.makedirs(folder, exist_ok=True)
         temporary = join(folder, f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
@@ -129,7 +183,7 @@ def write_bytes(path: str, data: bytes) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def exists(path: str) -> bool:
@@ -189,7 +243,38 @@ def check_version(path: str, expected: str | None, found: str) -> None:
         )
 
 
-def _sync_folder(folder: str) -> None:
+def check_output(path: str, *, hint: str = "") -> None:
+    """Refuses to write a file over what is none. A file is put in one rename, which would replace the thing itself.
+
+    Args:
+      path: where a file is to be put.
+      hint: what else to do, for the message.
+
+    Raises:
+      UsageError: a folder, a link, a pipe or a device stands there.
+    """
+    if path.startswith(GCS):
+        return
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not S_ISREG(mode):
+        what = "a folder" if S_ISDIR(mode) else "a link" if S_ISLNK(mode) else "a pipe, a socket or a device"
+        raise UsageError(f"{path}: is {what}, which a file would replace; name a file{hint}")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a pipe without waiting for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _check_regular(path: str, mode: int) -> None:
+    if not S_ISREG(mode):
+        raise MillraceError(f"{path}: is no file but a folder, a pipe or a device, and cannot be read as one")
+
+
+def sync_folder(folder: str) -> None:
     """Makes the rename itself survive a power cut, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

@@ -78,7 +78,7 @@ def swap(path: str, data: bytes | None, seen: Seen, *, unless: tuple[str, Seen] 
         folders.make(os.path.dirname(path) or ".")
         while not _renamed(path, data, seen, unless):
             pass  # another's fence took the pending file: either it changed what is compared, or it came late
-        storage._sync_folder(os.path.dirname(path) or ".")
+        storage.sync_folder(os.path.dirname(path) or ".")
         fence(path)
         # Of two that compared before either renamed, the later one's stays. Under `unless` there are no two.
         if unless is None and look(path).data != data:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from schemas import folders, layout, storage
 from schemas.errors import MillraceError
+from schemas.links import links_in, links_to, told
 from schemas.manifest import Manifest
 
 GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
@@ -36,8 +37,11 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
     """Compares the transform's and the ingest graph's files with the manifest, before one of them is loaded.
 
     Raises:
-      MillraceError: one was changed, is missing, or is not named by the manifest.
+      MillraceError: one was changed, is missing, is a link, or is not named by the manifest.
     """
+    for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
+        path = storage.join(data_dir, link)
+        raise MillraceError(f"{path}: {told(path)}. No graph is loaded through it: loading a graph runs it.")
     for graph in GRAPHS:
         prefix = f"{manifest.run}/{graph}/"
         named = {file.path[len(prefix) :]: file.sha256 for file in manifest.files if file.path.startswith(prefix)}
@@ -49,12 +53,17 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
 def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Iterable[str] = ()) -> str | None:
     """What is wrong with the first file of a folder that is not as it is named; None where there is none.
 
+    Links below the folder are never as they are named; the folder itself may be one.
+
     Args:
       folder: where the files lie, local or gs://.
       named: their SHA-256 by path relative to it.
       says: the file in which they are named, for the message.
       besides: paths that may lie there as well.
     """
+    for link in links_in(folder):
+        path = storage.join(folder, link)
+        return f"{path}: {told(path)}"
     found = checksums(folder, besides=besides)
     for name in sorted({*found, *named}):
         path = storage.join(folder, name)

@@ -1,7 +1,7 @@
 """A data set directory against its manifest, whole: every byte of every file that belongs to it is read.
 
-`open_dataset` refuses what sizes and names can tell. What else can befall files (a flipped bit, a shard in another's
-place, a graph of another run) shows only here.
+`open_dataset` refuses what sizes, names, links and the manifest's own sums can tell. What else can befall files (a
+flipped bit, a shard in another's place, a graph of another run) shows only here.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import concurrent.futures
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from schemas import folders, layout, storage
 from schemas.errors import MillraceError
 from schemas.findings import Problem, Tally
 from schemas.image_schema import ImageFolderSchema, ImageSchema
+from schemas.links import links_in, links_to, told
 from schemas.load import AnySchema, load_schema
 from schemas.manifest import File, Manifest, Shard, read_manifest
 from schemas.record_check import RecordCheck, StoredImages
 from schemas.stored_features import image_sides, stored_features
-from schemas.verify_account import verify_account, verify_rejects
+from schemas.verify_account import named, verify_account, verify_rejects
 from schemas.verify_shard import CHUNK, Content, ShardCheck
 
 _GRAPHS = {
@@ -47,8 +48,9 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
     """
     manifest = read_manifest(data_dir)
     tally = tally or Tally()
-    problems = [*_twice(manifest), *verify_account(manifest), *_extra(data_dir, manifest)]
-    checks, unread = _checks(data_dir, manifest)
+    links = _links(data_dir, manifest)
+    problems = [*verify_account(manifest), *links, *_extra(data_dir, manifest, {link.path for link in links})]
+    checks, unread = _checks(data_dir, manifest, {link.path for link in links})
     problems += unread
     with concurrent.futures.ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         try:
@@ -68,26 +70,30 @@ def total_bytes(manifest: Manifest) -> int:
     return shards + sum(file.bytes for file in manifest.files)
 
 
-def _twice(manifest: Manifest) -> Iterator[Problem]:
-    """Paths that the manifest names more than once: their records would be read as often."""
-    paths = [shard.path for split in manifest.splits.values() for shard in split.shards]
-    paths += [file.path for file in manifest.files]
-    for path, times in collections.Counter(paths).items():
-        if times > 1:
-            yield Problem(layout.MANIFEST, "manifest", f"names {path} {times} times")
+def _links(data_dir: str, manifest: Manifest) -> list[Problem]:
+    """Links in the run's folder, and wherever else the manifest names a file."""
+    found = {layout.join(manifest.run, name) for name in links_in(layout.join(data_dir, manifest.run))}
+    found |= set(links_to(data_dir, named(manifest)))
+    return [Problem(path, "link", told(layout.join(data_dir, path))) for path in sorted(found)]
 
 
-def _extra(data_dir: str, manifest: Manifest) -> Iterator[Problem]:
+def _behind(links: Collection[str], path: str) -> bool:
+    """Whether a path is a link, or leads through one: what is behind it is not read."""
+    return any(path == link or path.startswith(f"{link}/") for link in links)
+
+
+def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Problem]:
     """Files in the run's folder that the manifest does not name."""
-    named = {shard.path for split in manifest.splits.values() for shard in split.shards}
-    named |= {file.path for file in manifest.files}
+    known = set(named(manifest))
     for name in folders.walk(layout.join(data_dir, manifest.run)):
         path = layout.join(manifest.run, name)
-        if path not in named and not path.endswith("/"):
+        if path not in known and not path.endswith("/") and not _behind(links, path):
             yield Problem(path, "extra", f"is not named by {layout.MANIFEST}: no reader reads it, and no job wrote it")
 
 
-def _checks(data_dir: str, manifest: Manifest) -> tuple[list[Callable[[Tally], list[Problem]]], list[Problem]]:
+def _checks(
+    data_dir: str, manifest: Manifest, links: Collection[str]
+) -> tuple[list[Callable[[Tally], list[Problem]]], list[Problem]]:
     """What is to be run for each file, the largest first, and what cannot be: records without a schema."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
@@ -99,6 +105,7 @@ def _checks(data_dir: str, manifest: Manifest) -> tuple[list[Callable[[Tally], l
     jobs: list[tuple[Shard | File, Callable[[Tally], list[Problem]]]] = []
     jobs += [(shard, functools.partial(check, shard)) for shard in shards]
     jobs += [(file, functools.partial(_check_file, data_dir, file, by_sha)) for file in manifest.files]
+    jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
     return [job for _, job in sorted(jobs, key=lambda item: -item[0].bytes)], problems
 
 

@@ -116,12 +116,11 @@ def check_writable(path: str) -> None:
     """Refuses a file that cannot be written, before anything is measured; its folder is made when it is.
 
     Raises:
-      UsageError: it is a folder, or lies in what is none or cannot be written.
+      UsageError: it is a folder, a link, a pipe or a device, or lies in what is none or cannot be written.
     """
     if path.startswith(storage.GCS):
         return
-    if os.path.isdir(path):
-        raise UsageError(f"--json {path}: is a folder; name a file")
+    storage.check_output(path)
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)

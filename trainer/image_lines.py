@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from schemas.csv_problem import Problem
+from schemas.listed_paths import plain
 
 FIELDS = ("class_id", "probabilities", "error")  # the outputs that lines are made of
 TOP = 5
@@ -26,6 +26,7 @@ class Item:
       files: the images' paths by input.
       names: the pair's images as the CSV file calls them.
       problem: where there is nothing to predict on.
+      raw: what the listing says of it, which its reject keeps: a line of the CSV file; of an image, its path.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Item:
     files: Mapping[str, str]
     names: tuple[str, ...] = ()
     problem: Problem | None = None
+    raw: bytes = b""
 
     @property
     def shown(self) -> str:
@@ -46,12 +48,6 @@ class Line:
 
     json: str
     text: str
-
-
-def plain(text: str) -> str:
-    """A path as UTF-8 text without control signs: other bytes are escaped."""
-    readable = os.fsencode(text).decode("utf-8", "backslashreplace")
-    return readable if readable.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in readable)
 
 
 def encode_lines(items: Sequence[Item], outputs: Mapping[str, Any], classes: Sequence[str]) -> list[Line]:

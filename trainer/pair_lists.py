@@ -49,10 +49,10 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
         names = tuple(fields(line))
         problem = _problem(names, stays_inside)
         if problem is not None:
-            yield Item(path, number, {}, (line[:200],), problem)
+            yield Item(path, number, {}, (line[:200],), problem, line.encode())
         else:
             left, right = (storage.join(root, name) if root else name for name in names)
-            yield Item(path, number, {LEFT: left, RIGHT: right}, names)
+            yield Item(path, number, {LEFT: left, RIGHT: right}, names, raw=line.encode())
 
 
 def _problem(names: tuple[str, ...], stays_inside: Inside) -> Problem | None:

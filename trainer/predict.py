@@ -15,19 +15,23 @@ classes; the same is printed. A model of pairs takes CSV files of two paths a li
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
 
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError
 from schemas.image_schema import ImagePairsSchema
 from schemas.schema import Schema
 from trainer.predict_options import PredictOptions, Summary
 from trainer.served import ServedModel, read_notes
+from trainer.signals import how_ended, interruptible
 from trainer.verbosity import start_tensorflow
-from trainer.written_aside import written_aside
+from trainer.written_aside import STANDARD_OUTPUT, written_aside
+
+DEFAULT_OUTPUT = "predictions.jsonl"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m trainer.predict",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=f"{description}\n\n{command}\n\n{rest}",
-        epilog="Exit code: 0 done, 1 failed, 2 asked wrongly. A failed run leaves no predictions behind.",
+        epilog="Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated. A failed run leaves no "
+        "predictions behind, but for what it has printed by then with --output -.",
     )
     result.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
     result.add_argument(
@@ -48,10 +53,13 @@ def parser() -> argparse.ArgumentParser:
         help="files or globs: CSV, plain or gzip'd; images; or CSV files of pairs of images",
     )
     result.add_argument(
-        "--output", default="predictions.jsonl", help="where to write the predictions, JSON lines; default: %(default)s"
+        "--output",
+        default=DEFAULT_OUTPUT,
+        help="where to write the predictions, JSON lines; - is standard output; default: %(default)s",
     )
     result.add_argument(
-        "--rejects", help="where to write what cannot be read; default: predictions.rejects.jsonl for predictions.jsonl"
+        "--rejects",
+        help="where to write what cannot be read; default: predictions.rejects.jsonl for predictions.jsonl, and for -",
     )
     result.add_argument("--root", help="the folder that the paths in a CSV file of pairs are under; default: its own")
     result.add_argument("--quiet", action="store_true", help="write the predictions on images and do not print them")
@@ -88,6 +96,7 @@ class Progress:
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self.silent = False
+        self._unread = False
         self._shown = time.monotonic()
 
     def __call__(self, summary: Summary) -> None:
@@ -100,10 +109,15 @@ class Progress:
         sys.stderr.flush()
 
     def show(self, text: str) -> None:
-        """Prints predictions."""
-        if text:
+        """Prints predictions, as long as somebody reads them: they are in the file as well."""
+        if text and not self._unread:
             self.silent = self.silent or sys.stdout.isatty()
-            sys.stdout.write(text)
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                self._unread = True
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is in the buffer, and the summary
 
     def end(self) -> None:
         """Clears the line."""
@@ -130,11 +144,7 @@ def predict(
     """
     schema, notes = read_notes(options.saved_model)
     paths = storage.expand(options.inputs)
-    for path in (options.output, options.rejects):
-        if path in paths:
-            raise UsageError(f"{path}: is an input as well as an output")
-        if storage.exists(path) and not options.overwrite:
-            raise UsageError(f"{path}: exists already; give --overwrite to replace it")
+    options.check_outputs(paths)
     if isinstance(schema, Schema):
         from trainer.predict_rows import open_rows
 
@@ -174,7 +184,7 @@ def main(argv: list[str] | None = None) -> int:
             saved_model=given.saved_model.rstrip("/"),
             inputs=tuple(given.input),
             output=given.output,
-            rejects=given.rejects or f"{given.output.removesuffix('.jsonl')}.rejects.jsonl",
+            rejects=given.rejects or default_rejects(given.output),
             signature=given.signature,
             batch_size=given.batch_size,
             max_rejects=given.max_rejects,
@@ -183,23 +193,38 @@ def main(argv: list[str] | None = None) -> int:
             overwrite=given.overwrite,
             root=given.root,
         )
-        summary = predict(options, progress=progress, show=progress.show if not given.quiet else lambda text: None)
+        quiet = given.quiet or options.printed
+        with interruptible():
+            summary = predict(options, progress=progress, show=(lambda text: None) if quiet else progress.show)
     except MillraceError as error:
         progress.end()
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         progress.end()
-        print("interrupted: no predictions were written", file=sys.stderr)
-        return 130
+        how, code = how_ended(error)
+        print(f"{how}: no predictions were written", file=sys.stderr)
+        return code
     progress.end()
-    unit = summary.unit
-    print(f"read       {summary.read:,} {unit} in {summary.seconds:.1f} s ({summary.rate:,.0f} {unit}/s)")
-    print(f"predicted  {summary.predicted:,}: {options.output}")
-    print(f"rejected   {summary.rejected.total():,}: {options.rejects}")
-    for reason, count in summary.rejected.most_common():
-        print(f"           {count:,} {reason}")
+    print("\n".join(told(summary, options)), file=sys.stderr if options.printed else sys.stdout)
     return 0
+
+
+def default_rejects(output: str) -> str:
+    """Where rejects go if nobody says: beside the predictions."""
+    name = DEFAULT_OUTPUT if output == STANDARD_OUTPUT else output
+    return f"{name.removesuffix('.jsonl')}.rejects.jsonl"
+
+
+def told(summary: Summary, options: PredictOptions) -> list[str]:
+    """What was done, for people."""
+    unit = summary.unit
+    return [
+        f"read       {summary.read:,} {unit} in {summary.seconds:.1f} s ({summary.rate:,.0f} {unit}/s)",
+        f"predicted  {summary.predicted:,}: {'standard output' if options.printed else options.output}",
+        f"rejected   {summary.rejected.total():,}: {options.rejects}",
+        *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),
+    ]
 
 
 if __name__ == "__main__":

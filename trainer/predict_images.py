@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from schemas import storage
-from schemas.errors import MillraceError
-from schemas.image_header import BadImage, ImageHeader, ends_early
-from schemas.image_limits import check_image, decoding_bytes
+from schemas.image_file import ERRORS, ImageFile, Refusal, decoder_says, undecodable
+from schemas.image_header import ImageHeader, ends_early
+from schemas.image_limits import decoding_bytes
 from schemas.image_options import ImageOptions
 from schemas.image_schema import ImagePairsSchema, ImageSchema
 from schemas.in_order import in_order
+from schemas.listed_paths import name_problem, plain
 from schemas.quiet_start import standard_error_closed
 from schemas.rejects import Reject
 from trainer.ahead import ahead
 from trainer.image_features import IMAGE
-from trainer.image_lines import FIELDS, Item, encode_lines, plain
+from trainer.image_lines import FIELDS, Item, encode_lines
 from trainer.pair_lists import read_pairs
 from trainer.predict_options import SIGNATURES, Outcome, PredictOptions
 from trainer.served import Notes, ServedModel
@@ -43,6 +43,7 @@ class _File:
     data: bytes
     header: ImageHeader
     decoding: int
+    read: ImageFile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,10 @@ def open_images(
     if isinstance(schema, ImagePairsSchema):
         items = read_pairs(paths, options.root)
     else:
-        items = (Item(path, place, {IMAGE: path}) for place, path in enumerate(paths))
+        items = (
+            Item(path, place, {IMAGE: path}, problem=name_problem(path), raw=os.fsencode(path))
+            for place, path in enumerate(paths)
+        )
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
@@ -94,21 +98,15 @@ def open_images(
 def _read(item: Item, images: ImageOptions) -> _Read:
     files: dict[str, _File] = {}
     if item.problem is not None:
-        return _Read(item, {}, _reject(item, "", item.problem.reason, item.problem.detail, stage="list"))
+        return _Read(item, {}, _refused(item, "", Refusal("list", item.problem.reason, item.problem.detail)))
     for name, path in item.files.items():
+        file = ImageFile(path, images)
         try:
-            if not path.startswith(storage.GCS) and not os.path.isfile(path):
-                raise BadImage("not_a_file", "there is no such file, or a folder, a pipe or a device stands here")
-            size = storage.stat(path).size
-            if size > images.max_file_bytes:
-                raise BadImage("file_too_large", f"{size:,} bytes; at most {images.max_file_bytes:,} are read")
-            data = storage.read_bytes(path)
-            header = check_image(data, images)
-            files[name] = _File(data, header, decoding_bytes(header, images))
-        except BadImage as bad:
-            return _Read(item, {}, _reject(item, name, bad.reason, bad.detail))
-        except MillraceError as error:
-            return _Read(item, {}, _reject(item, name, "unreadable_file", str(error)))
+            file.measure()
+            data, header = file.read()
+            files[name] = _File(data, header, decoding_bytes(header, images), file)
+        except ERRORS as error:
+            return _Read(item, {}, _refused(item, name, file.refusal(error)))
     return _Read(item, files)
 
 
@@ -158,14 +156,13 @@ def _run_parts(
         return [], []
     try:
         return _answered(sent, _run(model, signature, sent))
-    except tf.errors.OpError:
+    except (tf.errors.OpError, UnicodeDecodeError):  # the latter: a message that holds a file's bytes
         parts, refused = [], []
     for read in sent:
         try:
             parts.append(([read], _run(model, signature, [read])))
-        except tf.errors.OpError as error:
-            lines = str(error.message).split(" [[", 1)[0].strip().splitlines()
-            refused.append((read, _refused(read, lines[-1].strip()[:300] if lines else type(error).__name__)))
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
+            refused.append((read, _undecodable(read, error)))
     return parts, refused
 
 
@@ -177,11 +174,11 @@ def _answered(
     if errors is None or not errors.any():
         return [(sent, outputs)], []
     good = np.flatnonzero(errors == b"")
-    refused = [
-        (read, _refused(read, f"the decoder does not take it ({error.decode()})"))
-        for read, error in zip(sent, errors, strict=True)
-        if error
-    ]
+    refused = []
+    for read, error in zip(sent, errors, strict=True):
+        if error:
+            file = read.files[error.decode().partition(": ")[0]]
+            refused.append((read, _undecodable(read, _decoder_error(file))))
     return [([sent[i] for i in good], {name: values[good] for name, values in outputs.items()})], refused
 
 
@@ -202,17 +199,44 @@ def _example(read: _Read) -> bytes:
     return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-def _refused(read: _Read, detail: str) -> Reject:
+def _decoder_error(file: _File) -> Exception:
+    """What TensorFlow's decoder says of a file that the model does not take: an output holds no message."""
+    import tensorflow as tf
+
+    decoders: dict[str, Callable[[bytes], Any]] = {
+        "jpeg": lambda data: tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE"),
+        "png": lambda data: tf.io.decode_png(data, channels=3),
+        "gif": tf.io.decode_gif,
+        "bmp": tf.io.decode_bmp,
+    }
+    try:
+        decoders[file.header.format](file.data)
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        return error
+    return ValueError("the model does not take it")
+
+
+def _undecodable(read: _Read, error: Exception) -> Reject:
     """The reject for what passed the look at its header and could not be decoded."""
+    import tensorflow as tf
+
     cut = [name for name, file in read.files.items() if ends_early(file.header, file.data)]
-    name = cut[0] if cut else ", ".join(read.files)
-    return _reject(read.item, name, "truncated_image" if cut else "undecodable_image", detail)
+    names = cut[:1] or list(read.files)
+    file = read.files[names[0]]
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        refusal = file.read.refusal(MemoryError())
+    elif len(names) == 1:
+        refusal = file.read.refusal(undecodable(file.header, file.data, error))
+    else:
+        refusal = Refusal("ingest", "undecodable_image", decoder_says(error))
+    return _refused(read.item, ", ".join(names), refusal)
 
 
-def _reject(item: Item, name: str, reason: str, detail: str, *, stage: str = "ingest") -> Reject:
+def _refused(item: Item, name: str, refusal: Refusal) -> Reject:
     several = len(item.files) > 1
-    told = f"{plain(item.files[name])}: {detail}" if several and name in item.files else detail
-    return Reject(plain(item.source), item.place, stage, reason, name or None if several else None, told, b"")
+    told = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail
+    column = name or None if several else None
+    return Reject(plain(item.source), item.place, refusal.stage, refusal.reason, column, told, item.raw)
 
 
 def _told(read: _Read, reject: Reject) -> str:

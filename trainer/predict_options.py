@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 
+from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
+from trainer.written_aside import STANDARD_OUTPUT
 
 SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
 
@@ -19,7 +22,7 @@ class PredictOptions:
     Attributes:
       saved_model: an exported model's folder.
       inputs: files and globs: CSV files, plain or gzip'd; images; or CSV files of two images' paths a line.
-      output: the predictions, JSON lines in the order of the input.
+      output: the predictions, JSON lines in the order of the input; '-' is standard output.
       rejects: what could not be read, JSON lines.
       signature: 'predict' (raw features by name) or 'examples' (serialized `tf.Example`s).
       batch_size: rows or images a batch; None: 4,096 rows, 64 images.
@@ -51,6 +54,29 @@ class PredictOptions:
             raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction between 0 and 1")
         if self.output == self.rejects:
             raise UsageError(f"--rejects and --output are both {self.output}")
+        if self.rejects == STANDARD_OUTPUT:
+            raise UsageError("--rejects -: only --output is written to standard output; name a file")
+
+    @property
+    def printed(self) -> bool:
+        """Whether the predictions themselves go to standard output."""
+        return self.output == STANDARD_OUTPUT
+
+    def check_outputs(self, inputs: Sequence[str]) -> None:
+        """Looks at where the files are to be put.
+
+        Raises:
+          UsageError: there is an input, or a file and no --overwrite, or what is no file at all.
+        """
+        read = {storage.identity(path): path for path in inputs}
+        for path in (self.output, self.rejects):
+            if path == STANDARD_OUTPUT:
+                continue
+            storage.check_output(path, hint=f", or give --output {STANDARD_OUTPUT} for standard output")
+            if storage.identity(path) in read:
+                raise UsageError(f"{path}: is an input as well as an output")
+            if storage.exists(path) and not self.overwrite:
+                raise UsageError(f"{path}: exists already; give --overwrite to replace it")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +123,9 @@ class Summary:
             )
         if rejected > max(options.max_rejects, options.max_reject_fraction * self.read):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
+            kept = "the predictions of the others were printed" if options.printed else "no predictions were written"
             raise MillraceError(
                 f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), more than --max_rejects "
                 f"{options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g} allow. Each stands "
-                f"in {options.rejects}; no predictions were written. Mend the {self.unit}, or raise a limit."
+                f"in {options.rejects}; {kept}. Mend the {self.unit}, or raise a limit."
             )

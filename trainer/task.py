@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
+from schemas.image_schema import ImagePairsSchema, ImageSchema
 from trainer.options import TrainOptions
 from trainer.signals import how_ended, interruptible
 from trainer.step_flags import as_options, check_model, step_parser
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"trainer.task: {how}; run it again to go on from the last checkpoint", file=sys.stderr)
         return code
     if trained is not None:
-        print(summary(trained, options, images=dataset.image_schema is not None), file=sys.stderr)
+        print(summary(trained, options, dataset.image_schema), file=sys.stderr)
         print(json.dumps(trained.metrics))
     return 0
 
@@ -119,12 +120,12 @@ def verify_data(dataset: Dataset) -> None:
         raise MillraceError(f"{dataset.path}: not whole, and nothing was trained on it:\n{told}{more}")
 
 
-def summary(trained: Trained, options: TrainOptions, *, images: bool) -> str:
-    """What a training left behind, for people."""
+def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None) -> str:
+    """What a training left behind, for people. `images`: the schema of a data set of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)
-        examples = rate * options.batch(images=images)
+        examples = rate * options.batch(images=images is not None)
         lines.append(
             f"trained  {trained.steps:,} steps in {trained.seconds:.1f} s, evaluations and exports included "
             f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"
@@ -139,7 +140,7 @@ def summary(trained: Trained, options: TrainOptions, *, images: bool) -> str:
     lines.append(f"metrics  {', '.join(written)}")
     lines.append(f"next     tensorboard --logdir {trained.model_dir}")
     best = trained.exports.get("best", trained.exports["final"])
-    files = "'photos/*'" if images else "raw.csv"
+    files = "raw.csv" if images is None else "pairs.csv" if isinstance(images, ImagePairsSchema) else "'photos/*'"
     lines.append(f"         python -m trainer.predict --saved_model {best} --input {files} --output predictions.jsonl")
     return "\n".join(lines)
 

@@ -1,44 +1,123 @@
-"""A text file that gets its name when it is whole."""
+"""A text file that gets its name when it is whole; or standard output, which has what is written at once."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator
+from typing import Protocol
 
 from schemas import folders, storage
+from schemas.errors import MillraceError
+
+STANDARD_OUTPUT = "-"
+
+
+class Written(Protocol):
+    """Where text goes."""
+
+    def write(self, text: str) -> object:
+        """Adds to it."""
+
+    def commit(self) -> None:
+        """Says that it is whole."""
+
+    def close(self) -> None:
+        """Removes what was not committed."""
 
 
 class Aside:
-    """A file that is being written under another name."""
+    """A file that is being written under another name, and locked, so that one that nobody writes to is known."""
 
     def __init__(self, path: str) -> None:
         remote = path.startswith(storage.GCS)
         self._path = path if remote else os.path.abspath(path)
-        folder = tempfile.gettempdir() if remote else os.path.dirname(self._path)
-        folders.make(folder)
-        self._aside = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(4)}.partial")
-        self._file = open(self._aside, "x", encoding="utf-8", newline="\n", buffering=1 << 20)  # noqa: SIM115
-        self.write = self._file.write
+        self._folder = tempfile.gettempdir() if remote else os.path.dirname(self._path)
+        folders.make(self._folder)
+        name = os.path.basename(path)
+        remove_left_over(self._folder, name)
+        while True:
+            self._aside = os.path.join(self._folder, f".{name}.{secrets.token_hex(4)}.partial")
+            with storage.naming(path):
+                self._file = open(self._aside, "x", encoding="utf-8", newline="\n", buffering=1 << 20)  # noqa: SIM115
+            _lock(self._file.fileno(), wait=True)
+            if os.path.exists(self._aside):
+                return
+            self._file.close()  # removed as left over, by another process that took the lock first
+
+    def write(self, text: str) -> None:
+        with storage.naming(self._path):
+            self._file.write(text)
 
     def commit(self) -> None:
-        """Gives the file its name."""
-        self._file.close()
-        folders.move(self._aside, self._path)
+        """Gives the file its name, once it is on disk: a power cut leaves the old file or all of the new one."""
+        with storage.naming(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            folders.move(self._aside, self._path)
+            self._file.close()
+        if not self._path.startswith(storage.GCS):
+            storage.sync_folder(self._folder)
 
     def close(self) -> None:
         """Removes what was not committed."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # a full disk: what is left in the buffer is not wanted
+            self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._aside)
 
 
+class StandardOutput:
+    """The file descriptor itself: nothing is held back, and what was written stays."""
+
+    def write(self, text: str) -> None:
+        data = memoryview(text.encode())
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError as error:
+            told = "closed" if isinstance(error, BrokenPipeError) else error.strerror
+            raise MillraceError(f"standard output: {told} before all predictions were written") from None
+
+    def commit(self) -> None:
+        """Nothing: it is there."""
+
+    def close(self) -> None:
+        """Nothing: what is written cannot be taken back."""
+
+
+def remove_left_over(folder: str, name: str) -> None:
+    """Removes what killed processes left of a file. Whose process lives is locked, and stays."""
+    left_over = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.partial")
+    with contextlib.suppress(OSError):  # a folder that cannot be listed is no reason not to write
+        for found in filter(left_over.fullmatch, os.listdir(folder)):
+            with contextlib.suppress(OSError):  # another user's, or gone by now
+                path = os.path.join(folder, found)
+                handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+                try:
+                    if _lock(handle):
+                        os.unlink(path)
+                finally:
+                    os.close(handle)
+
+
+def _lock(handle: int, *, wait: bool = False) -> bool:
+    """Takes the lock on a file, which its process holds until it closes it or ends. False where another has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # also a file system without locks: nothing is removed there
+        return False
+    return True
+
+
 @contextlib.contextmanager
-def written_aside(path: str) -> Iterator[Aside]:
-    """A file to write to, local or gs://; without `commit` nothing is left of it."""
-    aside = Aside(path)
+def written_aside(path: str) -> Iterator[Written]:
+    """A file to write to, local or gs://, or `-`; without `commit` nothing is left of a file."""
+    aside: Written = StandardOutput() if path == STANDARD_OUTPUT else Aside(path)
     try:
         yield aside
     finally:

@@ -9,6 +9,7 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.image_listing import bundles, list_csv, list_folders
+from schemas.listed_paths import plain
 from schemas.rejects import Reject
 
 
@@ -31,7 +32,7 @@ def test_a_name_with_a_control_sign_is_a_reject(path: str) -> None:
     listing = list_folders([path, "cat/1.jpg"])
     assert listing.names == ("cat/1.jpg",)
     assert [(r.source, r.stage, r.reason, r.raw) for r in listing.rejects] == [
-        (path, "list", "bad_name", path.encode())
+        (plain(path), "list", "bad_name", path.encode())
     ]
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from schemas.listed_paths import plain
 from schemas.rejects import Reject
 from tests.schemas.drawn_images import png
 from tests.trainer.drawn_datasets import striped
 from trainer import predict
-from trainer.image_lines import Item, encode_lines, plain
+from trainer.image_lines import Item, encode_lines
 
 CUT = png(striped("lying", 1))[:400]  # its header is whole
 HUGE = png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))
@@ -90,8 +91,10 @@ class TestImages:
     def test_a_name_that_is_not_text(self, run, photos, tmp_path, capsys):
         os.rename(os.fsencode(photos / "00-checkered.png"), os.fsencode(photos) + b"/00-\xff\n.png")
         assert run(photos / "0*") == 0
-        assert read_lines(tmp_path / "p.jsonl")[0]["source"] == f"{photos}/00-\\xff\\n.png"
-        assert capsys.readouterr().out.startswith(f"{photos}/00-\\xff\\n.png: ")
+        (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
+        assert (reject.source, reject.stage, reject.reason) == (f"{photos}/00-\\xff\\n.png", "list", "bad_name")
+        assert reject.raw == os.fsencode(photos) + b"/00-\xff\n.png"
+        assert capsys.readouterr().out.startswith(f"{photos}/00-\\xff\\n.png: rejected, bad_name (")
 
 
 class TestRejects:
@@ -188,7 +191,7 @@ class TestPairs:
             ("file:///x,faces/1.png", "path_outside_root", None),
             ("faces/0.png,faces/link.png", "path_outside_root", None),
             ('"faces/0.png,faces/1.png', "too_few_columns", None),
-            ("faces/none.png,faces/1.png", "not_a_file", "left"),
+            ("faces/none.png,faces/1.png", "unreadable_file", "left"),
             ("faces/0.png,faces", "not_a_file", "right"),
             ("faces/cut.png,faces/1.png", "truncated_image", "left"),
             ("faces/0.png,faces/empty.png", "empty_file", "right"),
@@ -201,6 +204,7 @@ class TestPairs:
         assert run_pairs(f"{line}\nfaces/0.png,faces/1.png\n") == 0
         (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
         assert (reject.offset, reject.reason, reject.column) == (1, reason, column)
+        assert reject.raw == line.encode()
         assert [entry["line"] for entry in read_lines(tmp_path / "p.jsonl")] == [2]
 
 

@@ -102,6 +102,21 @@ class TestExport:
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
         assert "saved_model.cpb: is not named by assets.extra/millrace.json" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("name", ["variables", "saved_model.pb", "more"])
+    def test_so_is_one_with_a_link(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name):
+        elsewhere = tmp_path / "elsewhere"
+        if (export / name).exists():
+            shutil.move(export / name, elsewhere)
+        (export / name).symlink_to(elsewhere)
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
+        assert f"{export / name}: is a link to {elsewhere}" in capsys.readouterr().err
+
+    def test_an_export_that_is_reached_through_a_link_is_as_good(
+        self, export, titanic, titanic_model, titanic_csv, tmp_path
+    ):
+        (tmp_path / "latest").symlink_to(export)
+        assert self.commands(tmp_path / "latest", titanic, titanic_model, titanic_csv, tmp_path) == [0, 0]
+
     def test_so_is_one_with_a_file_less(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
         (export / "variables" / "variables.index").unlink()
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]

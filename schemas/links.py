@@ -1,0 +1,45 @@
+"""Symbolic links where files that were written should be.
+
+A job and an export write files and folders, never links. What a link leads to is outside of the folder that is checked,
+copied and removed, so that readers refuse one wherever it leads. The folder itself may be reached through links.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from schemas.storage import GCS, join
+
+
+def links_to(root: str, names: Iterable[str]) -> list[str]:
+    """Which of the files and of the folders that lead to them are links, relative to `root`, sorted; on GCS none."""
+    if root.startswith(GCS):
+        return []
+    below = set(names)
+    todo = below
+    while todo:
+        todo = {os.path.dirname(name) for name in todo} - below - {""}
+        below |= todo
+    return sorted(name for name in below if os.path.islink(join(root, name)))
+
+
+def links_in(folder: str) -> list[str]:
+    """All links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
+    if folder.startswith(GCS):
+        return []
+    return sorted(
+        os.path.relpath(os.path.join(where, name), folder)
+        for where, below, names in os.walk(folder)
+        for name in (*below, *names)
+        if os.path.islink(os.path.join(where, name))
+    )
+
+
+def told(path: str) -> str:
+    """What is wrong with a link, without its own path."""
+    try:
+        target = os.readlink(path)
+    except OSError:  # replaced since
+        target = "another place"
+    return f"is a link to {target[:200]}, and only files and folders are read here; put what was written in its place"
