@@ -25,7 +25,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.image_schema import ImagePairsSchema
 from schemas.schema import Schema
 from trainer.predict_options import PredictOptions, Summary
-from trainer.served import ServedModel, read_notes
+from trainer.served import TRUST_HELP, ServedModel, read_notes
 from trainer.verbosity import start_tensorflow
 from trainer.written_aside import written_aside
 
@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         "refused as a gzip bomb; default: %(default)g",
     )
     result.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    result.add_argument("--trust", action="store_true", help=TRUST_HELP)
     return result
 
 
@@ -146,7 +147,7 @@ def predict(
         predicted = open_images(options, paths, schema, notes)
     start_tensorflow(verbose=False)
     with (
-        ServedModel(options.saved_model) as model,
+        ServedModel(options.saved_model, trust=options.trust) as model,
         written_aside(options.rejects) as rejects,
         written_aside(options.output) as output,
     ):
@@ -182,6 +183,7 @@ def main(argv: list[str] | None = None) -> int:
             max_input_ratio=given.max_input_ratio,
             overwrite=given.overwrite,
             root=given.root,
+            trust=given.trust,
         )
         summary = predict(options, progress=progress, show=progress.show if not given.quiet else lambda text: None)
     except MillraceError as error:

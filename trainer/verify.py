@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
+from schemas.graph_check import check_graph
 from schemas.raw import RawColumn, raw_columns
 from trainer.parity_records import ParityRecords, read_parity_records
-from trainer.served import ServedModel, check_files, read_notes
+from trainer.served import TRUST_HELP, ServedModel, check_files, read_notes
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str)
         )
 
 
-def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> int:
+def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False) -> int:
     """Checks an export against a data set; the Estimator is rebuilt from `model_dir` with the export's own variables.
 
     Returns:
@@ -205,6 +206,7 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
     Raises:
       SkewError: there is a difference.
       UsageError: the export is of another schema, or its `model_dir` is not known.
+      MillraceError: a graph of either could do more than compute, and `trust` is not given.
     """
     saved_model = saved_model.rstrip("/")
     schema, notes = read_notes(saved_model)
@@ -214,6 +216,8 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
     check_files(saved_model, notes)
+    if not trust:
+        check_graph(saved_model)
     start_tensorflow(verbose=False)
     from trainer.restore import restore_estimator
 
@@ -251,9 +255,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data_dir", required=True, help="the data set directory that the model was trained on")
     parser.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
     parser.add_argument("--model_dir", help="where the model was trained; default: three folders above --saved_model")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     options = parser.parse_args(argv)
     try:
-        records = verify(data_dir=options.data_dir, saved_model=options.saved_model, model_dir=options.model_dir)
+        records = verify(**vars(options))
     except MillraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
