@@ -35,9 +35,9 @@ GROUPS: dict[str, tuple[str, str]] = {
         FresnelCos FresnelSin Greater GreaterEqual HistogramFixedWidth Igamma IgammaGradA Igammac Imag Inv InvGrad
         IsFinite IsInf IsNan L2Loss Less LessEqual Lgamma LinSpace Log Log1p LogicalAnd LogicalNot LogicalOr MatMul Max
         Maximum Mean Min Minimum Mod Mul MulNoNan Ndtri Neg NextAfter NotEqual Polygamma Pow Prod RaggedBincount Range
-        Real RealDiv Reciprocal ReciprocalGrad Rint Round Rsqrt RsqrtGrad SegmentMax SegmentMaxV2 SegmentMean
-        SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 SegmentSum SegmentSumV2 Select SelectV2 Sigmoid SigmoidGrad
-        Sign Sin Sinh Spence Sqrt SqrtGrad Square SquaredDifference Sub Sum Tan Tanh TanhGrad TruncateDiv TruncateMod
+        Real RealDiv Reciprocal ReciprocalGrad Rint Round Rsqrt RsqrtGrad SegmentMax SegmentMaxV2 SegmentMean SegmentMin
+        SegmentMinV2 SegmentProd SegmentProdV2 SegmentSum SegmentSumV2 Select SelectV2 Sigmoid SigmoidGrad Sign Sin Sinh
+        Spence Sqrt SqrtGrad Square SquaredDifference Sub Sum Tan Tanh TanhGrad TruncateDiv TruncateMod
         UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum Xdivy Xlog1py Xlogy Zeta
         """,
     ),
@@ -56,11 +56,11 @@ GROUPS: dict[str, tuple[str, str]] = {
         Diag DiagPart DynamicPartition DynamicStitch EditDistance Empty ExpandDims Fill Fingerprint Gather GatherNd
         GatherV2 InvertPermutation ListDiff LowerBound MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV2
         MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3 MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MirrorPad MirrorPadGrad
-        NthElement OneHot OnesLike Pack Pad PadV2 ParallelDynamicStitch Rank Reshape ReverseSequence Reverse ReverseV2
+        NthElement OneHot OnesLike Pack Pad PadV2 ParallelDynamicStitch Rank Reshape Reverse ReverseSequence ReverseV2
         Roll ScatterNd ScatterNdNonAliasingAdd Shape ShapeN Size Slice SpaceToBatch SpaceToBatchND SpaceToDepth Split
         SplitV Squeeze StridedSlice StridedSliceGrad TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub
-        TensorScatterUpdate TensorStridedSliceUpdate Tile TileGrad TopK TopKV2 Transpose Unique UniqueV2 UniqueWithCounts
-        UniqueWithCountsV2 Unpack UnravelIndex UpperBound Where ZerosLike
+        TensorScatterUpdate TensorStridedSliceUpdate Tile TileGrad TopK TopKV2 Transpose Unique UniqueV2
+        UniqueWithCounts UniqueWithCountsV2 Unpack UnravelIndex UpperBound Where ZerosLike
         """,
     ),
     "lists of tensors": (
@@ -81,10 +81,10 @@ GROUPS: dict[str, tuple[str, str]] = {
         "work on strings in memory; ShardedFilename and ShardedFilespec only put a name together",
         """
         AsString DecodeBase64 EncodeBase64 ReduceJoin RegexFullMatch RegexReplace ShardedFilename ShardedFilespec
-        StaticRegexFullMatch StaticRegexReplace StringFormat StringJoin StringLength StringLower StringNGrams StringSplit
-        StringSplitV2 StringStrip StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringToNumber
-        StringUpper Substr UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeScript UnicodeTranscode
-        UnsortedSegmentJoin
+        StaticRegexFullMatch StaticRegexReplace StringFormat StringJoin StringLength StringLower StringNGrams
+        StringSplit StringSplitV2 StringStrip StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
+        StringToNumber StringUpper Substr UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeScript
+        UnicodeTranscode UnsortedSegmentJoin
         """,
     ),
     "parsing": (
@@ -97,7 +97,10 @@ GROUPS: dict[str, tuple[str, str]] = {
     ),
     "summaries": (
         "make the bytes of a summary; those that write it to a file are not among them",
-        "AudioSummary AudioSummaryV2 HistogramSummary ImageSummary MergeSummary ScalarSummary TensorSummary TensorSummaryV2",
+        """
+        AudioSummary AudioSummaryV2 HistogramSummary ImageSummary MergeSummary ScalarSummary TensorSummary
+        TensorSummaryV2
+        """,
     ),
     "ragged": (
         "work on ragged tensors in memory",
@@ -110,18 +113,18 @@ GROUPS: dict[str, tuple[str, str]] = {
     "sparse": (
         "work on sparse tensors in memory",
         """
-        AddManySparseToTensorsMap AddSparseToTensorsMap DenseCountSparseOutput DenseToCSRSparseMatrix DeserializeManySparse
-        DeserializeSparse CSRSparseMatrixComponents CSRSparseMatrixToDense CSRSparseMatrixToSparseTensor SerializeManySparse
-        SerializeSparse SparseAdd SparseAddGrad SparseBincount SparseConcat SparseCountSparseOutput SparseCross
-        SparseCrossHashed SparseCrossV2 SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows
-        SparseFillEmptyRowsGrad SparseMatMul SparseMatrixAdd SparseMatrixMatMul SparseMatrixMul SparseMatrixNNZ
-        SparseMatrixOrderingAMD SparseMatrixSoftmax SparseMatrixSoftmaxGrad SparseMatrixSparseCholesky
-        SparseMatrixSparseMatMul SparseMatrixTranspose SparseMatrixZeros SparseReduceMax SparseReduceMaxSparse
-        SparseReduceSum SparseReduceSumSparse SparseReorder SparseReshape SparseSegmentMean SparseSegmentMeanGrad
-        SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad
-        SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad
-        SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSlice SparseSliceGrad SparseSoftmax
-        SparseSparseMaximum SparseSparseMinimum SparseSplit SparseTensorDenseAdd SparseTensorDenseMatMul
+        AddManySparseToTensorsMap AddSparseToTensorsMap CSRSparseMatrixComponents CSRSparseMatrixToDense
+        CSRSparseMatrixToSparseTensor DenseCountSparseOutput DenseToCSRSparseMatrix DeserializeManySparse
+        DeserializeSparse SerializeManySparse SerializeSparse SparseAdd SparseAddGrad SparseBincount SparseConcat
+        SparseCountSparseOutput SparseCross SparseCrossHashed SparseCrossV2 SparseDenseCwiseAdd SparseDenseCwiseDiv
+        SparseDenseCwiseMul SparseFillEmptyRows SparseFillEmptyRowsGrad SparseMatMul SparseMatrixAdd SparseMatrixMatMul
+        SparseMatrixMul SparseMatrixNNZ SparseMatrixOrderingAMD SparseMatrixSoftmax SparseMatrixSoftmaxGrad
+        SparseMatrixSparseCholesky SparseMatrixSparseMatMul SparseMatrixTranspose SparseMatrixZeros SparseReduceMax
+        SparseReduceMaxSparse SparseReduceSum SparseReduceSumSparse SparseReorder SparseReshape SparseSegmentMean
+        SparseSegmentMeanGrad SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments SparseSegmentSqrtN
+        SparseSegmentSqrtNGrad SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum
+        SparseSegmentSumGrad SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSlice SparseSliceGrad
+        SparseSoftmax SparseSparseMaximum SparseSparseMinimum SparseSplit SparseTensorDenseAdd SparseTensorDenseMatMul
         SparseTensorToCSRSparseMatrix SparseToDense TakeManySparseFromTensorsMap
         """,
     ),
@@ -130,9 +133,9 @@ GROUPS: dict[str, tuple[str, str]] = {
         """
         BandedTriangularSolve BatchCholesky BatchCholeskyGrad BatchMatrixDeterminant BatchMatrixInverse BatchMatrixSolve
         BatchMatrixSolveLs BatchMatrixTriangularSolve BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd Cholesky
-        CholeskyGrad Eig Einsum LogMatrixDeterminant Lu MatrixDeterminant MatrixExponential MatrixInverse MatrixLogarithm
-        MatrixSolve MatrixSolveLs MatrixSquareRoot MatrixTriangularSolve Qr SelfAdjointEig SelfAdjointEigV2 Svd
-        TridiagonalMatMul TridiagonalSolve
+        CholeskyGrad Eig Einsum LogMatrixDeterminant Lu MatrixDeterminant MatrixExponential MatrixInverse
+        MatrixLogarithm MatrixSolve MatrixSolveLs MatrixSquareRoot MatrixTriangularSolve Qr SelfAdjointEig
+        SelfAdjointEigV2 Svd TridiagonalMatMul TridiagonalSolve
         """,
     ),
     "signals": (
@@ -147,14 +150,15 @@ GROUPS: dict[str, tuple[str, str]] = {
         """
         AnonymousRandomSeedGenerator AnonymousSeedGenerator DeleteRandomSeedGenerator DeleteSeedGenerator
         DummySeedGenerator Multinomial NonDeterministicInts ParameterizedTruncatedNormal RandomGamma RandomGammaGrad
-        RandomIndexShuffle RandomPoisson RandomPoissonV2 RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt
-        RngReadAndSkip RngSkip SobolSample StatefulRandomBinomial StatefulStandardNormal StatefulStandardNormalV2
-        StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt StatefulUniformInt StatelessMultinomial
-        StatelessParameterizedTruncatedNormal StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3
-        StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg StatelessRandomNormal
-        StatelessRandomNormalV2 StatelessRandomPoisson StatelessRandomUniform StatelessRandomUniformFullInt
-        StatelessRandomUniformFullIntV2 StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2
-        StatelessShuffle StatelessTruncatedNormal StatelessTruncatedNormalV2 TruncatedNormal
+        RandomIndexShuffle RandomPoisson RandomPoissonV2 RandomShuffle RandomStandardNormal RandomUniform
+        RandomUniformInt RngReadAndSkip RngSkip SobolSample StatefulRandomBinomial StatefulStandardNormal
+        StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt StatefulUniformInt
+        StatelessMultinomial StatelessParameterizedTruncatedNormal StatelessRandomBinomial StatelessRandomGammaV2
+        StatelessRandomGammaV3 StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg
+        StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomPoisson StatelessRandomUniform
+        StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 StatelessRandomUniformInt
+        StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessShuffle StatelessTruncatedNormal
+        StatelessTruncatedNormalV2 TruncatedNormal
         """,
     ),
     "candidate sampling": (
@@ -173,16 +177,17 @@ GROUPS: dict[str, tuple[str, str]] = {
         Conv2DBackpropFilterV2 Conv2DBackpropInput Conv2DBackpropInputV2 Conv3D Conv3DBackpropFilter
         Conv3DBackpropFilterV2 Conv3DBackpropInput Conv3DBackpropInputV2 CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2
         CudnnRNNBackpropV3 CudnnRNNCanonicalToParams CudnnRNNCanonicalToParamsV2 CudnnRNNParamsSize
-        CudnnRNNParamsToCanonical CudnnRNNParamsToCanonicalV2 CudnnRNNV2 CudnnRNNV3 DataFormatDimMap DataFormatVecPermute
-        DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Dilation2D
-        Dilation2DBackpropFilter Dilation2DBackpropInput Elu EluGrad FractionalAvgPool FractionalAvgPoolGrad
-        FractionalMaxPool FractionalMaxPoolGrad FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2
-        FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 FusedPadConv2D FusedResizeAndPadConv2D GRUBlockCell
-        GRUBlockCellGrad InTopK InTopKV2 IsotonicRegression LRN LRNGrad LSTMBlockCell LSTMBlockCellGrad LeakyRelu
-        LeakyReluGrad LogSoftmax MaxPool MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad
-        MaxPoolGradGradV2 MaxPoolGradGradWithArgmax MaxPoolGradV2 MaxPoolGradWithArgmax MaxPoolV2 MaxPoolWithArgmax
-        NearestNeighbors Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad Softmax SoftmaxCrossEntropyWithLogits Softplus
-        SoftplusGrad Softsign SoftsignGrad SparseSoftmaxCrossEntropyWithLogits
+        CudnnRNNParamsToCanonical CudnnRNNParamsToCanonicalV2 CudnnRNNV2 CudnnRNNV3 DataFormatDimMap
+        DataFormatVecPermute DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter
+        DepthwiseConv2dNativeBackpropInput Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput Elu EluGrad
+        FractionalAvgPool FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad FusedBatchNorm
+        FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 FusedPadConv2D
+        FusedResizeAndPadConv2D GRUBlockCell GRUBlockCellGrad InTopK InTopKV2 IsotonicRegression LRN LRNGrad
+        LSTMBlockCell LSTMBlockCellGrad LeakyRelu LeakyReluGrad LogSoftmax MaxPool MaxPool3D MaxPool3DGrad
+        MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradGradWithArgmax MaxPoolGradV2
+        MaxPoolGradWithArgmax MaxPoolV2 MaxPoolWithArgmax NearestNeighbors Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad
+        Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad
+        SparseSoftmaxCrossEntropyWithLogits
         """,
     ),
     "quantized": (
@@ -204,14 +209,14 @@ GROUPS: dict[str, tuple[str, str]] = {
         "decode, encode and change images in memory",
         """
         AdjustContrast AdjustContrastv2 AdjustHue AdjustSaturation CombinedNonMaxSuppression CropAndResize
-        CropAndResizeGradBoxes CropAndResizeGradImage DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng
-        DecodeWebP DrawBoundingBoxes DrawBoundingBoxesV2 EncodeJpeg EncodeJpegVariableQuality EncodePng ExtractGlimpse
-        ExtractGlimpseV2 ExtractImagePatches ExtractJpegShape ExtractVolumePatches GenerateBoundingBoxProposals HSVToRGB
-        ImageProjectiveTransformV2 ImageProjectiveTransformV3 NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3
-        NonMaxSuppressionV4 NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps RGBToHSV RandomCrop
-        ResizeArea ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
-        ResizeNearestNeighborGrad SampleDistortedBoundingBox SampleDistortedBoundingBoxV2 ScaleAndTranslate
-        ScaleAndTranslateGrad StatelessSampleDistortedBoundingBox
+        CropAndResizeGradBoxes CropAndResizeGradImage DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg
+        DecodePng DecodeWebP DrawBoundingBoxes DrawBoundingBoxesV2 EncodeJpeg EncodeJpegVariableQuality EncodePng
+        ExtractGlimpse ExtractGlimpseV2 ExtractImagePatches ExtractJpegShape ExtractVolumePatches
+        GenerateBoundingBoxProposals HSVToRGB ImageProjectiveTransformV2 ImageProjectiveTransformV3 NonMaxSuppression
+        NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps
+        RGBToHSV RandomCrop ResizeArea ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad
+        ResizeNearestNeighbor ResizeNearestNeighborGrad SampleDistortedBoundingBox SampleDistortedBoundingBoxV2
+        ScaleAndTranslate ScaleAndTranslateGrad StatelessSampleDistortedBoundingBox
         """,
     ),
     "variables": (
@@ -241,7 +246,8 @@ GROUPS: dict[str, tuple[str, str]] = {
         HashTable HashTableV2 InitializeTable InitializeTableFromDataset InitializeTableV2 LookupTableExport
         LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport LookupTableImportV2 LookupTableInsert
         LookupTableInsertV2 LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTable
-        MutableDenseHashTableV2 MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2
+        MutableDenseHashTableV2 MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2
+        MutableHashTableV2
         """,
     ),
     "tf.data in memory": (
@@ -251,15 +257,16 @@ GROUPS: dict[str, tuple[str, str]] = {
         ConcatenateDataset DatasetCardinality DatasetToSingleElement DeleteIterator DenseToSparseBatchDataset
         DirectedInterleaveDataset FilterDataset FinalizeDataset FlatMapDataset GroupByReducerDataset
         GroupByWindowDataset IgnoreErrorsDataset InterleaveDataset Iterator IteratorGetNext IteratorGetNextAsOptional
-        IteratorGetNextSync IteratorV2 ListDataset MakeIterator MapAndBatchDataset MapDataset MaxIntraOpParallelismDataset
-        ModelDataset OneShotIterator OptimizeDatasetV2 OptionsDataset PaddedBatchDataset PaddedBatchDatasetV2
-        ParallelBatchDataset ParallelFilterDataset ParallelInterleaveDatasetV2 ParallelInterleaveDatasetV3
-        ParallelInterleaveDatasetV4 ParallelMapDataset ParallelMapDatasetV2 ParseExampleDataset ParseExampleDatasetV2
-        PrefetchDataset PrivateThreadPoolDataset RandomDataset RandomDatasetV2 RangeDataset RebatchDataset RebatchDatasetV2
-        ReduceDataset RepeatDataset SamplingDataset ScanDataset ShardDataset ShuffleAndRepeatDataset
-        ShuffleAndRepeatDatasetV2 ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3 SkipDataset SlidingWindowDataset
-        SparseTensorSliceDataset TakeDataset TakeWhileDataset TensorDataset TensorSliceDataset UnbatchDataset UniqueDataset
-        UnwrapDatasetVariant WindowDataset WindowOp WrapDatasetVariant ZipDataset
+        IteratorGetNextSync IteratorV2 ListDataset MakeIterator MapAndBatchDataset MapDataset
+        MaxIntraOpParallelismDataset ModelDataset OneShotIterator OptimizeDatasetV2 OptionsDataset PaddedBatchDataset
+        PaddedBatchDatasetV2 ParallelBatchDataset ParallelFilterDataset ParallelInterleaveDatasetV2
+        ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4 ParallelMapDataset ParallelMapDatasetV2
+        ParseExampleDataset ParseExampleDatasetV2 PrefetchDataset PrivateThreadPoolDataset RandomDataset RandomDatasetV2
+        RangeDataset RebatchDataset RebatchDatasetV2 ReduceDataset RepeatDataset SamplingDataset ScanDataset
+        ShardDataset ShuffleAndRepeatDataset ShuffleAndRepeatDatasetV2 ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3
+        SkipDataset SlidingWindowDataset SparseTensorSliceDataset TakeDataset TakeWhileDataset TensorDataset
+        TensorSliceDataset UnbatchDataset UniqueDataset UnwrapDatasetVariant WindowDataset WindowOp WrapDatasetVariant
+        ZipDataset
         """,
     ),
 }
@@ -269,5 +276,5 @@ ALLOWED = frozenset(name for _, names in GROUPS.values() for name in names.split
 # Ops that read a file, and which input names it: allowed where that name is a file of the SavedModel itself.
 FILE_INPUTS = {"RestoreV2": 0, "InitializeTableFromTextFile": 1, "InitializeTableFromTextFileV2": 1}
 
-# Ops that write a checkpoint. Every export holds them, for whoever saves it again; nothing that is run may lead to them.
+# Ops that write a checkpoint. Every export holds them, for saving it again; nothing that is run may lead to them.
 SAVING = frozenset({"SaveV2", "MergeV2Checkpoints"})

@@ -21,9 +21,12 @@ from schemas.errors import MillraceError
 from schemas.graph_walk import Graph, Place, Root, Walk, output_name, tensors_of
 from schemas.saved_model import FILE, parse, read_saved_model
 
+TRUST_HELP = "load a graph that can do more than compute, such as write files; only if you trust whoever made it"
+
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
+_TF1_SIGNATURE = "transform_signature"  # by which tf.Transform knows a transform of TensorFlow 1
 
 
 def check_graph(folder: str, *, objects: bool = False) -> None:
@@ -38,8 +41,8 @@ def check_graph(folder: str, *, objects: bool = False) -> None:
     """
     path = storage.join(folder, FILE)
     meta_graphs = read_saved_model(folder).meta_graphs
-    if objects and not (len(meta_graphs) == 1 and meta_graphs[0].HasField("object_graph_def")):
-        raise MillraceError(f"{path}: holds no object graph, as TensorFlow 2 writes it. It is not loaded.")
+    if objects and not _has_object_graph(meta_graphs):
+        raise MillraceError(f"{path}: is not of TensorFlow 2, with one object graph. It is not loaded; write it again.")
     for meta_graph in meta_graphs:
         problem = next(_problems(meta_graph, path, objects=objects), None)
         if problem is not None:
@@ -47,6 +50,13 @@ def check_graph(folder: str, *, objects: bool = False) -> None:
                 f"{path}: {problem}. It is not loaded: a graph runs with all your rights. Only if you trust whoever "
                 "made it, give --trust."
             )
+
+
+def _has_object_graph(meta_graphs: Any) -> bool:
+    """Whether TensorFlow and tf.Transform load the object graph, and not what TensorFlow 1 would."""
+    if len(meta_graphs) != 1 or not meta_graphs[0].HasField("object_graph_def"):
+        return False
+    return _TF1_SIGNATURE not in meta_graphs[0].signature_def
 
 
 def _problems(meta_graph: Any, path: str, *, objects: bool) -> Iterator[str]:

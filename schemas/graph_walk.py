@@ -1,4 +1,4 @@
-"""What of a SavedModel's graph can run, from where: nodes and functions that a root leads to, and where names come from."""
+"""What of a SavedModel's graph runs: the nodes and functions that a root leads to, and where their inputs come from."""
 
 from __future__ import annotations
 

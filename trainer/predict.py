@@ -22,10 +22,11 @@ from collections.abc import Callable
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
+from schemas.graph_check import TRUST_HELP
 from schemas.image_schema import ImagePairsSchema
 from schemas.schema import Schema
 from trainer.predict_options import PredictOptions, Summary
-from trainer.served import TRUST_HELP, ServedModel, read_notes
+from trainer.served import ServedModel, read_notes
 from trainer.verbosity import start_tensorflow
 from trainer.written_aside import written_aside
 

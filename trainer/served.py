@@ -20,7 +20,6 @@ EXTRA = "assets.extra"
 NOTES = "millrace.json"
 _NOTES = f"{EXTRA}/{NOTES}"
 NOTES_FORMAT = 2
-TRUST_HELP = "load a graph that can do more than compute, such as write files; only if you trust whoever made it"
 
 
 @dataclasses.dataclass(frozen=True)

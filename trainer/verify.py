@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.graph_check import check_graph
+from schemas.graph_check import TRUST_HELP, check_graph
 from schemas.raw import RawColumn, raw_columns
 from trainer.parity_records import ParityRecords, read_parity_records
-from trainer.served import TRUST_HELP, ServedModel, check_files, read_notes
+from trainer.served import ServedModel, check_files, read_notes
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, tru
     """
     saved_model = saved_model.rstrip("/")
     schema, notes = read_notes(saved_model)
-    dataset = open_dataset(data_dir)
+    dataset = open_dataset(data_dir, trust=trust)
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(f"{saved_model}: trained on another schema than {data_dir} has; give the data of its training")
     if notes.dataset_run != dataset.run:

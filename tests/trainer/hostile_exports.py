@@ -99,7 +99,7 @@ def write_in_nested_functions(model: Hostile) -> None:
         with tf.control_dependencies([model.write()]):
             return tf.constant(1)
 
-    model.predict(called(lambda: tf.function(inner)()))
+    model.predict(called(tf.function(inner)))
 
 
 def write_in_map(model: Hostile) -> None:
