@@ -139,7 +139,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
     from schemas.dataset import open_dataset
 
     try:
-        other = open_dataset(options.transform_from)
+        other = open_dataset(options.transform_from, trust=options.trust)
         graphs_dir = other.graphs_dir
     except MillraceError as error:
         raise UsageError(f"--transform_from: {error}") from error

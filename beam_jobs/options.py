@@ -12,9 +12,10 @@ from typing import Any, Literal
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
+from schemas.graph_check import TRUST_HELP
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet]"""
+       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust]"""
 
 _DESCRIPTION = """\
 Turns raw CSV files or images into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
@@ -72,6 +73,7 @@ class JobOptions:
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     quiet: bool = False
+    trust: bool = False
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -224,6 +226,7 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
         help="how much of a file is read at a time (default: %(default)g)",
     )
     run.add_argument("--quiet", action="store_true", help="no progress display")
+    run.add_argument("--trust", action="store_true", help=f"of --transform_from and --append_to: {TRUST_HELP}")
     return p
 
 

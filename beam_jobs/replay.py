@@ -53,14 +53,16 @@ def run_replay(options: ReplayOptions) -> Outcome:
       MillraceError: it failed, or no corrected record could be written; the data set is as it was.
     """
     corrections = read_corrections(options.replay)
-    base = open_base(options.append_to)
+    base = open_base(options.append_to, trust=options.trust)
     choice = choose_from(base, corrections)
     if not choice.records:
         return Outcome(base.manifest, choice, 0)
     run_id = layout.new_run_id()
     with lease.hold(options.append_to, run=run_id) as held:
         replaces = swap.look(layout.join(options.append_to, layout.MANIFEST))
-        base = open_base(options.append_to)  # again: before the lease was ours, another job may have committed
+        base = open_base(
+            options.append_to, trust=options.trust
+        )  # again: before the lease was ours, another job may have committed
         choice = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)

@@ -13,14 +13,14 @@ from schemas.image_schema import ImagePairsSchema
 from schemas.rejects import Reject, read_rejects
 
 
-def open_base(path: str) -> Dataset:
+def open_base(path: str, *, trust: bool) -> Dataset:
     """The data set to append to.
 
     Raises:
       UsageError: there is none, or none that can be appended to.
     """
     try:
-        base = open_dataset(path)
+        base = open_dataset(path, trust=trust)
     except MillraceError as error:
         raise UsageError(f"--append_to {path}: {error}") from error
     manifest = base.manifest

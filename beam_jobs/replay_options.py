@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from beam_jobs.options import REPLAY, JobOptions, parse_known
 from schemas.errors import UsageError
 
-_SHARED = ("runner", "quiet")
+_SHARED = ("runner", "quiet", "trust")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,7 @@ class ReplayOptions:
     append_to: str
     runner: str = "FnApiRunner"
     quiet: bool = False
+    trust: bool = False
     beam_args: tuple[str, ...] = ()
 
     def job(self) -> JobOptions:
@@ -45,7 +46,7 @@ def parse_replay(argv: Sequence[str]) -> ReplayOptions:
     if foreign:
         raise UsageError(
             f"{foreign[0]}: not with --replay. Corrected rejects go through the schema and the transform that the data "
-            "set --append_to was written with; give only --replay, --append_to, --runner and --quiet."
+            "set --append_to was written with; give only --replay, --append_to, --runner, --trust and --quiet."
         )
     shared = {name: values[name] for name in _SHARED}
     options = ReplayOptions(tuple(values["replay"]), values["append_to"], **shared, beam_args=beam_args)

@@ -7,6 +7,7 @@ import functools
 
 from schemas import layout, storage
 from schemas.errors import MillraceError
+from schemas.graph_check import check_graph
 from schemas.image_schema import ImageSchema
 from schemas.links import links_to, told
 from schemas.load import AnySchema, load_schema
@@ -23,6 +24,7 @@ class Dataset:
     path: str
     manifest: Manifest
     declared: AnySchema
+    trust: bool = False  # its graphs may do more than compute
 
     @property
     def schema(self) -> Schema:
@@ -54,9 +56,13 @@ class Dataset:
         """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph.
 
         Raises:
-          MillraceError: a file of these graphs is not as the manifest names it; looked at once, before the first use.
+          MillraceError: a file of these graphs is not as the manifest names it, or one of them could do more than
+            compute; looked at once, before the first use.
         """
         check_graphs(self.path, self.manifest)
+        for graph in () if self.trust else (layout.TRANSFORM_FN, layout.INGEST_FN):
+            if any(file.path.startswith(f"{self.run}/{graph}/") for file in self.manifest.files):
+                check_graph(layout.join(self.run_dir, graph), objects=True)
         return self.run_dir
 
     @property
@@ -92,8 +98,12 @@ class Dataset:
         _check_sizes(self.path, self.manifest)
 
 
-def open_dataset(path: str) -> Dataset:
+def open_dataset(path: str, *, trust: bool = False) -> Dataset:
     """Opens the data set directory's current run.
+
+    Args:
+      path: the directory.
+      trust: load its graphs even if they can do more than compute.
 
     Raises:
       UsageError: no manifest, so no data set.
@@ -112,7 +122,7 @@ def open_dataset(path: str) -> Dataset:
         raise MillraceError(
             f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
         )
-    return Dataset(path, manifest, schema)
+    return Dataset(path, manifest, schema, trust)
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:

@@ -134,7 +134,7 @@ def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
     Raises:
       MillraceError: there is no such data set or model, or it failed.
     """
-    dataset = open_dataset(options.data_dir)
+    dataset = open_dataset(options.data_dir, trust=options.trust)
     if not dataset.manifest.splits.get("train") or not dataset.rows("train"):
         raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
     print("starting TensorFlow", file=sys.stderr, flush=True)

@@ -37,6 +37,7 @@ class TrainOptions:
     deterministic: bool = False
     allow_changes: bool = False
     verify_data: bool = False
+    trust: bool = False
     verbose: bool = False
 
     def __post_init__(self) -> None:

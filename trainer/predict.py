@@ -23,6 +23,7 @@ from collections.abc import Callable
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError
+from schemas.graph_check import TRUST_HELP
 from schemas.image_schema import ImagePairsSchema
 from schemas.schema import Schema
 from trainer.predict_options import PredictOptions, Summary
@@ -84,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         "refused as a gzip bomb; default: %(default)g",
     )
     result.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    result.add_argument("--trust", action="store_true", help=TRUST_HELP)
     return result
 
 
@@ -143,6 +145,8 @@ def predict(
       MillraceError: more rejects than the options stand for (the rejects are written, the predictions are not).
     """
     schema, notes = read_notes(options.saved_model)
+    if notes.advice is not None:
+        print(f"note: {options.saved_model}: {notes.advice}", file=sys.stderr)
     paths = storage.expand(options.inputs)
     options.check_outputs(paths)
     if isinstance(schema, Schema):
@@ -156,7 +160,7 @@ def predict(
         predicted = open_images(options, paths, schema, notes)
     start_tensorflow(verbose=False)
     with (
-        ServedModel(options.saved_model) as model,
+        ServedModel(options.saved_model, trust=options.trust) as model,
         written_aside(options.rejects) as rejects,
         written_aside(options.output) as output,
     ):
@@ -192,6 +196,7 @@ def main(argv: list[str] | None = None) -> int:
             max_input_ratio=given.max_input_ratio,
             overwrite=given.overwrite,
             root=given.root,
+            trust=given.trust,
         )
         quiet = given.quiet or options.printed
         with interruptible():

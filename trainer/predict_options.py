@@ -31,6 +31,7 @@ class PredictOptions:
       overwrite: replace an output that exists.
       max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
       root: the folder that paths in a CSV file of pairs are relative to; None: the file's own.
+      trust: load the model even if its graph can do more than compute.
     """
 
     saved_model: str
@@ -44,6 +45,7 @@ class PredictOptions:
     max_input_ratio: float = MAX_INPUT_RATIO
     overwrite: bool = False
     root: str | None = None
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.signature not in SIGNATURES:

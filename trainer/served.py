@@ -11,6 +11,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
+from schemas.graph_check import check_graph
 from schemas.layout import SCHEMA_YAML
 from schemas.load import AnySchema, parse_schema
 from schemas.trusted import checksums, difference
@@ -98,17 +99,20 @@ class ServedModel:
 
     Args:
       export_dir: the export.
-      checked: it was compared with its notes just now, or this process has just written it.
+      checked: it was compared with its notes and its graph was checked just now, or this process has just written it.
+      trust: its graph may do whatever it does; its files are compared with its notes all the same.
 
     Raises:
-      MillraceError: its files are not those that its notes name.
+      MillraceError: its files are not those that its notes name, or its graph could do more than compute.
     """
 
-    def __init__(self, export_dir: str, *, checked: bool = False) -> None:
-        import tensorflow as tf
-
+    def __init__(self, export_dir: str, *, checked: bool = False, trust: bool = False) -> None:
         if not checked:
             check_files(export_dir, read_notes(export_dir)[1])
+            if not trust:
+                check_graph(export_dir)
+        import tensorflow as tf
+
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(
             graph=self._graph, config=tf.compat.v1.ConfigProto(gpu_options={"allow_growth": True})

@@ -9,6 +9,7 @@ import argparse
 from typing import Any
 
 from schemas.errors import UsageError
+from schemas.graph_check import TRUST_HELP
 from trainer.augmentation import Augmentation, augmentation
 from trainer.hparams import describe_hparams, parse_hparams
 from trainer.models import BUILT_IN
@@ -49,6 +50,7 @@ def step_parser(module: str, *, description: str, examples: str) -> argparse.Arg
     add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 64 MB of them)")
     add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
     add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
+    add("--trust", action="store_true", help=TRUST_HELP)
     add("--verbose", action="store_true", help="TensorFlow's own log as well")
     return parser
 

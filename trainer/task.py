@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse_options(argv)
         check_model(options)
-        dataset = open_dataset(options.data_dir)
+        dataset = open_dataset(options.data_dir, trust=options.trust)
         if options.verify_data:
             verify_data(dataset)
         print("starting TensorFlow", file=sys.stderr, flush=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
+from schemas.graph_check import TRUST_HELP, check_graph
 from schemas.raw import raw_columns
 from trainer.graph_values import graph_values, strict_spec
 from trainer.parity import SkewError
@@ -178,7 +179,7 @@ def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str)
         )
 
 
-def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> int:
+def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False) -> int:
     """Checks an export against a data set; the Estimator is rebuilt from `model_dir` with the export's own variables.
 
     Returns:
@@ -187,10 +188,11 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
     Raises:
       SkewError: there is a difference.
       UsageError: the export is of another schema, or its `model_dir` is not known.
+      MillraceError: a graph of either could do more than compute, and `trust` is not given.
     """
     saved_model = saved_model.rstrip("/")
     schema, notes = read_notes(saved_model)
-    dataset = open_dataset(data_dir)
+    dataset = open_dataset(data_dir, trust=trust)
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(f"{saved_model}: trained on another schema than {data_dir} has; give the data of its training")
     if notes.dataset_run != dataset.run:
@@ -198,6 +200,8 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None) -> 
     check_files(saved_model, notes)
     if notes.advice is not None:
         print(f"note: {saved_model}: {notes.advice}", file=sys.stderr)
+    if not trust:
+        check_graph(saved_model)
     start_tensorflow(verbose=False)
     from trainer.restore import restore_estimator
 
@@ -236,9 +240,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data_dir", required=True, help="the data set directory that the model was trained on")
     parser.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
     parser.add_argument("--model_dir", help="where the model was trained; default: three folders above --saved_model")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     options = parser.parse_args(argv)
     try:
-        records = verify(data_dir=options.data_dir, saved_model=options.saved_model, model_dir=options.model_dir)
+        records = verify(**vars(options))
     except MillraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

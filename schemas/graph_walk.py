@@ -1,0 +1,176 @@
+"""What of a SavedModel's graph runs: the nodes and functions that a root leads to, and where their inputs come from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+Place: TypeAlias = tuple[str, str]  # a function's name, '' for the graph itself; and a node's name in it
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+class Graph:
+    """The nodes of a meta graph and of the functions in its library, by name."""
+
+    def __init__(self, graph_def: Any) -> None:
+        library = graph_def.library
+        names = [("", node.name) for node in graph_def.node] + [(f.signature.name, "") for f in library.function]
+        names += [(f.signature.name, node.name) for f in library.function for node in f.node_def]
+        self.twice = next((place for place, count in Counter(names).items() if count > 1), None)
+        self.functions = {function.signature.name: function for function in library.function}
+        self.bodies: dict[str, dict[str, Any]] = {"": {node.name: node for node in graph_def.node}}
+        for name, function in self.functions.items():
+            self.bodies[name] = {node.name: node for node in function.node_def}
+        # More than the loader may call: gradients are run by ops that name no function.
+        self.gradients = {g.gradient_func: g.function_name for g in library.gradient}
+        self.gradients |= {g.gradient_func: g.registered_op_type for g in library.registered_gradients}
+        # TensorFlow may run one implementation of an interface in the place of another.
+        self.alternatives = [name for name, function in self.functions.items() if "api_implements" in function.attr]
+        self._steps: dict[Place, tuple[list[Place], set[str]]] = {}
+
+    def nodes(self) -> Iterator[tuple[Place, Any]]:
+        """All there are."""
+        for function, body in self.bodies.items():
+            for name, node in body.items():
+                yield (function, name), node
+
+    def steps(self, place: Place) -> tuple[list[Place], set[str]]:
+        """The nodes that a node takes inputs from, and the functions that it names: as its op, or in any attribute."""
+        if place not in self._steps:
+            function, name = place
+            node = self.bodies[function][name]
+            inputs = [(function, node_name(tensor)) for tensor in node.input]
+            self._steps[place] = inputs, {node.op, *_names(node.attr.values())} & self.functions.keys()
+        return self._steps[place]
+
+    def named_by_function(self, name: str) -> set[str]:
+        """The library's functions that a function's own attributes name, such as its gradient."""
+        return set(_names(self.functions[name].attr.values())) & self.functions.keys()
+
+
+def _names(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        functions, texts = [value.func] if value.HasField("func") else [], [value.s]
+        if value.HasField("list"):
+            functions += value.list.func
+            texts += value.list.s
+        for function in functions:
+            yield function.name
+            yield from _names(function.attr.values())
+        for text in texts:
+            yield text.decode(errors="replace")
+
+
+@dataclasses.dataclass(frozen=True)
+class Root:
+    """Something that a loader or a client runs.
+
+    Attributes:
+      name: for messages.
+      tensors: names of the graph's tensors or ops.
+      function: a function of the library, which is called with
+      bound: what its last arguments are, whether each is a file of the SavedModel.
+      fed: tensors of the graph that the loader feeds with names of files of the SavedModel.
+    """
+
+    name: str
+    tensors: tuple[str, ...] = ()
+    function: str | None = None
+    bound: tuple[bool, ...] = ()
+    fed: frozenset[str] = frozenset()
+
+
+class Walk:
+    """All that is run when a root is run: its nodes, and who calls each function."""
+
+    def __init__(self, graph: Graph, root: Root) -> None:
+        self.graph = graph
+        self.root = root
+        self.places: dict[Place, Any] = {}
+        self._callers: dict[str, list[Place]] = {}
+        self._called: set[str] = set()
+        waiting = [("", node_name(tensor)) for tensor in root.tensors]
+        if root.function is not None:
+            waiting += self._call(root.function, None)
+        while waiting:
+            place = waiting.pop()
+            node = graph.bodies[place[0]].get(place[1])
+            if place in self.places or node is None:  # an argument of a function is no node
+                continue
+            self.places[place] = node
+            inputs, functions = graph.steps(place)
+            waiting += inputs
+            for function in functions:
+                waiting += self._call(function, place)
+
+    def _call(self, function: str, caller: Place | None) -> Iterator[Place]:
+        """The places of a function's body, all of them: what has effects in it runs whether or not it is asked for."""
+        if caller is not None:
+            self._callers.setdefault(function, []).append(caller)
+        if function in self._called or function not in self.graph.functions:
+            return
+        self._called.add(function)
+        yield from ((function, name) for name in self.graph.bodies[function])
+        for named in self.graph.named_by_function(function):
+            yield from self._call(named, (function, ""))
+
+    def is_own_file(self, place: Place, index: int) -> bool:
+        """Whether a node's data input is a file of the SavedModel, whoever calls the function that the node is in."""
+        return self._is_own(place[0], _data_input(self.places[place], index), frozenset())
+
+    def _is_own(self, function: str, tensor: str | None, passed: Collection[tuple[str, str]]) -> bool:
+        if tensor is None or (function, tensor) in passed:
+            return False
+        passed = {*passed, (function, tensor)}
+        node = self.graph.bodies[function].get(node_name(tensor))
+        if not function and output_name(tensor) in self.root.fed:
+            return True
+        if node is not None:
+            return node.op == "Identity" and self._is_own(function, _data_input(node, 0), passed)
+        arguments = [arg.name for arg in self.graph.functions[function].signature.input_arg] if function else []
+        if tensor not in arguments:
+            return False
+        index = arguments.index(tensor)
+        given = [self._is_given(caller, index, passed) for caller in self._callers.get(function, ())]
+        if function == self.root.function:
+            first = len(arguments) - len(self.root.bound)
+            given.append(index >= first and self.root.bound[index - first])
+        return bool(given) and all(given)
+
+    def _is_given(self, caller: Place, index: int, passed: Collection[tuple[str, str]]) -> bool:
+        """Whether the argument that a call passes on is a file of the SavedModel."""
+        node = self.places.get(caller)
+        if node is None or (node.op not in _CALLS and node.op not in self.graph.functions):
+            return False
+        return self._is_own(caller[0], _data_input(node, index), passed)
+
+
+def node_name(tensor: str) -> str:
+    """The node of `node`, `^node`, `node:0` or `node:output:0`."""
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def output_name(tensor: str) -> str:
+    """A tensor of the graph as `node:0`."""
+    return tensor if ":" in tensor else f"{tensor}:0"
+
+
+def _data_input(node: Any, index: int) -> str | None:
+    inputs = [name for name in node.input if not name.startswith("^")]
+    return inputs[index] if index < len(inputs) else None
+
+
+def tensors_of(infos: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a signature's tensors, those of sparse and composite ones included."""
+    return tuple(name for info in infos.values() for name in _tensors(info))
+
+
+def _tensors(info: Any) -> Iterator[str]:
+    sparse = info.coo_sparse
+    names = (info.name, sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name)
+    yield from (name for name in names if name)
+    for component in info.composite_tensor.components:
+        yield from _tensors(component)

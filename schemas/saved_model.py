@@ -1,0 +1,130 @@
+"""A SavedModel's file read without TensorFlow and without loading anything of it: what runs, and from where.
+
+TensorFlow's messages are declared here down to the fields that tell it. All others, such as constants and shapes, are
+left as the bytes that they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from schemas import storage
+from schemas.errors import MillraceError
+
+FILE = "saved_model.pb"
+
+# By message: each field's number and type; `*` is repeated, `{}` a map from strings.
+MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+    "SavedModel": {"meta_graphs": (2, "MetaGraphDef*")},
+    "MetaGraphDef": {
+        "graph_def": (2, "GraphDef"),
+        "saver_def": (3, "SaverDef"),
+        "collection_def": (4, "CollectionDef{}"),
+        "signature_def": (5, "SignatureDef{}"),
+        "asset_file_def": (6, "AssetFileDef*"),
+        "object_graph_def": (7, "SavedObjectGraph"),
+    },
+    "GraphDef": {"node": (1, "NodeDef*"), "library": (2, "FunctionDefLibrary")},
+    "NodeDef": {"name": (1, "string"), "op": (2, "string"), "input": (3, "string*"), "attr": (5, "AttrValue{}")},
+    "AttrValue": {"s": (2, "bytes"), "list": (1, "AttrList"), "func": (10, "NameAttrList")},
+    "AttrList": {"s": (2, "bytes*"), "func": (9, "NameAttrList*")},
+    "NameAttrList": {"name": (1, "string"), "attr": (2, "AttrValue{}")},
+    "FunctionDefLibrary": {
+        "function": (1, "FunctionDef*"),
+        "gradient": (2, "GradientDef*"),
+        "registered_gradients": (3, "RegisteredGradient*"),
+    },
+    "GradientDef": {"function_name": (1, "string"), "gradient_func": (2, "string")},
+    "RegisteredGradient": {"gradient_func": (1, "string"), "registered_op_type": (2, "string")},
+    "FunctionDef": {"signature": (1, "OpDef"), "node_def": (3, "NodeDef*"), "attr": (5, "AttrValue{}")},
+    "OpDef": {"name": (1, "string"), "input_arg": (2, "ArgDef*")},
+    "ArgDef": {"name": (1, "string")},
+    "SaverDef": {
+        "filename_tensor_name": (1, "string"),
+        "save_tensor_name": (2, "string"),
+        "restore_op_name": (3, "string"),
+    },
+    "CollectionDef": {"node_list": (1, "NodeList"), "any_list": (5, "AnyList")},
+    "NodeList": {"value": (1, "string*")},
+    "AnyList": {"value": (1, "Any*")},
+    "Any": {"value": (2, "bytes")},
+    "SignatureDef": {"inputs": (1, "TensorInfo{}"), "outputs": (2, "TensorInfo{}")},
+    "TensorInfo": {
+        "name": (1, "string"),
+        "coo_sparse": (4, "CooSparse"),
+        "composite_tensor": (5, "CompositeTensor"),
+    },
+    "CooSparse": {
+        "values_tensor_name": (1, "string"),
+        "indices_tensor_name": (2, "string"),
+        "dense_shape_tensor_name": (3, "string"),
+    },
+    "CompositeTensor": {"components": (2, "TensorInfo*")},
+    "AssetFileDef": {"tensor_info": (1, "TensorInfo"), "filename": (2, "string")},
+    "SavedObjectGraph": {"nodes": (1, "SavedObject*"), "concrete_functions": (2, "SavedConcreteFunction{}")},
+    "SavedObject": {"asset": (5, "SavedAsset")},
+    "SavedAsset": {"asset_file_def_index": (1, "int32")},
+    "SavedConcreteFunction": {"bound_inputs": (2, "int32*")},
+}
+
+
+def read_saved_model(folder: str) -> Any:
+    """The `SavedModel` message of a folder.
+
+    Raises:
+      MillraceError: there is no `saved_model.pb` in it, or it is none.
+    """
+    path = storage.join(folder, FILE)
+    if not storage.exists(path):
+        raise MillraceError(f"{path}: missing; a graph of another form (.pbtxt, .cpb) is not loaded")
+    chunked = path.removesuffix(".pb") + ".cpb"
+    if storage.exists(chunked):
+        raise MillraceError(f"{chunked}: some of TensorFlow's loaders take it and not {FILE}. Neither is loaded.")
+    return parse("SavedModel", storage.read_bytes(path), path)
+
+
+def parse(message: str, data: bytes, path: str) -> Any:
+    """A message of MESSAGES from its bytes, which stand in the file `path`."""
+    from google.protobuf.message import DecodeError
+
+    parsed = _classes()[message]()
+    try:
+        parsed.ParseFromString(data)
+    except DecodeError as error:
+        raise MillraceError(f"{path}: no TensorFlow SavedModel: {error}. Copy or export it again.") from None
+    return parsed
+
+
+@functools.cache
+def _classes() -> dict[str, Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="saved_model.proto", package="millrace", syntax="proto3")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            entry = message
+            if kind.endswith("{}"):
+                entry = message.nested_type.add(name="".join(map(str.title, field.split("_"))) + "Entry")
+                entry.options.map_entry = True
+                _add_field(entry, "key", 1, "string")
+                _add_field(entry, "value", 2, kind.removesuffix("{}"))
+                _add_field(message, field, number, f"{name}.{entry.name}*")
+            else:
+                _add_field(message, field, number, kind)
+    pool = descriptor_pool.DescriptorPool()  # its own: TensorFlow registers the whole messages in the default one
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"millrace.{name}")) for name in MESSAGES}
+
+
+def _add_field(message: Any, name: str, number: int, kind: str) -> None:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+
+    scalars = {"string": Field.TYPE_STRING, "bytes": Field.TYPE_BYTES, "int32": Field.TYPE_INT32}
+    label = Field.LABEL_REPEATED if kind.endswith("*") else Field.LABEL_OPTIONAL
+    kind = kind.removesuffix("*")
+    if kind in scalars:
+        message.field.add(name=name, number=number, label=label, type=scalars[kind])
+    else:
+        message.field.add(name=name, number=number, label=label, type=Field.TYPE_MESSAGE, type_name=f".millrace.{kind}")
