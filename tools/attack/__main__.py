@@ -17,6 +17,8 @@ from tools.attack.tally import Tally
 
 KINDS = {  # and the module with its rounds
     "fuzz": "fuzz_csv",
+    "damage": "damage",
+    "kill": "kill",
 }
 
 

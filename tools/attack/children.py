@@ -20,15 +20,17 @@ PATIENCE = 240.0  # seconds that a child may take; what takes longer hangs
 class Ask:
     """A command to run, and what is to befall it.
 
-    `program` is one of `fork_server.PROGRAMS`. `signals` are (seconds after its start, signal). `die_at` kills it
-    before its n-th change to a file under `watched`. `lease` is (beat, stale) seconds; `system` has it take itself for
-    a process of another machine.
+    `program` is one of `fork_server.PROGRAMS`. `signals` are (seconds after the call, signal); `delay` is how long it
+    waits before it begins. Before its `struck_at`th change to a file under `watched` it gets the signal `struck_by`.
+    `lease` is (beat, stale) seconds; `system` has it take itself for a process of another machine.
     """
 
     program: str
     argv: tuple[str, ...]
     signals: tuple[tuple[float, int], ...] = ()
-    die_at: int | None = None
+    delay: float = 0.0
+    struck_at: int | None = None
+    struck_by: int = signal.SIGKILL
     watched: str | None = None
     lease: tuple[float, float] | None = None
     system: str | None = None

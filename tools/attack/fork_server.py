@@ -39,7 +39,9 @@ class Child:
     program: str
     argv: list[str]
     signals: list[tuple[float, int]]
-    die_at: int | None
+    delay: float
+    struck_at: int | None
+    struck_by: int
     watched: str | None
     lease: tuple[float, float] | None
     system: str | None
@@ -61,12 +63,13 @@ class Child:
                 os.dup2(self.output.fileno(), number)
             os.close(0)
             os.open(os.devnull, os.O_RDONLY)
+            time.sleep(self.delay)
             if self.lease is not None:
                 shorten_lease(*self.lease)
             if self.system is not None:
                 claim_system(self.system)
             if self.watched is not None:
-                count_changes(self.watched, self.steps.fileno(), die_at=self.die_at)
+                count_changes(self.watched, self.steps.fileno(), self.struck_at, self.struck_by)
             module, _, function = PROGRAMS[self.program].partition(":")
             status = getattr(importlib.import_module(module), function)(self.argv)
         except SystemExit as end:
@@ -120,8 +123,8 @@ def claim_system(name: str) -> None:
         lease._system = lambda: name
 
 
-def count_changes(folder: str, told: int, *, die_at: int | None) -> None:
-    """Writes a letter to `told` before each change to a file under `folder`; dies before the `die_at`th."""
+def count_changes(folder: str, told: int, struck_at: int | None, struck_by: int) -> None:
+    """Writes a letter to `told` before each change to a file under `folder`; sends a signal before one of them."""
     count = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -129,8 +132,8 @@ def count_changes(folder: str, told: int, *, die_at: int | None) -> None:
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
         if (writes or event in CHANGES) and any(isinstance(a, str) and a.startswith(folder) for a in arguments[:2]):
             count += 1
-            if count == die_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if count == struck_at:
+                os.kill(os.getpid(), struck_by)
             os.write(told, b".")
 
     sys.addaudithook(hook)
