@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import random
 import shutil
 import sys
@@ -19,6 +20,9 @@ KINDS = {  # and the module with its rounds
     "fuzz": "fuzz_csv",
     "damage": "damage",
     "kill": "kill",
+    "serve": "serve",
+    "predict": "predict",
+    "images": "fuzz_images",
 }
 
 
@@ -37,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--only {given.only}: the kinds are {', '.join(KINDS)}; --minutes must be more than 0")
     work = Path(given.work or tempfile.mkdtemp(prefix="attack-")).absolute()
     work.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tally = Tally(work / "faults")
     try:
         attack(kinds, work, tally, seconds=given.minutes * 60, seed=given.seed, rounds=given.rounds)

@@ -223,7 +223,13 @@ def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, 
         told = {"seed": seed, "done": done.what, "data": kind, "verify": verified.output, "open": opened.output}
         for answer, who in ((verified, "verify"), (opened, "open_dataset")):
             if answer.crashed:
-                tally.fault(KIND, f"{who} crashed: {damage.__name__}", f"{done.what}: {answer.output[-800:]}", keep=place, **told)
+                tally.fault(
+                    KIND,
+                    f"{who} crashed: {damage.__name__}",
+                    f"{done.what}: {answer.output[-800:]}",
+                    keep=place,
+                    **told,
+                )
         if done.found and verified.status == 0:
             tally.fault(KIND, f"verify does not find it: {damage.__name__}", done.what, keep=place, **told)
         if done.refused and opened.status == 0:

@@ -100,9 +100,7 @@ def ground(kind: str, children: Children, folder: Path) -> Ground:
         return Ground(None, place / "schema.yaml", (f"{place}/raw/*/*",), place / "data")
     exports = sorted((place / "model" / "export" / "final").glob("[0-9]*"))
     plan = every_kind(regression=kind == "linear")
-    return Ground(
-        plan, place / "schema.yaml", (f"{place}/raw.csv",), place / "data", exports[-1] if exports else None
-    )
+    return Ground(plan, place / "schema.yaml", (f"{place}/raw.csv",), place / "data", exports[-1] if exports else None)
 
 
 def must(answer: Answer, what: str) -> Answer:

@@ -193,7 +193,9 @@ def start_at_once(scene: Scene) -> None:
     """Several jobs with one output."""
     for _ in range(STRIKES):
         number = scene.draw.randint(2, 4)
-        asks = [Ask("beam_jobs.preprocess", scene.job(), delay=scene.draw.choice([0.0, 0.02, 0.3])) for _ in range(number)]
+        asks = [
+            Ask("beam_jobs.preprocess", scene.job(), delay=scene.draw.choice([0.0, 0.02, 0.3])) for _ in range(number)
+        ]
         answers = scene.run(*asks)
         scene.tally.count(KIND, "jobs started at once", number)
         if not any(answer.status == 0 for answer in answers) or any(answer.crashed for answer in answers):
@@ -229,7 +231,9 @@ def kill_trainers(scene: Scene) -> None:
     if not exports:
         scene.fault("a training has exported nothing", again.output[-800:])
     for export in exports[-1:]:
-        done = scene.run(Ask("trainer.predict", predicting(scene.source, export, scene.folder / "predictions.jsonl")))[0]
+        done = scene.run(Ask("trainer.predict", predicting(scene.source, export, scene.folder / "predictions.jsonl")))[
+            0
+        ]
         if done.status:
             scene.fault("an export does not predict", done.output[-800:])
 

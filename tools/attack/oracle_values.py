@@ -126,7 +126,7 @@ def _words(name: str, item: Item, rows: list[Pair], tell: Told) -> None:
     length = item.get("length")
     ids: dict[bytes, int] = {}
     for raw, found, _ in rows:
-        words = raw.decode().lower().encode().split() if item["lower"] else raw.split()
+        words = raw.decode().lower().encode().split() if item.get("lower", True) else raw.split()
         wanted = len(words) if length is None else length
         used = found[: len(words)]
         if len(found) != wanted or any(i < 1 for i in used) or any(found[len(words) :]):
