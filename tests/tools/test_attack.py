@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -121,7 +122,7 @@ class TestRows:
     def test_a_record_is_written_or_rejected_for_what_is_true_of_it(self, line, expected):
         assert judge(line) == expected
 
-    @pytest.mark.parametrize("text", ["0x10", "1_000", "inf", "nan", "1e", "１", "1 2", ".", "1d3", "\ufeff1"])
+    @pytest.mark.parametrize("text", ["0x10", "1_000", "inf", "nan", "1e", "\uff11", "1 2", ".", "1d3", "\ufeff1"])
     def test_what_is_no_decimal_is_no_number(self, text):
         assert number(text.encode(), frozenset()) == "not_a_number"
 
@@ -250,7 +251,7 @@ class TestKills:
 
 
 class TestServing:
-    ANSWER = {
+    ANSWER: ClassVar[dict[str, Any]] = {
         "value": {"bits": ["00", "01"], "nan": [False, True]},
         "class": {"text": [["bm8="], [""]]},
         "class_id": {"ids": [[1], [-1]]},
@@ -341,4 +342,5 @@ class TestRounds:
         with pytest.raises(SystemExit) as refused:
             main(["--only", "juggle"])
         assert refused.value.code == 2
-        assert all(kind in capsys.readouterr().err for kind in KINDS)
+        told = capsys.readouterr().err
+        assert all(kind in told for kind in KINDS)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 def main(argv: Sequence[str]) -> int:
     """Takes the export's folder, the file of batches, and the file to write. Strings travel as base64."""
@@ -32,7 +34,7 @@ def _tensor(tf: Any, values: list[Any]) -> Any:
 def _plain(array: Any) -> Any:
     """Numbers as the hexadecimal of their bits where they are floats, so that bits can be compared."""
     if array.dtype.kind == "f":
-        return {"bits": [row.tobytes().hex() for row in array], "nan": [bool((row != row).all()) for row in array]}
+        return {"bits": [row.tobytes().hex() for row in array], "nan": [bool(np.isnan(row).all()) for row in array]}
     if array.dtype.kind == "O":
         flat = array.reshape(array.shape[0], -1).tolist()
         return {"text": [[base64.b64encode(value).decode() for value in row] for row in flat]}

@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.attack import read_back
 from tools.attack.children import Answer, Ask, Children
-from tools.attack.ground import BAD_ROWS, ROWS, Ground, corrections, ground, job_arguments, must
+from tools.attack.ground import BAD_ROWS, ROWS, Failed, Ground, corrections, ground, job_arguments, must
 from tools.attack.tally import Tally
 
 KIND = "kill"
@@ -246,7 +246,8 @@ def predicting(source: Ground, saved_model: Path, output: Path) -> tuple[str, ..
 
 def kill_predictions(scene: Scene) -> None:
     """Predictions on a file of some thousand rows."""
-    assert scene.source.saved_model is not None
+    if scene.source.saved_model is None:
+        raise Failed("a training has exported nothing")
     folder = scene.folder / "predicted"
     folder.mkdir()
     output = folder / "predictions.jsonl"

@@ -38,7 +38,7 @@ def matches(found: Why, why: Iterable[Why]) -> bool:
 
 
 def check_rejects(expected: list[Expected], rejected: Iterable[Rejected], differences: Differences) -> set[int]:
-    """Holds rejects to the records that they stand for; returns the places in `expected` of those that were rejected."""
+    """Holds rejects to the records that they stand for; returns the places in `expected` of the rejected ones."""
     places = {(e.source, e.offset): i for i, e in enumerate(expected)}
     found: set[int] = set()
     for reject in rejected:
@@ -100,7 +100,7 @@ def check_dataset(
         elif len(wanted[key]) == 1:
             pairs.append((wanted[key][0], found[key][0]))
     measured = not any("transform" in (w[0], "*") for i in gone for w in expected[i].why)
-    check_values(plan, pairs, differences.add, measured=measured and len(pairs) == number)
+    check_values(plan, pairs, differences.add, measured=measured and len(pairs) == number == told["written"])
     _check_splits(plan, pairs, differences)
     return differences
 

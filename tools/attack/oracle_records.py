@@ -1,4 +1,4 @@
-"""What the records of a CSV file are, and their fields: by docs/schema.md, and by Python's csv module for each record."""
+"""What the records of a CSV file are, and their fields: by docs/schema.md, and by Python's csv module for each one."""
 
 from __future__ import annotations
 
@@ -106,10 +106,9 @@ def fields(raw: bytes, dialect: Dialect) -> tuple[list[bytes], frozenset[str]]:
         if b"\r" in raw:
             return [], RETURN_FAULTS
         return raw.split(delimiter), frozenset()
-    closed, doubtful = _quotes_pair(raw, delimiter, quote, lines=not dialect.quoted_newlines)
+    doubtful = _quote_faults(raw, delimiter, quote, lines=not dialect.quoted_newlines)
     if doubtful:
         return [], doubtful
-    assert closed
     text = io.StringIO(raw.decode("latin-1"), newline="")
     (row,) = csv.reader(_one(text.getvalue()), delimiter=dialect.delimiter, quotechar=dialect.quote)
     return [field.encode("latin-1") for field in row], frozenset()
@@ -119,8 +118,8 @@ def _one(text: str) -> Iterator[str]:
     yield text
 
 
-def _quotes_pair(raw: bytes, delimiter: bytes, quote: bytes, *, lines: bool) -> tuple[bool, frozenset[str]]:
-    """Whether all quotes pair, and else for what the record may be rejected."""
+def _quote_faults(raw: bytes, delimiter: bytes, quote: bytes, *, lines: bool) -> frozenset[str]:
+    """For what a record may be rejected whose quotes do not pair; nothing where they do."""
     faults: set[str] = set()
     position, size = 0, len(raw)
     while position <= size:
@@ -130,7 +129,7 @@ def _quotes_pair(raw: bytes, delimiter: bytes, quote: bytes, *, lines: bool) -> 
             while True:
                 close = raw.find(quote, position)
                 if close < 0:
-                    return False, frozenset(faults | QUOTE_FAULTS)
+                    return frozenset(faults | QUOTE_FAULTS)
                 position = close + 1
                 if raw[position : position + 1] != quote:
                     break
@@ -146,4 +145,4 @@ def _quotes_pair(raw: bytes, delimiter: bytes, quote: bytes, *, lines: bool) -> 
         position = end + 1
     if lines and raw.count(quote) % 2:
         faults |= QUOTE_FAULTS
-    return not faults, frozenset(faults)
+    return frozenset(faults)

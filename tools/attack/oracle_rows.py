@@ -165,7 +165,7 @@ class Judge:
         given = item.get("values") if item["kind"] == "category" else None
         if not is_utf8(cell):
             bad.add(("decode", "not_utf8", column))
-        absent = value in self.plan.missing or value == b"" and b"" in self.plan.missing
+        absent = value in self.plan.missing or (value == b"" and b"" in self.plan.missing)
         if is_label and item["kind"] == "category":
             value = {k.encode(): v.encode() for k, v in item.get("aliases", {}).items()}.get(value, value)
             known = given is None or value.decode("utf-8", "replace") in given
@@ -173,6 +173,8 @@ class Judge:
                 bad.add(("decode", "missing_label", column))
             elif not known:
                 bad.add(("decode", "label_not_in_values", column))
+            elif given is None and re.search(rb"[\r\n]|^$", value):
+                doubt.add(("*", None, column))
             elif given is None:
                 doubt.add(("transform", None, column))
             return value, bad, doubt
@@ -187,8 +189,8 @@ class Judge:
                 bad.add(("decode", "not_a_bool", column))
         elif item["kind"] == "text" and absent:
             value = b""
-        if item["kind"] == "category" and re.search(rb"[\r\n]", value):
-            doubt.add(("*", None, column))  # a vocabulary's file has a line for each value
+        if item["kind"] == "category" and re.search(rb"[\r\n]|^$", value):
+            doubt.add(("*", None, column))  # a vocabulary's file has a line for each value, and none for nothing
         return value, bad, doubt
 
 

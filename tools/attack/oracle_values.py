@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import collections
 import ctypes
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -113,7 +114,7 @@ def _vocabulary(name: str, item: Item, rows: list[Pair], tell: Told, *, first: i
         shared = [v for v, n in collections.Counter(known.values()).items() if n > 1]
         tell("two values share an id", f"{name}: {[r for r, i in known.items() if i in shared][:4]}")
     ranked = sorted((i, counts[raw]) for raw, i in known.items())
-    if any(a < b for (_, a), (_, b) in zip(ranked, ranked[1:], strict=False)):
+    if any(a < b for (_, a), (_, b) in itertools.pairwise(ranked)):
         tell("a vocabulary is not in the order of frequency", f"{name}: {ranked[:10]}")
     if "top_k" not in item:
         for raw in frequent:
@@ -149,7 +150,7 @@ def _numeric(name: str, item: Item, rows: list[Pair], tell: Told, *, measured: b
             if found is None or not math.isfinite(found):
                 tell(f"a number is not finite: {_called(transform)}", f"{name}: {raw} is stored as {found}")
                 continue
-            if formula is None or raw is not None and abs(raw) > HUGE:
+            if formula is None or (raw is not None and abs(raw) > HUGE):
                 continue
             expected = formula(raw)
             if expected is not None and abs(found - expected) > 1e-5 * abs(expected) + 1e-6 + slack * (
@@ -158,7 +159,7 @@ def _numeric(name: str, item: Item, rows: list[Pair], tell: Told, *, measured: b
                 tell(f"a number is another: {_called(transform)}", f"{name}: {raw} is {found}, expected {expected}")
         if isinstance(transform, dict) and isinstance(transform.get("bucketize"), int):
             known = sorted((v, f) for v, f, _ in column if v is not None and f is not None)
-            falls = any(a[1] > b[1] for a, b in zip(known, known[1:], strict=False))
+            falls = any(a[1] > b[1] for a, b in itertools.pairwise(known))
             if falls or any(not 0 <= f < transform["bucketize"] for _, f in known):
                 tell("buckets do not rise with the number", f"{name}: {known[:3]} to {known[-3:]}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.attack import read_back
 from tools.attack.children import Ask, Children
 from tools.attack.fuzz_csv import Inputs, write_inputs
-from tools.attack.ground import ground, job_arguments
+from tools.attack.ground import Failed, ground, job_arguments
 from tools.attack.oracle_dataset import Differences, check_rejects
 from tools.attack.tally import Tally
 
@@ -20,7 +20,8 @@ KIND = "predict"
 def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
     """Some files, predicted on and given to a job with the same transform."""
     base = ground(draw.choice(["linear", "dnn"]), children, folder.parent / "ground")
-    assert base.plan is not None and base.saved_model is not None  # noqa: PT018, S101
+    if base.plan is None or base.saved_model is None:
+        raise Failed("a training has exported nothing")
     inputs = write_inputs(draw, base.plan, folder / "in", big=draw.random() < 0.1)
     paths = tuple(map(str, inputs.paths))
     output, data = folder / "predictions.jsonl", folder / "data"

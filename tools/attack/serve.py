@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.attack.children import Children
 from tools.attack.csv_bytes import INVALID, STRINGS, tidy_row
-from tools.attack.ground import ground
+from tools.attack.ground import Failed, ground
 from tools.attack.oracle_rows import HUGE, Judge
 from tools.attack.plans import Item, Plan
 from tools.attack.tally import Tally
@@ -25,7 +25,7 @@ VECTORS = ([0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.5, 0.5, 0.0], [2.0, 0.0, 0.0], [
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What is sent, by input, and the inputs that are wrong; `unsure`: the documents leave open whether it is answered."""
+    """What is sent, by input, and the inputs that are wrong; `unsure`: it may be answered or not."""
 
     sent: dict[str, Any]
     wrong: frozenset[str]
@@ -93,7 +93,8 @@ def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, 
     """Batches of good rows, and the same ones with odd rows among them."""
     kind = draw.choice(["linear", "dnn"])
     base = ground(kind, children, folder.parent / "ground")
-    assert base.plan is not None and base.saved_model is not None  # noqa: PT018, S101
+    if base.plan is None or base.saved_model is None:
+        raise Failed("a training has exported nothing")
     judge = Judge(base.plan)
     batches: list[list[Row]] = []
     for number in range(BATCHES):
