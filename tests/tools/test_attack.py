@@ -199,7 +199,7 @@ class TestDamages:
 
     def test_what_verify_passes_over_is_a_fault(self, whole, children, tmp_path, monkeypatch):
         monkeypatch.setattr(damage, "DAMAGES", (lambda draw, data, told: damage.Done("nothing", refused=True),))
-        monkeypatch.setattr(damage.random.Random, "choice", lambda self, items: items[0])
+        monkeypatch.setattr(random.Random, "choice", lambda self, items: items[0])
         monkeypatch.setattr(damage, "ground", lambda *_: whole)
         monkeypatch.setattr(damage, "DAMAGES_A_ROUND", 1)
         tally = Tally(tmp_path / "faults")

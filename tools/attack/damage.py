@@ -148,7 +148,7 @@ def edit_number(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
 
 
 def edit_checksum(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    places = [("files", i, "sha256") for i in range(len(told["files"]))]
+    places: list[tuple[Any, ...]] = [("files", i, "sha256") for i in range(len(told["files"]))]
     places += [("splits", s, "shards", i, "crc32c") for s, c in told["splits"].items() for i in range(len(c["shards"]))]
     path = draw.choice(places)
     _put(data, told, path, lambda value: value[:-1] + ("0" if value[-1] != "0" else "1"))

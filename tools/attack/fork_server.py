@@ -108,7 +108,7 @@ def shorten_lease(beat: float, stale: float) -> None:
     from schemas import lease
 
     lease.BEAT_SECONDS, lease.STALE_SECONDS = beat, stale
-    defaults = getattr(lease.hold, "__wrapped__", lease.hold).__kwdefaults__
+    defaults = getattr(lease.hold, "__wrapped__", lease.hold).__kwdefaults__ or {}
     defaults.update({k: v for k, v in (("beat_seconds", beat), ("stale_seconds", stale)) if k in defaults})
 
 
@@ -118,7 +118,7 @@ def claim_system(name: str) -> None:
 
     from schemas import lease
 
-    socket.gethostname = lambda: name  # type: ignore[assignment]
+    socket.gethostname = lambda: name
     if hasattr(lease, "_system"):
         lease._system = lambda: name
 

@@ -37,7 +37,8 @@ def draw_files(draw: random.Random, folder: Path) -> list[File]:
     files = []
     for number in range(FILES):
         fmt = draw.choice(sorted(FORMATS))
-        content, done, good = drawn(draw, fmt), "whole", True
+        content, done = drawn(draw, fmt), "whole"
+        good: bool | None = True
         if draw.random() < 0.5:
             content, done, good = hurt(draw, content, fmt)
         ending = draw.choice([FORMATS[fmt], FORMATS[fmt], "jpg", "txt", "JPEG"])

@@ -7,18 +7,19 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tools.attack import read_back
 from tools.attack.children import Answer, Children
 from tools.attack.csv_bytes import Shape, csv_file
-from tools.attack.plans import Plan
+from tools.attack.plans import Item, Plan
 
 ROWS = 400
 TIDY = Shape(ROWS, 0.0, 0.0, "\n", False, False, True, False, False)
 BAD_ROWS = b"too,few\n" * 4  # in the middle of a file, rejected whatever the schema is
 
 
-IMAGES = {
+IMAGES: dict[str, Any] = {
     "name": "drawn",
     "format": "image_folder",
     "images": {"resize": {"exact": [24, 24]}},
@@ -43,7 +44,7 @@ class Ground:
 
 def every_kind(*, regression: bool = False) -> Plan:
     """A schema with a feature of every kind and most of their options."""
-    features = (
+    features: tuple[Item, ...] = (
         {"name": "id", "kind": "key"},
         {"name": "n_none", "kind": "numeric", "transform": "none"},
         {"name": "n_z", "kind": "numeric", "transform": "z_score"},
@@ -66,7 +67,7 @@ def every_kind(*, regression: bool = False) -> Plan:
         {"name": "skip", "kind": "ignore"},
         {"name": "x", "kind": "cross", "of": ["c_values", "n_given"], "buckets": 30},
     )
-    wide = {"v": ("v_0", "v_1", "v_2"), "o": ("o_0", "o_1", "o_2"), "x": ()}
+    wide: dict[str, tuple[str, ...]] = {"v": ("v_0", "v_1", "v_2"), "o": ("o_0", "o_1", "o_2"), "x": ()}
     reads = {f["name"]: wide.get(f["name"], (f["name"],)) for f in features} | {"y": ("y",)}
     label = {"name": "y", "kind": "category", "values": ["no", "yes", "maybe"]}
     return Plan(

@@ -84,9 +84,9 @@ def check_dataset(
             wanted[record.values["id"]].append(record)
     found: dict[bytes, list[Stored]] = collections.defaultdict(list)
     number = 0
-    for record in stored:
+    for row in stored:
         number += 1
-        found[record.values["id"][0]].append(record)
+        found[row.values["id"][0]].append(row)
     if number != told["written"]:
         differences.add("the shards hold another number of records", f"{number}, written {told['written']}")
     for key in wanted.keys() - found.keys():

@@ -121,7 +121,7 @@ class Judge:
                 ones = [i for i, v in enumerate(value) if v == 1]
                 if len(ones) != 1 or any(v not in (0, 1) for v in value):
                     bad |= {("decode", "not_one_hot", c) for c in called}
-                return (ones or [None])[0], bad, doubt
+                return ones[0] if ones else None, bad, doubt
             case _:
                 key = (item["name"], cells[0], latin)
                 if key not in self._strings:

@@ -25,8 +25,16 @@ def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, 
     inputs = write_inputs(draw, base.plan, folder / "in", big=draw.random() < 0.1)
     paths = tuple(map(str, inputs.paths))
     output, data = folder / "predictions.jsonl", folder / "data"
-    argv = ("--saved_model", str(base.saved_model), "--input", *paths, "--output", str(output), "--quiet")
-    more = (
+    argv: tuple[str, ...] = (
+        "--saved_model",
+        str(base.saved_model),
+        "--input",
+        *paths,
+        "--output",
+        str(output),
+        "--quiet",
+    )
+    more: tuple[str, ...] = (
         "--max_reject_fraction",
         "1",
         "--batch_size",
