@@ -111,7 +111,7 @@ def must(answer: Answer, what: str) -> Answer:
       Failed: it did not.
     """
     if answer.status:
-        raise Failed(f"{what} ended with {answer.status}: {answer.output[-1500:]}")
+        raise Failed(f"{what} ended with {answer.status}: ...{answer.output.strip()[-400:]}")
     return answer
 
 

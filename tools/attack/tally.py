@@ -42,9 +42,10 @@ class Tally:
         name = f"{kind}: {title}"
         self.faults[name] += 1
         number = self.faults[name]
-        print(f"FAULT {name}: {detail[:400]}", flush=True)
         if number > KEPT:
             return
+        lines = detail.strip().splitlines() or [""]
+        print(f"FAULT {name}: {lines[0][:300]}" + (f" ... {lines[-1][:300]}" if len(lines) > 1 else ""), flush=True)
         slug = "".join(c if c.isalnum() else "-" for c in name)[:80]
         folder = self.folder / f"{slug}-{number}"
         if keep is not None and keep.exists():
