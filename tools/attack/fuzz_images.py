@@ -109,7 +109,7 @@ def judge(files: list[File], output: Path, found: dict[str, list[str]], tally: T
             tell(f"a good file is rejected: {reason}", f"{file.path}: {file.done}")
         elif file.good is False and values is not None:
             tell(f"a bad file is stored: {file.done}", file.path)
-        elif values is not None:
+        elif values is not None and file.good:  # of a hurt one, decoders make different pictures
             off = distance(file.content, values)
             if off is not None and off > NEAR:
                 tell("stored pixels are another picture", f"{file.path}: {file.done}, off by {off:.1f}")

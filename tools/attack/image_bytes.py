@@ -56,7 +56,7 @@ def hurt(draw: random.Random, content: bytes, fmt: str) -> tuple[bytes, str, boo
         case "text":
             return b"<html>not found</html>\n" * draw.randint(1, 50), "text", False
         case "tail":
-            return content + draw.randbytes(draw.randint(1, 500)), "tail", None if fmt in ("GIF", "PNG") else True
+            return content + draw.randbytes(draw.randint(1, 500)), "tail", True if fmt == "JPEG" else None
         case "huge":
             return _huge(content, fmt), "huge header", None if fmt == "GIF" else False
         case "noise":
