@@ -189,7 +189,8 @@ class Judge:
                 bad.add(("decode", "not_a_bool", column))
         elif item["kind"] == "text" and absent:
             value = b""
-        if item["kind"] == "category" and re.search(rb"[\r\n]|^$", value):
+        measured = item["kind"] == "category" and "values" not in item and "hash_buckets" not in item
+        if measured and not bad and re.search(rb"[\r\n]|^$", value):
             doubt.add(("*", None, column))  # a vocabulary's file has a line for each value, and none for nothing
         return value, bad, doubt
 

@@ -100,7 +100,7 @@ def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, 
     for number in range(BATCHES):
         good = [draw_row(draw, judge, number * ROWS + i, odd=False) for i in range(ROWS)]
         odd = [
-            draw_row(draw, judge, number * ROWS + i, odd=True) if draw.random() < 0.3 else g for i, g in enumerate(good)
+            draw_row(draw, judge, number * ROWS + i, odd=True) if draw.random() < 0.6 else g for i, g in enumerate(good)
         ]
         batches += [good, odd]
     asked, answered = folder / "asked.json", folder / "answered.json"
