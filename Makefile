@@ -13,11 +13,15 @@ ROWS ?= 20000
 STEPS ?= 1000
 IMAGE_STEPS ?= 700
 
+# The attack's: make attack MINUTES=5 SEED=7
+MINUTES ?= 30
+SEED ?= 1
+
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test lint types format pytest audit figures bench bench-quick clean
+.PHONY: help demo demo-images test lint types format pytest audit attack figures bench bench-quick clean
 
 help:  ## what there is to make
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -100,6 +104,9 @@ audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.y
 	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \
 	    --disable-pip-version-check 'pip-audit==2.10.1'; }
 	$(BIN)/python -m tools.audit constraints.txt audit.yaml --pip_audit .audit/bin/pip-audit
+
+attack: $(READY)  ## fuzz, kill and damage for MINUTES (30), judged by rules of its own
+	$(BIN)/python -m tools.attack --minutes $(MINUTES) --seed $(SEED)
 
 figures: $(READY)  ## train what the README measures on the real data (MILLRACE_TEST_DATA), and hold it to its figures
 	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py

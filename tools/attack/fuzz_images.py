@@ -1,0 +1,131 @@
+"""Image files, whole and hurt, through the real job: each is stored or rejected, and what is stored is the picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tools.attack import read_back
+from tools.attack.children import Ask, Children
+from tools.attack.ground import IMAGES, job_arguments
+from tools.attack.image_bytes import FORMATS, drawn, hurt
+from tools.attack.tally import Tally
+
+KIND = "images"
+FILES = 60
+SIDE = 24
+NEAR = 14.0  # levels that stored pixels may be off in the mean: a JPEG of a small picture
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file, what was done to it, and whether it is stored: True, False, or None where decoders may differ."""
+
+    path: str
+    content: bytes
+    done: str
+    good: bool | None
+
+
+def draw_files(draw: random.Random, folder: Path) -> list[File]:
+    """Files of two classes, a good half of them whole."""
+    files = []
+    for number in range(FILES):
+        fmt = draw.choice(sorted(FORMATS))
+        content, done = drawn(draw, fmt), "whole"
+        good: bool | None = True
+        if draw.random() < 0.5:
+            content, done, good = hurt(draw, content, fmt)
+        ending = draw.choice([FORMATS[fmt], FORMATS[fmt], "jpg", "txt", "JPEG"])
+        path = folder / draw.choice(["cats", "dogs"]) / f"{number:04d}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        files.append(File(str(path), content, done, good))
+    return files
+
+
+def pixels(content: bytes) -> Any:
+    """What Pillow makes of a file, in the size that is stored; None where it makes nothing of it."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture = Image.open(io.BytesIO(content))
+            picture.load()
+        return np.asarray(picture.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float64)
+    except Exception:
+        return None
+
+
+def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
+    """One job over some files."""
+    files = draw_files(draw, folder / "in")
+    schema, output = folder / "schema.yaml", folder / "out"
+    schema.write_text(json.dumps({**IMAGES, "images": {**IMAGES["images"], "store": draw.choice(["raw", "jpeg"])}}))
+    argv = job_arguments(schema, (f"{folder}/in/*/*",), output, "--num_shards", str(draw.randint(1, 3)))
+    ask = Ask("beam_jobs.preprocess", argv)
+    answer = children.run(ask)[0]
+    told = {"seed": seed, "command": ask.command, "output": answer.output}
+    tally.count(KIND, "files", len(files))
+    if answer.status:
+        tally.fault(KIND, "the job failed", answer.output[-1500:], keep=folder, **told)
+        return
+    found: dict[str, list[str]] = {}
+    judge(files, output, found, tally)
+    verified = children.one("schemas.dataset", "verify", str(output))
+    if verified.status:
+        found["verify does not say whole"] = [verified.output[-800:]]
+    for title, details in found.items():
+        detail = f"{len(details)} times: " + "; ".join(details[:5])
+        tally.fault(KIND, title, detail, keep=folder, **told)
+
+
+def judge(files: list[File], output: Path, found: dict[str, list[str]], tally: Tally) -> None:
+    """Holds what was stored and rejected to the files."""
+
+    def tell(title: str, detail: str) -> None:
+        found.setdefault(title, []).append(detail)
+
+    manifest = read_back.manifest(output)
+    rejects = list(read_back.rejects(list((output / manifest["run"]).glob("rejects-*.jsonl"))))
+    rejected = {r.raw.decode(): r.reason for r in rejects}
+    stored = [r.values for r in read_back.stored(output, manifest)]
+    by_name = {Path(v["image/filename"][0].decode()).name: v for v in stored}
+    if len(files) != manifest["read"] or len(rejects) + len(stored) != len(files) or len(by_name) != len(stored):
+        tell("files are lost or doubled", f"{len(files)} files, {len(stored)} stored, {len(rejects)} rejected")
+    for file in files:
+        values, reason = by_name.get(Path(file.path).name), rejected.get(file.path)
+        tally.count(KIND, f"{file.done}: {'stored' if values else 'rejected'}")
+        if (values is None) == (reason is None):
+            tell("a file is neither or both", f"{file.path}: {file.done}, {reason}")
+        elif file.good and values is None:
+            tell(f"a good file is rejected: {reason}", f"{file.path}: {file.done}")
+        elif file.good is False and values is not None:
+            tell(f"a bad file is stored: {file.done}", file.path)
+        elif values is not None and file.good:  # of a hurt one, decoders make different pictures
+            off = distance(file.content, values)
+            if off is not None and off > NEAR:
+                tell("stored pixels are another picture", f"{file.path}: {file.done}, off by {off:.1f}")
+
+
+def distance(content: bytes, values: dict[str, list[Any]]) -> float | None:
+    """The mean difference of a stored picture and its file; None where the file cannot be compared."""
+    import numpy as np
+    from PIL import Image
+
+    expected = pixels(content)
+    if expected is None:
+        return None
+    encoded = values["image/encoded"][0]
+    if values["image/format"] == [b"JPEG"]:
+        picture = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"), np.float64)
+    else:
+        picture = np.frombuffer(encoded, np.uint8).reshape(SIDE, SIDE, 3).astype(np.float64)
+    return float(np.abs(picture - expected).mean())

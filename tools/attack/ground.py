@@ -1,0 +1,169 @@
+"""What attacks begin from, made once: data sets of a few hundred rows or images, and models trained on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tools.attack import read_back
+from tools.attack.children import Answer, Children
+from tools.attack.csv_bytes import Shape, csv_file
+from tools.attack.plans import Item, Plan
+
+ROWS = 400
+TIDY = Shape(ROWS, 0.0, 0.0, "\n", False, False, True, False, False)
+BAD_ROWS = b"too,few\n" * 4  # in the middle of a file, rejected whatever the schema is
+
+
+IMAGES: dict[str, Any] = {
+    "name": "drawn",
+    "format": "image_folder",
+    "images": {"resize": {"exact": [24, 24]}},
+    "split": {"by": "content", "train": 0.6, "eval": 0.2, "test": 0.2},
+}
+
+
+class Failed(Exception):
+    """What should work did not, unhurt: there is nothing to attack."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ground:
+    """A data set, what it was made of, and the export of a model, where there is one."""
+
+    plan: Plan | None
+    schema: Path
+    inputs: tuple[str, ...]
+    data: Path
+    saved_model: Path | None = None
+
+
+def every_kind(*, regression: bool = False) -> Plan:
+    """A schema with a feature of every kind and most of their options."""
+    features: tuple[Item, ...] = (
+        {"name": "id", "kind": "key"},
+        {"name": "n_none", "kind": "numeric", "transform": "none"},
+        {"name": "n_z", "kind": "numeric", "transform": "z_score"},
+        {"name": "n_minmax", "kind": "numeric", "transform": "min_max", "missing": "mean", "indicator": True},
+        {"name": "n_log", "kind": "numeric", "transform": "log"},
+        {"name": "n_median", "kind": "numeric", "transform": "z_score", "missing": "median"},
+        {"name": "n_scale", "kind": "numeric", "transform": {"scale": [0.0, 255.0]}},
+        {"name": "n_given", "kind": "numeric", "transform": {"bucketize": [10.0, 50.0]}},
+        {"name": "n_quantile", "kind": "numeric", "transform": {"bucketize": 4}, "missing": 3.5},
+        {"name": "v", "kind": "numeric", "transform": "z_score", "columns": ["v_0", "v_2"]},
+        {"name": "c_values", "kind": "category", "values": ["alpha", "beta", "gamma"]},
+        {"name": "c_missing", "kind": "category", "values": ["alpha", "none"], "missing": "none", "oov_buckets": 2},
+        {"name": "c_hash", "kind": "category", "hash_buckets": 20},
+        {"name": "c_words", "kind": "category", "missing": "<unknown>"},
+        {"name": "b", "kind": "bool"},
+        {"name": "b_missing", "kind": "bool", "missing": False, "true": ["ja"], "false": ["nej"]},
+        {"name": "o", "kind": "one_hot", "columns": ["o_0", "o_2"]},
+        {"name": "t", "kind": "text", "length": 3},
+        {"name": "w", "kind": "weight"},
+        {"name": "skip", "kind": "ignore"},
+        {"name": "x", "kind": "cross", "of": ["c_values", "n_given"], "buckets": 30},
+    )
+    wide: dict[str, tuple[str, ...]] = {"v": ("v_0", "v_1", "v_2"), "o": ("o_0", "o_1", "o_2"), "x": ()}
+    reads = {f["name"]: wide.get(f["name"], (f["name"],)) for f in features} | {"y": ("y",)}
+    label = {"name": "y", "kind": "category", "values": ["no", "yes", "maybe"]}
+    return Plan(
+        csv={"header": "present", "missing": ["", "?"], "encoding": "utf-8"},
+        features=features,
+        label={"name": "y", "kind": "numeric"} if regression else label,
+        split={"by": ["id"], "train": 0.8, "eval": 0.1, "test": 0.1},
+        columns=tuple(c for columns in reads.values() for c in columns),
+        reads=reads,
+    )
+
+
+def ground(kind: str, children: Children, folder: Path) -> Ground:
+    """Makes what is asked for, or finds it where it was made before.
+
+    Args:
+      kind: csv, gzip, replayed, images; linear and dnn, which have a model, of a regression and of classes.
+      folder: where all of them are.
+
+    Raises:
+      Failed: a command that nobody hurt did not succeed.
+    """
+    place = folder / kind
+    done = place / "ready.json"
+    if not done.exists():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        _make(kind, children, place)
+        done.write_text("{}")
+    if kind == "images":
+        return Ground(None, place / "schema.yaml", (f"{place}/raw/*/*",), place / "data")
+    exports = sorted((place / "model" / "export" / "final").glob("[0-9]*"))
+    plan = every_kind(regression=kind == "linear")
+    return Ground(plan, place / "schema.yaml", (f"{place}/raw.csv",), place / "data", exports[-1] if exports else None)
+
+
+def must(answer: Answer, what: str) -> Answer:
+    """The answer of a command that has to succeed.
+
+    Raises:
+      Failed: it did not.
+    """
+    if answer.status:
+        raise Failed(f"{what} ended with {answer.status}: ...{answer.output.strip()[-400:]}")
+    return answer
+
+
+def job_arguments(schema: Path, inputs: tuple[str, ...], output: Path, *more: str) -> tuple[str, ...]:
+    """A job that accepts any number of rejects."""
+    argv = ("--schema", str(schema), "--input", *inputs, "--output", str(output), "--quiet")
+    return (*argv, "--max_reject_fraction", "1", *more)
+
+
+def _make(kind: str, children: Children, place: Path) -> None:
+    schema, data = place / "schema.yaml", place / "data"
+    if kind == "images":
+        from tools.attack.image_bytes import draw_folder
+
+        schema.write_text(json.dumps(IMAGES))
+        draw_folder(random.Random(1), place / "raw", each=40)
+        inputs: tuple[str, ...] = (f"{place}/raw/*/*",)
+    else:
+        plan = every_kind(regression=kind == "linear")
+        schema.write_text(plan.schema())
+        content, _ = csv_file(random.Random(kind), plan, TIDY, first=0)
+        lines = content.split(b"\n")
+        _write_ordered(place / "raw.csv", plan, lines)
+        inputs = (f"{place}/raw.csv",)
+    shape = ("--num_shards", "3", *(("--compression", "gzip") if kind == "gzip" else ()))
+    must(children.one("beam_jobs.preprocess", *job_arguments(schema, inputs, data, *shape)), "a job")
+    if kind == "replayed":
+        corrected = corrections(data, place / "raw.csv", place / "corrected.jsonl")
+        must(children.one("beam_jobs.preprocess", "--replay", str(corrected), "--append_to", str(data)), "a replay")
+    if kind in ("linear", "dnn"):
+        must(children.one("trainer.task", *training(data, place / "model", model=kind)), "a training")
+
+
+def _write_ordered(path: Path, plan: Plan, lines: list[bytes]) -> None:
+    """The lines with some bad ones among them."""
+    path.write_bytes(b"\n".join(lines[:200]) + b"\n" + BAD_ROWS + b"\n".join(lines[200:]))
+
+
+def training(data: Path, model_dir: Path, *, model: str = "linear", steps: int = 40) -> tuple[str, ...]:
+    """A short training with a checkpoint on the way."""
+    argv = ("--data_dir", str(data), "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps))
+    return (*argv, "--save_checkpoints_steps", str(steps // 2), "--batch_size", "64", "--seed", "1")
+
+
+def corrections(data: Path, raw: Path, path: Path) -> Path:
+    """The rejects of a data set, each corrected to a row that is in its file, under a key of its own."""
+    told = read_back.manifest(data)
+    good = next(line for line in raw.read_bytes().split(b"\n")[1:] if b"k0000" in line).decode()
+    key = next(part for part in good.split(",") if part.startswith("k0000"))
+    lines = []
+    for reject in sorted((data / told["run"]).glob("rejects-*.jsonl")):
+        for i, line in enumerate(filter(None, reject.read_text().split("\n"))):
+            lines.append(json.dumps({**json.loads(line), "raw": good.replace(key, f"again{i}")}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
