@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 setup(
     name="millrace",
-    version="0.1.0",
+    version="0.2.0.dev0",
     description="Raw data to TFRecords with Beam and tf.Transform, and TensorFlow Estimators trained on them",
     license="Apache-2.0",
     packages=find_packages(include=["schemas", "schemas.*", "beam_jobs", "beam_jobs.*", "trainer", "trainer.*"]),

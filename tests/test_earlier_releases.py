@@ -81,7 +81,15 @@ def test_training_resumes_and_exports_anew(release: Path) -> None:
     )  # fmt: skip
     assert (release / "model/model.ckpt-80.index").exists()
     (final,) = (release / "model/export/final").iterdir()
-    run("trainer.verify", "--data_dir", "data", "--saved_model", str(final), cwd=release)
+    done = run("trainer.verify", "--data_dir", "data", "--saved_model", str(final), cwd=release)
+    assert "earlier release" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_export_verifies_with_the_advice_to_export_again(release: Path) -> None:
+    done = run("trainer.verify", "--data_dir", "data", "--saved_model", str(export_of(release)), cwd=release)
+    assert "no skew" in done.stdout
+    assert "export the model again" in done.stderr
 
 
 def test_rejects_are_replayed(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def _bad_values(
         case Bool():
             yield from (((text,), text) for text in (*absent, b"Banana", b"\xff"))
         case Category() | Text() | Key():
-            yield from (((text,), text) for text in (*absent, b"\xff"))
+            yield from (((text,), text) for text in (*absent, b"\xff", b"a\rb"))
 
 
 def _cell(value: Any, missing: tuple[str, ...]) -> bytes:

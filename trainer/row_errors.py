@@ -20,6 +20,7 @@ ROW_ERROR = "_row_error"  # the feature beside the model's own; no feature of a 
 
 MISSING_VALUE, OUT_OF_RANGE, NOT_ONE_HOT = "missing_value", "out_of_range", "not_one_hot"
 NOT_UTF8, NOT_A_BOOL, NOT_FINITE = "not_utf8", "not_a_bool", "not_finite"
+LINE_END = "line_end_in_value"
 
 Rule = tuple[str, tf.Tensor]  # a reason code, and which rows it rejects, bool `[batch]`
 
@@ -85,9 +86,12 @@ def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[R
 
 
 def _string_rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
-    yield NOT_UTF8, tf.not_equal(tf.strings.unicode_transcode(x, "UTF-8", "UTF-8", errors="replace"), x)
     trimmed = tf.strings.strip(x)
     absent = _is_in(trimmed, [_trimmed(token) for token in missing])
+    if isinstance(feature, Category) and feature.in_vocabulary:  # which has one value to a line, and none is empty
+        yield LINE_END, tf.not_equal(tf.strings.regex_replace(trimmed, r"[\r\n]", ""), trimmed)
+        absent |= tf.equal(trimmed, "")
+    yield NOT_UTF8, tf.not_equal(tf.strings.unicode_transcode(x, "UTF-8", "UTF-8", errors="replace"), x)
     if isinstance(feature, Bool | Category) and feature.missing is None:
         yield MISSING_VALUE, absent
     if isinstance(feature, Bool):

@@ -131,6 +131,8 @@ BAD: list[tuple[dict[str, Any], bytes]] = [
     ({"city": "?"}, b"city: missing_value"),
     ({"city": " "}, b"city: missing_value"),
     ({"city": b"\xff"}, b"city: not_utf8"),
+    ({"city": "Os\nlo"}, b"city: line_end_in_value"),
+    ({"work": "a\rb"}, b"work: line_end_in_value"),
     ({"grade": ""}, b"grade: missing_value"),
     ({"street": ""}, b"street: missing_value"),
     ({"member": ""}, b"member: missing_value"),
@@ -153,6 +155,8 @@ TAKEN: list[dict[str, Any]] = [
     {"words": ""},
     {"member": "YES"},
     {"id": ""},
+    {"grade": "a\nb"},
+    {"words": "a\nb"},
 ]
 
 
