@@ -262,7 +262,8 @@ GROUPS: dict[str, tuple[str, str]] = {
         PaddedBatchDatasetV2 ParallelBatchDataset ParallelFilterDataset ParallelInterleaveDatasetV2
         ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4 ParallelMapDataset ParallelMapDatasetV2
         ParseExampleDataset ParseExampleDatasetV2 PrefetchDataset PrivateThreadPoolDataset RandomDataset RandomDatasetV2
-        RangeDataset RebatchDataset RebatchDatasetV2 ReduceDataset RepeatDataset SamplingDataset ScanDataset
+        RangeDataset RebatchDataset RebatchDatasetV2 ReduceDataset RepeatDataset RewriteDataset SamplingDataset
+        ScanDataset
         ShardDataset ShuffleAndRepeatDataset ShuffleAndRepeatDatasetV2 ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3
         SkipDataset SlidingWindowDataset SparseTensorSliceDataset TakeDataset TakeWhileDataset TensorDataset
         TensorSliceDataset UnbatchDataset UniqueDataset UnwrapDatasetVariant WindowDataset WindowOp WrapDatasetVariant

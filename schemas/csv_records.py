@@ -113,7 +113,7 @@ def decode_records(
     column = batch.schema.get_field_index(OFFSET)
     index = np.searchsorted(starts, np.asarray(batch.column(column)))
     batch = batch.set_column(column, OFFSET, pa.array(np.array(places, np.int64)[index]))
-    return Decoded(batch, rejects, len(raws))
+    return Decoded(batch, sorted(rejects, key=lambda reject: reject.offset), len(raws))
 
 
 def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> Problem | None:

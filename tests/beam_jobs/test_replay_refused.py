@@ -14,6 +14,8 @@ from schemas.errors import MillraceError, UsageError
 from tests.beam_jobs.replaying import ROWS, accounts_hold, as_good, contents, rejects_of
 from tests.told_at_once import assert_told_at_once
 
+EMPTY = str(Path(__file__).parent / "__init__.py")
+
 LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}
 
 
@@ -118,7 +120,7 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
         (["--replay", "x", "--append_to", "out", "--runner", "FnApiRuner"], "did you mean FnApiRunner?"),
         (["--replay", "nowhere.jsonl", "--append_to", "out"], "nowhere.jsonl: no such file"),
         (["--replay", __file__, "--append_to", "nowhere"], "is not JSON"),
-        (["--replay", "/dev/null", "--append_to", "nowhere"], "--append_to nowhere: nowhere: no manifest.json"),
+        (["--replay", EMPTY, "--append_to", "nowhere"], "--append_to nowhere: nowhere: no manifest.json"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_at_once(arguments, message):

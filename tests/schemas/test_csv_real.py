@@ -29,14 +29,15 @@ SPECTRUM = [
 ]
 
 
-def all_text(columns: list[str], *, quoted_newlines: bool) -> Schema:
+def all_text(columns: list[str], *, labels: list[str], quoted_newlines: bool) -> Schema:
     names = [f"f{i}" for i in range(len(columns) - 1)]
     features = [
         {"name": n, "kind": "key" if i else "text", "column": c}
         for i, (n, c) in enumerate(zip(names, columns, strict=False))
     ]
     features[2:] = [{**feature, "kind": "text"} for feature in features[2:]]
-    label = {"name": "label", "kind": "category", "column": columns[-1]}
+    values = [*dict.fromkeys(labels), "none of these"]  # given: no vocabulary holds an empty one or a line end
+    label = {"name": "label", "kind": "category", "column": columns[-1], "values": values}
     return schema_of(features, label=label, quoted_newlines=quoted_newlines)
 
 
@@ -48,7 +49,8 @@ def test_csv_spectrum(real_data: Path, name: str) -> None:
         # The JSON says 1234567890 where the CSV, of the same commit upstream, says 2095257564.
         rows = [{**row, "Contact Phone Number": "2095257564"} for row in rows]
     columns = list(rows[0])
-    schema = all_text(columns, quoted_newlines="newlines" in name)
+    labels = [row[columns[-1]] for row in rows]
+    schema = all_text(columns, labels=labels, quoted_newlines="newlines" in name)
     reading = read_all(real_data / "csv_spectrum" / "csvs" / f"{name}.csv", schema, range_bytes=4, batch_bytes=4)
     assert reading.rejects == []
     names = [feature.name for feature in schema.features] + ["label"]
@@ -58,7 +60,8 @@ def test_csv_spectrum(real_data: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["newlines", "newlines_crlf", "quotes_and_newlines"])
 def test_undeclared_quoted_newlines_are_rejected_line_by_line(real_data: Path, name: str) -> None:
     meaning = json.loads((real_data / "csv_spectrum" / "json" / f"{name}.json").read_text(encoding="utf-8"))
-    schema = all_text(list(meaning[0]), quoted_newlines=False)
+    columns = list(meaning[0])
+    schema = all_text(columns, labels=[row[columns[-1]] for row in meaning], quoted_newlines=False)
     reading = read_all(real_data / "csv_spectrum" / "csvs" / f"{name}.csv", schema)
     plain = [row for row in meaning if not any("\n" in value for value in row.values())]
     assert len(reading.rows) == len(plain)

@@ -18,7 +18,7 @@ from tests.schemas.csv_reading import schema_of
 FEATURES = (
     {"name": "id", "kind": "key"},
     {"name": "age", "kind": "numeric"},
-    {"name": "job", "kind": "category"},
+    {"name": "job", "kind": "category", "hash_buckets": 9},
 )
 LABEL = {"name": "y", "kind": "category", "values": ["no", "yes"]}
 SPLIT = {"by": ["id"], "train": 0.5, "eval": 0.5, "test": 0}

@@ -129,7 +129,11 @@ class TestPrediction:
         with ServedModel(export.decode(), checked=True) as model:
             answer = model.predict({"image": []})
         shapes = {"class": (0,), "class_id": (0,), "top_1": (0,), "top_5": (0, 5), "logits": (0, 7)}
-        assert {name: value.shape for name, value in answer.items()} == {**shapes, "probabilities": (0, 7)}
+        assert {name: value.shape for name, value in answer.items()} == {
+            **shapes,
+            "probabilities": (0, 7),
+            "error": (0,),
+        }
 
 
 class TestTraining:

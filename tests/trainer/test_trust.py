@@ -124,6 +124,6 @@ class TestExport:
 
     def test_so_is_one_of_an_earlier_format(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
         notes = export / "assets.extra" / "millrace.json"
-        notes.write_text(notes.read_text().replace('"format_version": 2', '"format_version": 1'))
+        notes.write_text(notes.read_text().replace('"format_version": 3', '"format_version": 1'))
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
         assert "of another format version" in capsys.readouterr().err
