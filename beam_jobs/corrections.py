@@ -150,6 +150,11 @@ def choose(
         if encodings is not None and was.raw.rstrip(b"\r\n") in (raw.rstrip(b"\r\n"), as_read.rstrip(b"\r\n")):
             unchanged += 1
             continue
+        if encodings is not None and isinstance(line.raw, str) and _shown_otherwise(was.raw, encodings[line.source]):
+            raise UsageError(
+                f"{line.place}: the record at {line.offset} of {line.source} is Latin-1, and its bytes are UTF-8 as "
+                "well, so that `raw` does not show what it means; give the corrected bytes as raw_base64"
+            )
         before = chosen.setdefault(line.key, (Chosen(was, raw), line))
         if before[1] is line:
             continue
@@ -161,3 +166,14 @@ def choose(
         repeated += 1
     records = tuple(sorted((c for c, _ in chosen.values()), key=lambda c: c.key))
     return Choice(records, gone, unchanged, repeated)
+
+
+def _shown_otherwise(raw: bytes, encoding: str) -> bool:
+    """Whether a reject's line shows these bytes as another text than their file's encoding does."""
+    if encoding != "latin-1" or raw.isascii():
+        return False
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -9,7 +9,7 @@ from schemas import layout, storage
 from schemas.errors import MillraceError
 from schemas.graph_check import check_graph
 from schemas.image_schema import ImageSchema
-from schemas.links import links_to, told
+from schemas.links import links_of, told
 from schemas.load import AnySchema, load_schema
 from schemas.manifest import Manifest, read_manifest
 from schemas.schema import Schema
@@ -126,7 +126,7 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:
-    for link in links_to(path, named(manifest)):
+    for link in links_of(path, manifest.run, (layout.MANIFEST, *named(manifest))):
         full = layout.join(path, link)
         raise MillraceError(f"{full}: {told(full)}, or write the data set again.")
     sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]

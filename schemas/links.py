@@ -36,6 +36,12 @@ def links_in(folder: str) -> list[str]:
     )
 
 
+def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
+    """All links in a run's folder, and in place of a file or folder that a manifest names, relative to `data_dir`."""
+    found = {join(run, name) for name in links_in(join(data_dir, run))}
+    return sorted(found.union(links_to(data_dir, names)))
+
+
 def told(path: str) -> str:
     """What is wrong with a link, without its own path."""
     try:

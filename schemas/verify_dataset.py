@@ -17,7 +17,7 @@ from schemas import folders, layout, storage
 from schemas.errors import MillraceError
 from schemas.findings import Problem, Tally
 from schemas.image_schema import ImageFolderSchema, ImageSchema
-from schemas.links import links_in, links_to, told
+from schemas.links import links_of, told
 from schemas.load import AnySchema, load_schema
 from schemas.manifest import File, Manifest, Shard, read_manifest
 from schemas.record_check import RecordCheck, StoredImages
@@ -72,9 +72,8 @@ def total_bytes(manifest: Manifest) -> int:
 
 def _links(data_dir: str, manifest: Manifest) -> list[Problem]:
     """Links in the run's folder, and wherever else the manifest names a file."""
-    found = {layout.join(manifest.run, name) for name in links_in(layout.join(data_dir, manifest.run))}
-    found |= set(links_to(data_dir, named(manifest)))
-    return [Problem(path, "link", told(layout.join(data_dir, path))) for path in sorted(found)]
+    found = links_of(data_dir, manifest.run, (layout.MANIFEST, *named(manifest)))
+    return [Problem(path, "link", told(layout.join(data_dir, path))) for path in found]
 
 
 def _behind(links: Collection[str], path: str) -> bool:

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,14 +22,15 @@ import tensorflow as tf
 
 from schemas import layout, storage
 from schemas.dataset import Dataset
-from schemas.errors import UsageError
+from schemas.errors import MillraceError, UsageError
 from schemas.features import CategoryLabel
+from schemas.graph_check import check_graph
 from trainer.estimator import tf_estimator
 from trainer.left_over import TEMPORARY
 from trainer.parity import SkewError
 from trainer.parity_records import ParityRecords, read_parity_records
 from trainer.predictions import classes_of
-from trainer.served import Notes, write_notes
+from trainer.served import Notes, read_notes, write_notes
 from trainer.serving import serving_input_receiver_fn
 from trainer.verify import check_export, check_transform
 
@@ -133,6 +135,10 @@ class CheckedExport:
         )
         schema_yaml = storage.read_bytes(layout.join(self.dataset.run_dir, layout.SCHEMA_YAML))
         write_notes(export_dir, notes, schema_yaml)
+        try:
+            check_graph(export_dir)
+        except MillraceError as error:  # a model of one's own may do more than compute
+            print(f"note: this export will be loaded with --trust only. {error}", file=sys.stderr)
 
 
 class BestExporter(tf_estimator.Exporter):
@@ -188,13 +194,19 @@ class FinalExporter(tf_estimator.Exporter):
 
 
 def read_mark(export_path: str, metric: BestMetric) -> float | None:
-    """The best value so far; None where there is none, or it is of another metric, or its export is gone."""
+    """The best value so far; None where there is none, or it is of another metric, or its export is gone.
+
+    So it is where the export is of an earlier release, which is to be replaced: see `Notes.advice`.
+    """
     path = os.path.join(export_path, MARK)
     if not storage.exists(path):
         return None
     mark = json.loads(storage.read_bytes(path))
     there = int(mark["export"]) in _numbers(export_path)
-    return float(mark["value"]) if there and mark["metric"] == metric.name else None
+    if not there or mark["metric"] != metric.name:
+        return None
+    _, notes = read_notes(os.path.join(export_path, mark["export"]))
+    return float(mark["value"]) if notes.advice is None else None
 
 
 def prune(export_path: str, *, keep: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
+import os
 import platform
 from typing import Any, Literal
 
@@ -97,6 +98,8 @@ def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool,
       UsageError: the directory holds another model, other hyper-parameters, or a model of other data, and
         `allow_changes` is false.
     """
+    if not model_dir.startswith(storage.GCS) and os.path.lexists(model_dir) and not os.path.isdir(model_dir):
+        raise UsageError(f"--model_dir {model_dir}: is no folder; name one, which is made where there is none")
     found = read_model_manifest(model_dir)
     if found is None and has_checkpoint and not allow_changes:
         raise UsageError(

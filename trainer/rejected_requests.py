@@ -57,6 +57,7 @@ def _bad_values(
     feature: Feature, good: np.ndarray, missing: tuple[str, ...]
 ) -> Iterator[tuple[tuple[bytes, ...], Any]]:
     absent = [token.encode() for token in missing[:1]]
+    texts = [*dict.fromkeys((*absent, b"")), b"\xff", b"a\rb"]
     match feature:
         case Numeric() | OneHot():
             numbers = np.atleast_1d(good).astype(np.float32)
@@ -74,9 +75,9 @@ def _bad_values(
                 for same in (0.0, 1.0):
                     yield (b"%d" % same,) * len(numbers), np.full_like(numbers, same)
         case Bool():
-            yield from (((text,), text) for text in (*absent, b"Banana", b"\xff"))
+            yield from (((text,), text) for text in (*texts, b"Banana"))
         case Category() | Text() | Key():
-            yield from (((text,), text) for text in (*absent, b"\xff", b"a\rb"))
+            yield from (((text,), text) for text in texts)
 
 
 def _cell(value: Any, missing: tuple[str, ...]) -> bytes:

@@ -31,6 +31,7 @@ RAW = "serving_default"
 EXAMPLES = "examples:serving_default"
 WITHOUT_KEY = "without_key:serving_default"
 EXAMPLES_INPUT = "examples"
+_NONE_SENT = "no examples were sent"  # no serialized `tf.Example`; an empty batch of them is a request like any other
 
 
 def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
@@ -112,20 +113,23 @@ def _placeholders(
     """
     keys = [c for c in columns if c.name == key_column]
     inputs = tuple(c for c in columns if c not in keys)
-    examples = tf.compat.v1.placeholder_with_default(tf.constant([], tf.string), [None], "raw_examples")
-    sent = tf.compat.v1.assert_positive(
-        tf.size(examples), message=f"a request needs every input: {', '.join(c.name for c in inputs)}; or `examples`"
-    )
+    examples = tf.compat.v1.placeholder_with_default(tf.constant([_NONE_SENT]), [None], "raw_examples")
+    rows_sent = tf.boolean_mask(examples, tf.not_equal(examples, _NONE_SENT))
+    needed = f"a request needs every input: {', '.join(c.name for c in inputs)}; or `examples`"
+    sent = tf.compat.v1.assert_equal(tf.size(rows_sent), tf.size(examples), message=needed)
     with tf.control_dependencies([sent]):
-        parsed = tf.io.parse_example(tf.identity(examples), raw_example_spec(inputs))
+        parsed = tf.io.parse_example(tf.identity(rows_sent), raw_example_spec(inputs))
     raw = {c.name: _placeholder(c, parsed[c.name]) for c in inputs}
     receivers = {"": dict(raw), "examples": {EXAMPLES_INPUT: examples}}
     for column in keys:
         receivers["without_key"] = dict(raw)
-        key = _placeholder(column, tf.io.parse_example(examples, raw_example_spec((column,)))[column.name])
+        key = _placeholder(column, tf.io.parse_example(rows_sent, raw_example_spec((column,)))[column.name])
         receivers[""][column.name] = key
         raw[column.name] = _one_each(key, rows=tf.shape(raw[inputs[0].name])[0])
-    return raw, receivers
+    sizes = tf.stack([tf.shape(x)[0] for x in raw.values()])
+    even = tf.compat.v1.assert_equal(sizes, sizes[0], message=f"one value for each row in each of {', '.join(raw)}")
+    with tf.control_dependencies([even]):  # else one value would be taken for every row's
+        return {name: tf.identity(x) for name, x in raw.items()}, receivers
 
 
 def _placeholder(column: RawColumn, default: tf.Tensor) -> tf.Tensor:

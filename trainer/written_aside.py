@@ -91,8 +91,8 @@ class StandardOutput:
 
 
 def remove_left_over(folder: str, name: str) -> None:
-    """Removes what killed processes left of a file. Whose process lives is locked, and stays."""
-    left_over = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.partial")
+    """Removes what killed processes left of a file, or of any JSON lines. Whose process lives is locked, and stays."""
+    left_over = re.compile(rf"\.({re.escape(name)}|.+\.jsonl)\.[0-9a-f]{{8}}\.partial")
     with contextlib.suppress(OSError):  # a folder that cannot be listed is no reason not to write
         for found in filter(left_over.fullmatch, os.listdir(folder)):
             with contextlib.suppress(OSError):  # another user's, or gone by now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from schemas import layout, lease
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
-from tests.beam_jobs.replaying import ROWS, accounts_hold, as_good, contents, rejects_of
+from tests.beam_jobs.replaying import HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
 from tests.told_at_once import assert_told_at_once
 
 EMPTY = str(Path(__file__).parent / "__init__.py")
@@ -125,3 +126,20 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
 )
 def test_what_is_asked_wrongly_is_told_at_once(arguments, message):
     assert_told_at_once("beam_jobs.preprocess", arguments, code=2, message=message)
+
+
+def test_text_for_a_record_that_was_shown_in_another_encoding_is_refused(folder):
+    schema = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
+    source = Path(folder.write("rows.csv", []))
+    header, *rows = [line.encode() for line in (HEADER, *ROWS)]
+    odd = rows[3].replace(rows[3].split(b",")[1], b"\xc3\xa9", 1)  # two signs of Latin-1, and one of UTF-8
+    source.write_bytes(b"\n".join([header, *rows[:3], odd, *rows[4:], b""]))
+    dataset = folder.job(schema, str(source))
+    (reject,) = [r for r in rejects_of(dataset) if r.raw == odd]
+    line = json.loads(reject.to_json())
+    as_text = folder.write("text.jsonl", [json.dumps({**line, "raw": ROWS[3]})])
+    with pytest.raises(UsageError, match=r"is Latin-1, and its bytes are UTF-8 as well.*as raw_base64"):
+        folder.replay(as_text)
+    del line["raw"]
+    as_bytes = folder.write("bytes.jsonl", [json.dumps({**line, "raw_base64": base64.b64encode(rows[3]).decode()})])
+    assert folder.replay(as_bytes).added == 1

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from schemas.schema import Schema
 from tests.trainer.csv_datasets import write_dataset
 from trainer import predict, predictions, row_errors
 from trainer.estimator import tf_estimator
@@ -201,6 +202,55 @@ class TestNoModelAnswersWhatTheJobRejects:
         assert found["error"].tolist() == [b"", *(error for _, error in BAD), b"age: missing_value"]
 
 
+class TestRequests:
+    def test_inputs_of_different_numbers_of_rows_are_no_request(self, export):
+        rows = {name: values for name, values in batch(GOOD, GOOD).items() if name != "id"}
+        with (
+            ServedModel(export("linear")) as served,
+            pytest.raises(tf.errors.InvalidArgumentError, match="one value for each row in each of age, pay"),
+        ):
+            served.predict({**rows, "age": rows["age"][:1]}, signature="without_key:serving_default")
+
+    def test_without_any_input_is_none(self, export):
+        with (
+            ServedModel(export("linear")) as served,
+            pytest.raises(tf.errors.InvalidArgumentError, match="a request needs every input: age, pay"),
+        ):
+            served.predict({})
+
+    def test_a_batch_of_no_examples_is_answered_with_nothing(self, export):
+        with ServedModel(export("dnn")) as served:
+            answer = served.predict({"examples": []}, signature="examples:serving_default")
+        assert {len(values) for values in answer.values()} == {0}
+
+
+def test_an_empty_category_is_no_word_of_a_vocabulary_whatever_means_missing():
+    schema = Schema.model_validate(
+        {
+            "name": "t",
+            "format": "csv",
+            "csv": {"missing": ("?",)},
+            "features": (
+                {"name": "word", "kind": "category"},
+                {"name": "given", "kind": "category", "values": ("a",)},
+                {"name": "filled", "kind": "category", "missing": "none"},
+            ),
+            "label": {"name": "y", "kind": "numeric"},
+        }
+    )
+    sent = ["", " \x0b", "?", "a\nb", "x"]
+    errors = row_errors.raw_errors({name: tf.constant(sent) for name in ("word", "given", "filled")}, schema)
+    assert errors.numpy().tolist() == [
+        b"word: missing_value",
+        b"word: missing_value",
+        b"word: missing_value",
+        b"word: line_end_in_value",
+        b"",
+    ]
+    alone = row_errors.raw_errors({"given": tf.constant(sent)}, schema)
+    assert alone.numpy().tolist() == [b"", b"", b"given: missing_value", b"", b""]
+
+
 class TestTheCheckOfAnExport:
     """Every export is held to the job's verdict; what answers a bad row does not get its number."""
 
@@ -224,7 +274,7 @@ class TestTheCheckOfAnExport:
     @pytest.mark.parametrize(
         ("reason", "told"),
         [
-            ("NOT_A_BOOL", r"'member' is b'Banana' is rejected \(member: not_a_bool\) by the job, and taken by the"),
+            ("NOT_A_BOOL", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, and taken by the"),
             ("MISSING_VALUE", r"'age' is nan is rejected \(age: missing_value\) by the job"),
             ("NOT_ONE_HOT", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, and taken by the export"),
             ("NOT_FINITE", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, and taken by the export"),
