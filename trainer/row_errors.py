@@ -78,8 +78,8 @@ def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[R
         case OneHot():
             yield MISSING_VALUE, _any(tf.math.is_nan(x))
             yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
-            ones, others = tf.math.count_nonzero(tf.equal(x, 1), 1), tf.math.count_nonzero(tf.not_equal(x, 0), 1)
-            yield NOT_ONE_HOT, tf.not_equal(ones, 1) | tf.not_equal(others, 1)
+            filled = tf.reduce_sum(tf.cast(tf.not_equal(x, 0), tf.float32), axis=1)
+            yield NOT_ONE_HOT, tf.not_equal(filled, 1) | tf.not_equal(tf.reduce_max(x, axis=1), 1)
         case Bool() | Category() | Key() | Text():
             values, rows = tf.unique(x)  # batches repeat their strings, and each is looked at once
             yield from ((reason, tf.gather(bad, rows)) for reason, bad in _string_rules(feature, values, missing))
@@ -126,7 +126,7 @@ def _not_finite(x: Any, like: tf.Tensor) -> tf.Tensor:
 
 def _first(rules: Sequence[Rule], *, like: tf.Tensor) -> tf.Tensor:
     """string `[batch]`: the message of the first rule that rejects a row."""
-    errors = tf.fill(tf.shape(like)[:1], "")
-    for message, bad in reversed(rules):
-        errors = tf.where(bad, message, errors)
-    return errors
+    first = tf.zeros(tf.shape(like)[:1], tf.int32)
+    for i, (_, bad) in reversed(list(enumerate(rules, start=1))):
+        first = tf.where(bad, i, first)
+    return tf.gather(tf.constant(["", *(message for message, _ in rules)]), first)
