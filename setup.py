@@ -31,6 +31,7 @@ setup(
             "hypothesis",
             "mypy",
             "packaging",
+            "pillow",
             "pytest",
             "pytest-xdist",
             "ruff",
