@@ -112,10 +112,13 @@ def seen(files: tf.Tensor, see: Callable[[tf.Tensor], tf.Tensor]) -> tuple[tf.Te
     Returns:
       `[batch, ...]`, zeros for what was refused; and bool `[batch]`, what was not.
     """
-    numbered = tf.data.Dataset.from_tensor_slices(files).enumerate()
-    made = numbered.map(lambda i, data: (i, see(data)), num_parallel_calls=SIDE_BY_SIDE, deterministic=True)
     count = tf.shape(files, tf.int64)[0]
-    whole = made.ignore_errors().batch(tf.maximum(count, 1))  # one batch, or none where nothing is taken
+    numbered = tf.data.Dataset.from_tensor_slices((tf.range(count), files))
+    made = numbered.map(lambda i, data: (i, see(data)), num_parallel_calls=SIDE_BY_SIDE, deterministic=True)
+    options = tf.data.Options()  # what tf.data does to its graph, it would do for each request, and at length
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    whole = made.ignore_errors().batch(tf.maximum(count, 1)).with_options(options)  # one batch, or none
     spec = made.element_spec[1]
     nothing = tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
     places, results = whole.reduce(nothing, lambda _, batch: batch)
