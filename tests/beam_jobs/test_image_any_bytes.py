@@ -223,5 +223,6 @@ def test_bombs_cost_little_time_and_memory(tmp_path: Path) -> None:
     assert set(told) == {"good", *BOMBS}
     assert told["good"][:2] == ("", "")
     assert {name for name, (reason, served, *_) in told.items() if not reason and served} == set()
-    assert {name: seconds for name, (_, _, *seconds) in told.items() if sum(seconds) > 20} == {}
+    # Each takes some seconds of CPU; one whose limit does not hold, hours.
+    assert {name: seconds for name, (_, _, *seconds) in told.items() if sum(seconds) > 300} == {}
     assert int(megabytes) < 700

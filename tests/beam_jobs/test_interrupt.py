@@ -22,12 +22,11 @@ def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - calls no more
     )
     try:
-        deadline = time.monotonic() + 60
-        while not list(people.output.glob("*/staging")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(1)  # into the analysis
+        deadline = time.monotonic() + 300
+        while not list(people.output.glob("*/staging/tft/*")) and time.monotonic() < deadline:  # the analysis reads
+            time.sleep(0.01)
         job.send_signal(signal.SIGINT)
-        _, printed = job.communicate(timeout=60)
+        _, printed = job.communicate(timeout=300)
     finally:
         job.kill()
     assert job.returncode == 130, printed

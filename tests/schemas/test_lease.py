@@ -22,14 +22,16 @@ import sys, time
 from schemas.lease import hold
 with hold(sys.argv[1], run="theirs"):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.readline()
 """
 
 
 @contextlib.contextmanager
 def other_process(data_dir: str, script: str = HOLD) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lease; killed in the end."""
-    with subprocess.Popen([sys.executable, "-c", script, data_dir], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, data_dir], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         assert process.stdout.readline() == "held\n"
         try:
@@ -92,21 +94,23 @@ def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_p
         pass
 
 
-AHEAD: dict[str, object] = {"host": "elsewhere", "beat": time.time() + 3600}
+def ahead(seconds: float = 3600) -> dict[str, object]:
+    """A holder elsewhere whose last sign of life lies in the future."""
+    return {"host": "elsewhere", "beat": time.time() + seconds}
 
 
 def test_a_lease_whose_last_sign_of_life_lies_in_the_future_ends_when_none_follows(data_dir, capsys):
-    put_holder(data_dir, **AHEAD)
+    put_holder(data_dir, **ahead())
     with hold(data_dir, run="mine", stale_seconds=0.2):
         assert b'"mine"' in storage.read_bytes(layout.join(data_dir, layout.LEASE))
     assert "s in the future: its clock or this one is wrong. Watching for 0.2 s" in capsys.readouterr().err
 
 
 def test_a_living_job_whose_clock_is_ahead_keeps_its_lease(data_dir, monkeypatch):
-    put_holder(data_dir, **AHEAD)
+    put_holder(data_dir, **ahead())
 
     def beat(_: float) -> None:
-        put_holder(data_dir, **AHEAD | {"beat": time.time() + 3610})
+        put_holder(data_dir, **ahead(3610))
 
     monkeypatch.setattr(time, "sleep", beat)
     with pytest.raises(LeaseError, match="another job is writing to it: run theirs"), hold(data_dir, run="mine"):
@@ -127,19 +131,22 @@ def test_a_lease_that_nobody_can_read_is_nobodys(data_dir):
 
 
 def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
-    with hold(data_dir, run="mine", beat_seconds=0.05):
-        for _ in range(5):
-            time.sleep(0.3)
-            with pytest.raises(LeaseError), hold(data_dir, run="other", stale_seconds=0.5):
-                pass
+    path = layout.join(data_dir, layout.LEASE)
+    with hold(data_dir, run="mine", beat_seconds=0.01):
+        beats = {Holder.model_validate_json(swap.look(path).data or b"").beat}
+        deadline = time.monotonic() + 300  # which only a thread that gives no sign of life reaches
+        while len(beats) < 5 and time.monotonic() < deadline:
+            beats.add(Holder.model_validate_json(swap.look(path).data or b"").beat)
+        assert len(beats) == 5
+        with pytest.raises(LeaseError), hold(data_dir, run="other"):
+            pass
 
 
 def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
     path = layout.join(data_dir, layout.MANIFEST)
     with hold(data_dir, run="mine", beat_seconds=1000) as mine:
         seen = swap.look(path)
-        time.sleep(0.1)
-        with hold(data_dir, run="theirs", stale_seconds=0.05) as theirs:
+        with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
             with pytest.raises(LeaseError, match=r"run mine\) was silent for too long.* taken by run theirs"):
                 mine.put(layout.MANIFEST, b"mine", seen)
             assert mine.is_lost()
@@ -171,8 +178,8 @@ def test_a_manifest_that_changed_without_a_lease_is_not_replaced(data_dir):
 
 def test_a_stopped_process_is_overtaken_and_says_so_when_it_goes_on(tmp_path: Path):
     script = HOLD.replace('run="theirs")', 'run="theirs", beat_seconds=0.1) as lease').replace(
-        "time.sleep(60)",
-        "time.sleep(1)\n"
+        "sys.stdin.readline()",
+        "sys.stdin.readline()\n"
         "    from schemas.errors import MillraceError\n"
         "    from schemas.swap import Seen\n"
         "    try:\n        lease.put('manifest.json', b'late', Seen(None))\n"
@@ -182,10 +189,9 @@ def test_a_stopped_process_is_overtaken_and_says_so_when_it_goes_on(tmp_path: Pa
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(LeaseError), hold(str(tmp_path), run="mine", stale_seconds=30):
             pass
-        time.sleep(0.6)
-        with hold(str(tmp_path), run="mine", stale_seconds=0.5):
+        with hold(str(tmp_path), run="mine", stale_seconds=-1):
             os.kill(process.pid, signal.SIGCONT)
-            printed, _ = process.communicate(timeout=30)
+            printed, _ = process.communicate("go on\n", timeout=300)
     assert "was silent for too long, and its lease was taken by run mine" in printed
     assert names(str(tmp_path)) == []
 
@@ -225,7 +231,7 @@ def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_c
             with hold(root, run="mine", stale_seconds=-1) as mine:
                 seen = swap.look(layout.join(root, layout.MANIFEST))
                 os.kill(process.pid, signal.SIGCONT)
-                printed, _ = process.communicate(timeout=60)
+                printed, _ = process.communicate(timeout=300)
                 assert "was silent for too long, and its lease was taken by run mine" in printed
                 assert "Nothing of this job was committed" in printed
                 mine.put(layout.MANIFEST, b"mine", seen)
