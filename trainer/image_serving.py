@@ -6,7 +6,7 @@ those of the stored JPEG.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -20,10 +20,10 @@ from schemas.raw import RawColumn
 from trainer.augment import AugmentOptions
 from trainer.image_features import image_names
 from trainer.image_inputs import stored_image
+from trainer.image_isolation import JPEG, SIDE_BY_SIDE, each_by_itself
 from trainer.row_errors import ROW_ERROR
 
-MAGIC = (b"\xff\xd8\xff", PNG, b"GIF87a", b"GIF89a", b"BM")  # the first bytes of the formats that are read
-SIDE_BY_SIDE = 8  # images of a request that are decoded at once: a large one takes some 100 MB
+MAGIC = (JPEG, PNG, b"GIF87a", b"GIF89a", b"BM")  # the first bytes of the formats that are read
 
 
 def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
@@ -90,42 +90,17 @@ def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str,
     ingest = load_ingest(dataset)
 
     def see(data: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(stored_image(ingest.record(data), images, options), [*size, 3])
+        return tf.ensure_shape(stored_image(ingest.record(data), images, options), pixels.shape)
 
+    pixels = tf.TensorSpec([*size, 3], tf.uint8)
     features = {}
     errors = tf.fill(tf.shape(next(iter(files.values()))), "")
     with tf.device("/cpu:0"):  # the decoders are there: image by image, other devices would only be in the way
         for name, data in reversed(list(files.items())):
             small = tf.strings.length(data) <= images.max_file_bytes
-            features[name], taken = seen(tf.where(small, data, ""), see)
+            features[name], taken = each_by_itself(tf.where(small, data, ""), see, pixels, images)
             errors = tf.where(taken, errors, _reason(name, data, small))
     return {**{name: features[name] for name in files}, ROW_ERROR: errors}
-
-
-def seen(files: tf.Tensor, see: Callable[[tf.Tensor], tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """What `see` makes of each file by itself, so that one which it refuses fails no other.
-
-    Args:
-      files: string `[batch]`.
-      see: string `[]` -> a tensor of a fixed shape; raises on what it does not take.
-
-    Returns:
-      `[batch, ...]`, zeros for what was refused; and bool `[batch]`, what was not.
-    """
-    count = tf.shape(files, tf.int64)[0]
-    numbered = tf.data.Dataset.from_tensor_slices((tf.range(count), files))
-    made = numbered.map(lambda i, data: (i, see(data)), num_parallel_calls=SIDE_BY_SIDE, deterministic=True)
-    options = tf.data.Options()  # what tf.data does to its graph, it would do for each request, and at length
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    whole = made.ignore_errors().batch(tf.maximum(count, 1)).with_options(options)  # one batch, or none
-    spec = made.element_spec[1]
-    nothing = tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
-    places, results = whole.reduce(nothing, lambda _, batch: batch)
-    results = tf.scatter_nd(places[:, tf.newaxis], results, tf.stack([count, *spec.shape]))
-    return tf.ensure_shape(results, [None, *spec.shape]), tf.scatter_nd(
-        places[:, tf.newaxis], tf.ones_like(places, tf.bool), [count]
-    )
 
 
 def _reason(name: str, files: tf.Tensor, small: tf.Tensor) -> tf.Tensor:
