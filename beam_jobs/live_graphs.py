@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import wrap_function
+from tensorflow.python.eager import wrap_function  # tf.Transform's traces are its class, which has no public name
 from tensorflow_transform import analyzer_nodes, impl_helper, schema_inference, tf2_utils
 from tensorflow_transform.saved import saved_transform_io_v2 as saved
 

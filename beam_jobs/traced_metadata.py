@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import wrap_function
+from tensorflow.python.eager import wrap_function  # tf.Transform's traces are its class, which has no public name
 from tensorflow_transform import schema_inference as inference
 from tensorflow_transform import tf2_utils
 

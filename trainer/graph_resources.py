@@ -31,4 +31,4 @@ def leave_to_sessions() -> None:
             original(self)
 
     collect.leaves_graphs_alone = True  # type: ignore[attr-defined]
-    resource.__del__ = collect
+    resource.__del__ = collect  # no public hook runs before it: a destructor cannot be overridden from outside
