@@ -22,10 +22,11 @@ from beam_jobs.read import (
     arrow_schema,
 )
 from beam_jobs.steps import Plan, Steps
-from beam_jobs.transform_rejects import Outputs, hints_of
+from beam_jobs.transform_rejects import Outputs
 from schemas.csv_file import CsvRange
 from schemas.csv_header import ItemColumns
 from schemas.csv_records import CorrectedRecords
+from schemas.not_finite import hints_of
 from schemas.raw import RawColumn, raw_columns
 from schemas.schema import Schema
 

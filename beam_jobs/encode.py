@@ -74,7 +74,7 @@ class EncodeExamples(beam.DoFn):
         self.observed = Observed()
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        for key, rows in self.observed.items():
+        for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:

@@ -218,7 +218,7 @@ def _run(
         with live_graphs.kept(temp_dir) if own else contextlib.nullcontext():
             runner.run(options, build)
     progress.enter("committing")
-    account = result.complete(result.read_result(layout.join(staging, result.RESULT)), staging, inputs.raw_bytes)
+    account = result.read_result(layout.join(staging, result.RESULT))
     run = commit.Run(
         output=options.output,
         id=run_id,
@@ -233,7 +233,7 @@ def _run(
         replaces=target.replaces,
     )
     commit.check(run, account)
-    return commit.commit(run, account, begun=begun)
+    return commit.commit(run, result.complete(account, staging, inputs.raw_bytes), begun=begun)
 
 
 def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:

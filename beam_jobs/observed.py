@@ -1,15 +1,14 @@
 """What each batch shows of columns that are missing, or the same, in every row of the train split.
 
-No read is made for it, and no column is measured. A batch in which a column shows nothing but one value counts its
+No read is made for it, and no column is measured. A bundle in which a column shows nothing but one value counts its
 train rows for that value, and a column for which as many rows are counted as there are is the same in all of them. Of
 nearly all columns, the first rows of a batch tell that they are not.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +19,29 @@ from schemas.features import Bool, Category, Numeric, Text
 from schemas.schema import SPLITS, Schema
 
 # The stages of CountKeys ("<place in a vector> <value>", stage, name). TRAIN counts the train rows that are read, and
-# MISSING those of batches in which the column has no value. SAME and UNKNOWN are of rows that are written: of batches
+# MISSING those of bundles in which the column has no value. SAME and UNKNOWN are of rows that are written: of bundles
 # in which the column holds one value, and in which none of a feature's `values` occurs.
 TRAIN, MISSING, SAME, UNKNOWN = "*train", "*missing", "*same", "*unknown"
 FIRST = 64  # rows that tell of nearly every column that it is not the same everywhere
 
-Observed = collections.Counter[tuple[str, str, str]]
+Key = tuple[str, str, str]
+
+
+@dataclasses.dataclass
+class Observed:
+    """What all batches so far have shown, and of how many train rows they are."""
+
+    rows: int = 0
+    shown: frozenset[Key] = frozenset()
+
+    def add(self, rows: int, shown: Iterable[Key]) -> None:
+        """A batch's train rows, and what it shows of all of them."""
+        self.shown = frozenset(shown) if not self.rows else self.shown.intersection(shown)
+        self.rows += rows
+
+    def counts(self) -> Iterator[tuple[Key, int]]:
+        """For each that was shown, how many rows count for it."""
+        yield from ((key, self.rows) for key in self.shown)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,19 +65,22 @@ def train_rows(splits: np.ndarray) -> np.ndarray:
 
 
 def observe_stored(batch: pa.RecordBatch, splits: np.ndarray, watched: Watched, observed: Observed) -> None:
-    """Counts the train rows of a transformed batch for what it shows."""
+    """Adds what the train rows of a transformed batch show."""
     rows = train_rows(splits)
-    if not len(rows):
-        return
+    if len(rows):
+        observed.add(len(rows), _stored(batch, rows, watched))
+
+
+def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: Watched) -> Iterator[Key]:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = _matrix(column) if watched.names is None or name in watched.names else None
         if values is None:
             continue
         known = watched.known.get(name)
         if known is not None and not ((values[rows[:FIRST]] < known).any() or (values[rows] < known).any()):
-            observed["0", UNKNOWN, name] += len(rows)
+            yield "0", UNKNOWN, name
         for place in np.flatnonzero(_same(values, rows)).tolist():
-            observed[f"{place} {values[rows[0], place] + 0}", SAME, name] += len(rows)  # + 0: -0.0 is 0.0
+            yield f"{place} {values[rows[0], place] + 0}", SAME, name  # + 0: -0.0 is 0.0
 
 
 def _matrix(column: pa.Array) -> np.ndarray | None:
@@ -98,20 +117,22 @@ class ObserveMissing:
         ]
 
     def __call__(self, batch: pa.RecordBatch, splits: np.ndarray, observed: Observed) -> None:
-        """Counts the train rows of a raw batch for what it lacks."""
+        """Adds what the train rows of a raw batch lack."""
         rows = train_rows(splits)
-        if not len(rows):
-            return
-        observed["", TRAIN, ""] += len(rows)
+        if len(rows):
+            observed.add(len(rows), self._missing(batch, rows))
+
+    def _missing(self, batch: pa.RecordBatch, rows: np.ndarray) -> Iterator[Key]:
+        yield "", TRAIN, ""
         for name in self.numbers:
             values = np.asarray(batch.column(name).flatten()).reshape(batch.num_rows, -1)
             for place in np.flatnonzero(np.isnan(values[rows[:FIRST]]).all(axis=0)).tolist():
                 if np.isnan(values[rows, place]).all():
-                    observed[f"{place}", MISSING, name] += len(rows)
+                    yield f"{place}", MISSING, name
         for name in self.strings:
             cells = batch.column(name).flatten()
             if self._absent(cells, rows[:FIRST]) and self._absent(cells, rows):
-                observed["0", MISSING, name] += len(rows)
+                yield "0", MISSING, name
 
     def _absent(self, cells: pa.Array, rows: np.ndarray) -> bool:
         return bool(csv_strings.distinct(cells.take(pa.array(rows)), self.tokens).absent.all())

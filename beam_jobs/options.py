@@ -12,7 +12,7 @@ from typing import Any, Literal
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
-from schemas.graph_check import TRUST_HELP
+from schemas.trust import TRUST_HELP
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust]"""

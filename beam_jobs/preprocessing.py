@@ -134,7 +134,7 @@ def lower(x: tf.Tensor) -> tf.Tensor:
     parts = tf.strings.split(x, "\0")
     ended = parts.with_values(tf.strings.join([tf.strings.lower(parts.values, encoding="utf-8"), tf.constant("\0")]))
     joined = tf.strings.reduce_join(ended, axis=-1)
-    return tf.strings.substr(joined, tf.zeros_like(x, tf.int32), tf.strings.length(joined) - 1)
+    return tf.strings.substr(joined, tf.zeros_like(joined, tf.int32), tf.strings.length(joined) - 1)
 
 
 def transform_numeric(feature: Numeric, x: tf.Tensor) -> Tensors:

@@ -231,7 +231,7 @@ class ReadForTransform(_ReadRanges):
             yield batch
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
-        for key, rows in observed.items():
+        for key, rows in observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, (key, rows))
         yield beam.pvalue.TaggedOutput(COUNTS, ((path, COVERED, ""), csv_range.covers))
 

@@ -46,6 +46,8 @@ def complete(result: Result, staging: str, raw_bytes: RawBytes) -> Result:
         return result
     late = with_raw_bytes([file.path for file in result.late_rejects], raw_bytes)
     file = RejectFile(write_reject_file(staging, "transforming", late), len(late))
+    for without in result.late_rejects:  # else they would be completed again, if the commit failed
+        storage.delete(without.path)
     return dataclasses.replace(result, reject_files=(*result.reject_files, file), late_rejects=())
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import storage
-from schemas.features import Numeric
+from schemas.not_finite import NOT_FINITE
 from schemas.raw import SPLIT
 from schemas.rejects import Reject, read_rejects
-from schemas.schema import SPLITS, Schema
+from schemas.schema import SPLITS
 
 PHASE = "transformed"  # in the name of a file of rejects without raw bytes
 
@@ -40,12 +40,6 @@ class Outputs:
     hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def hints_of(schema: Schema) -> dict[str, str]:
-    """What may make a value that is not finite, by feature."""
-    logs = (item.name for item in schema.features if isinstance(item, Numeric) and item.transform == "log")
-    return dict.fromkeys(logs, "; `transform: log` is for values above -1")
-
-
 def find(batch: pa.RecordBatch, outputs: Outputs, path: str, offsets: np.ndarray) -> dict[int, Reject]:
     """The rows of a transformed batch that are rejects, without raw bytes. `offsets` are the rows' places in `path`."""
     columns = outputs.columns.get(path, {})
@@ -61,7 +55,7 @@ def find(batch: pa.RecordBatch, outputs: Outputs, path: str, offsets: np.ndarray
             what = "this value" if read_from else "this row's values"
             column = read_from[min(place, len(read_from) - 1)] if read_from else name
             detail = f"the transform makes {value} of {what}{outputs.hints.get(name, '')}"
-            found.setdefault(row, Reject(path, int(offsets[row]), "transform", "not_finite", column, detail, b""))
+            found.setdefault(row, Reject(path, int(offsets[row]), "transform", NOT_FINITE, column, detail, b""))
     return found
 
 

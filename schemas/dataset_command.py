@@ -151,10 +151,10 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
         if not dry_run:
-            found = pruning.prune(data_dir, held, keep_previous=not everything)
+            pruning.remove(data_dir, found, held)
     verb = "would remove" if dry_run else "removed"
     for name in found:
-        print(f"{verb} {name}, {sizes.get(name, 0):,} bytes")
+        print(f"{verb} {name}, {sizes[name]:,} bytes")
     for name in pruning.foreign(data_dir):
         print(f"left alone: {name}, which is no part of a data set")
     print(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")

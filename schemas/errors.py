@@ -7,6 +7,10 @@ class MillraceError(Exception):
     exit_code = 1
 
 
+class SkewError(MillraceError):
+    """What is served differs from what was trained on."""
+
+
 class UsageError(MillraceError):
     """The work was asked wrongly; nothing was done."""
 

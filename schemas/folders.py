@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 from schemas.errors import MillraceError
-from schemas.storage import GCS, _blob, _client, _split, naming
+from schemas.storage import GCS, _blob, _client, _split, naming, sync_folder
 
 
 def make(path: str) -> None:
@@ -87,8 +87,10 @@ def flush(path: str) -> None:
         return
     with naming(path):
         for folder, _, names in os.walk(path, onerror=_raise):
-            for name in (*names, "."):
-                _flush_one(os.path.join(folder, name))
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(folder)
     flush_name(path)
 
 
@@ -96,16 +98,8 @@ def flush_name(path: str) -> None:
     """Has the name of a local file or folder survive a power cut: what flushes it is the folder that holds it."""
     if not path.startswith(GCS):
         above = os.path.dirname(os.path.abspath(path))
-        with naming(above), contextlib.suppress(PermissionError):  # where one may not look, one made nothing
-            _flush_one(above)
-
-
-def _flush_one(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        with naming(above):
+            sync_folder(above)
 
 
 def _raise(error: OSError) -> None:

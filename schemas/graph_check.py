@@ -21,8 +21,6 @@ from schemas.errors import MillraceError
 from schemas.graph_walk import Graph, Place, Root, Walk, output_name, tensors_of
 from schemas.saved_model import FILE, parse, read_saved_model
 
-TRUST_HELP = "load a graph that can do more than compute, such as write files; only if you trust whoever made it"
-
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
@@ -30,26 +28,35 @@ _TF1_SIGNATURE = "transform_signature"  # by which tf.Transform knows a transfor
 
 
 def check_graph(folder: str, *, objects: bool = False) -> None:
-    """Checks a SavedModel's file.
+    """Refuses a SavedModel that holds what is not allowed. Arguments are those of `graph_problem`.
+
+    Raises:
+      MillraceError: the op, its place and what leads to it are named.
+    """
+    problem = graph_problem(folder, objects=objects)
+    if problem is not None:
+        raise MillraceError(
+            f"{storage.join(folder, FILE)}: {problem}. It is not loaded: a graph runs with all your rights. Only if "
+            "you trust whoever made it, give --trust."
+        )
+
+
+def graph_problem(folder: str, *, objects: bool = False) -> str | None:
+    """What a SavedModel's file holds that is not allowed, for a message; None where there is nothing.
 
     Args:
       folder: it holds `saved_model.pb`.
       objects: it is to be loaded by `tf.saved_model.load`, which reads its object graph; otherwise in a session.
 
     Raises:
-      MillraceError: it holds what is not allowed; the op, its place and what leads to it are named.
+      MillraceError: the file cannot be read.
     """
     path = storage.join(folder, FILE)
     meta_graphs = read_saved_model(folder).meta_graphs
     if objects and not _has_object_graph(meta_graphs):
         raise MillraceError(f"{path}: is not of TensorFlow 2, with one object graph. It is not loaded; write it again.")
-    for meta_graph in meta_graphs:
-        problem = next(_problems(meta_graph, path, objects=objects), None)
-        if problem is not None:
-            raise MillraceError(
-                f"{path}: {problem}. It is not loaded: a graph runs with all your rights. Only if you trust whoever "
-                "made it, give --trust."
-            )
+    problems = (problem for graph in meta_graphs for problem in _problems(graph, path, objects=objects))
+    return next(problems, None)
 
 
 def _has_object_graph(meta_graphs: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 Place: TypeAlias = tuple[str, str]  # a function's name, '' for the graph itself; and a node's name in it
@@ -108,44 +108,60 @@ class Walk:
 
     def _call(self, function: str, caller: Place | None) -> Iterator[Place]:
         """The places of a function's body, all of them: what has effects in it runs whether or not it is asked for."""
-        if caller is not None:
-            self._callers.setdefault(function, []).append(caller)
-        if function in self._called or function not in self.graph.functions:
-            return
-        self._called.add(function)
-        yield from ((function, name) for name in self.graph.bodies[function])
-        for named in self.graph.named_by_function(function):
-            yield from self._call(named, (function, ""))
+        waiting: list[tuple[str, Place | None]] = [(function, caller)]
+        while waiting:
+            function, caller = waiting.pop()
+            if caller is not None:
+                self._callers.setdefault(function, []).append(caller)
+            if function in self._called or function not in self.graph.functions:
+                continue
+            self._called.add(function)
+            yield from ((function, name) for name in self.graph.bodies[function])
+            waiting += ((named, (function, "")) for named in self.graph.named_by_function(function))
 
     def is_own_file(self, place: Place, index: int) -> bool:
         """Whether a node's data input is a file of the SavedModel, whoever calls the function that the node is in."""
-        return self._is_own(place[0], _data_input(self.places[place], index), frozenset())
+        waiting = [(place[0], _data_input(self.places[place], index))]
+        seen: set[tuple[str, str | None]] = set()
+        begins = False  # somewhere; what only goes round in a circle comes from nowhere
+        while waiting:
+            tensor = waiting.pop()
+            if tensor in seen:
+                continue
+            seen.add(tensor)
+            sources = self._sources(*tensor)
+            if sources is None:
+                return False
+            begins = begins or not sources
+            waiting += sources
+        return begins
 
-    def _is_own(self, function: str, tensor: str | None, passed: Collection[tuple[str, str]]) -> bool:
-        if tensor is None or (function, tensor) in passed:
-            return False
-        passed = {*passed, (function, tensor)}
+    def _sources(self, function: str, tensor: str | None) -> list[tuple[str, str | None]] | None:
+        """What a tensor is passed on from; nothing where it names a file of ours by itself, None where it may not."""
+        if tensor is None:
+            return None
         node = self.graph.bodies[function].get(node_name(tensor))
         if not function and output_name(tensor) in self.root.fed:
-            return True
+            return []
         if node is not None:
-            return node.op == "Identity" and self._is_own(function, _data_input(node, 0), passed)
+            return [(function, _data_input(node, 0))] if node.op == "Identity" else None
         arguments = [arg.name for arg in self.graph.functions[function].signature.input_arg] if function else []
         if tensor not in arguments:
-            return False
+            return None
         index = arguments.index(tensor)
-        given = [self._is_given(caller, index, passed) for caller in self._callers.get(function, ())]
-        if function == self.root.function:
+        is_root = function == self.root.function
+        callers = [self.places.get(caller) for caller in self._callers.get(function, ())]
+        if not (is_root or callers) or any(node is None or not self._calls(node) for node in callers):
+            return None
+        if is_root:
             first = len(arguments) - len(self.root.bound)
-            given.append(index >= first and self.root.bound[index - first])
-        return bool(given) and all(given)
+            if index < first or not self.root.bound[index - first]:
+                return None
+        places = self._callers.get(function, ())
+        return [(caller[0], _data_input(node, index)) for caller, node in zip(places, callers, strict=True)]
 
-    def _is_given(self, caller: Place, index: int, passed: Collection[tuple[str, str]]) -> bool:
-        """Whether the argument that a call passes on is a file of the SavedModel."""
-        node = self.places.get(caller)
-        if node is None or (node.op not in _CALLS and node.op not in self.graph.functions):
-            return False
-        return self._is_own(caller[0], _data_input(node, index), passed)
+    def _calls(self, node: Any) -> bool:
+        return node.op in _CALLS or node.op in self.graph.functions
 
 
 def node_name(tensor: str) -> str:

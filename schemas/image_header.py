@@ -16,7 +16,8 @@ JPEG_SCANS = 500  # a progressive JPEG of a camera or an editor has about ten; e
 JPEG_SEGMENTS = 10_000  # before the first scan; a profile and all of a camera's notes take a few hundred
 GIF_BLOCKS = 2**18  # up to the end of the first frame; one of 33 megapixels takes 200,000
 
-PNG = b"\x89PNG\r\n\x1a\n"
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+MAGIC = (JPEG, PNG, b"GIF87a", b"GIF89a", b"BM")  # the first bytes of the formats that are read
 BGRX = bytes.fromhex("0000ff00 00ff0000 ff000000")  # the masks of a 32-bit BMP whose bytes are blue, green, red, other
 _OTHERS = (  # (first bytes, more bytes at their place, name): known, and not read
     (b"RIFF", (8, b"WEBP"), "WebP"),
@@ -89,7 +90,7 @@ def ends_early(header: ImageHeader, data: bytes) -> bool:
 
 
 def _read(data: bytes) -> ImageHeader:
-    if data.startswith(b"\xff\xd8\xff"):
+    if data.startswith(JPEG):
         return _jpeg(data)
     if data.startswith(PNG):
         return _png(data)

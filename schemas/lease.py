@@ -214,8 +214,13 @@ def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
             holder = _read(swap.look(path))
         else:
             # On GCS a fence costs a put of the manifest: only where there is a job that may wake up.
-            if seen.data is not None or not path.startswith(storage.GCS):
-                swap.fence(layout.join(data_dir, layout.MANIFEST))
+            try:
+                if seen.data is not None or not path.startswith(storage.GCS):
+                    swap.fence(layout.join(data_dir, layout.MANIFEST))
+            except BaseException:
+                with contextlib.suppress(MillraceError):
+                    lease.give_back()
+                raise
             return lease
     raise LeaseError(
         f"{data_dir}: another job is writing to it: {holder or 'one that is just done'}. "

@@ -28,18 +28,25 @@ def links_in(folder: str) -> list[str]:
     """All links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
     if folder.startswith(GCS):
         return []
-    return sorted(
-        os.path.relpath(os.path.join(where, name), folder)
-        for where, below, names in os.walk(folder)
-        for name in (*below, *names)
-        if os.path.islink(os.path.join(where, name))
-    )
+    found, waiting = [], [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:  # which tells links without a look at each
+                for entry in entries:
+                    if entry.is_symlink():
+                        found.append(os.path.relpath(entry.path, folder))
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:  # no folder, or none to look into: whoever reads it says so
+            continue
+    return sorted(found)
 
 
 def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
     """All links in a run's folder, and in place of a file or folder that a manifest names, relative to `data_dir`."""
     found = {join(run, name) for name in links_in(join(data_dir, run))}
-    return sorted(found.union(links_to(data_dir, names)))
+    elsewhere = [name for name in names if not name.startswith(f"{run}/")]
+    return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
 
 
 def told(path: str) -> str:

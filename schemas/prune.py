@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from schemas import folders, layout, storage
 from schemas.lease import Lease
@@ -63,19 +63,25 @@ def size(data_dir: str, name: str) -> int:
 
 
 def prune(data_dir: str, held: Lease, *, keep_previous: bool = True) -> list[str]:
-    """Removes the leftovers, and returns their names.
+    """Removes the leftovers, and returns their names. Arguments and errors are those of `leftovers` and `remove`."""
+    found = leftovers(data_dir, keep_previous=keep_previous, held=held)
+    remove(data_dir, found, held)
+    return found
+
+
+def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
+    """Removes what `leftovers` found, which stays nobody's, however long ago that was.
 
     Args:
       data_dir: a data set directory, local or gs://.
-      held: its lease.
-      keep_previous: keep the runs that readers may still have open since the manifest before this one.
+      names: of the leftovers.
+      held: the directory's lease, held since before they were looked for.
 
     Raises:
       LeaseError: another process has taken the lease; what is left is for its job to remove.
-      MillraceError: there is no manifest, or something cannot be removed.
+      MillraceError: something cannot be removed.
     """
-    found = leftovers(data_dir, keep_previous=keep_previous, held=held)
-    for name in found:
+    for name in names:
         held.check()
         path = layout.join(data_dir, name)
         with storage.naming(path):
@@ -83,7 +89,6 @@ def prune(data_dir: str, held: Lease, *, keep_previous: bool = True) -> list[str
                 folders.remove(path)
             else:
                 storage.delete(path)
-    return found
 
 
 def _is_run(data_dir: str, name: str) -> bool:

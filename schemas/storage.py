@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import glob
 import os
@@ -20,6 +21,7 @@ from schemas.redact import redacted
 GCS = "gs://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _MAGIC = frozenset("*?[")
+_NOT_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 _DOWNLOAD_BYTES = 1 << 20  # the least that is fetched at once
 
 
@@ -128,7 +130,7 @@ def stat(path: str) -> FileStat:
             blob = _existing_blob(path)
             return FileStat(int(blob.size), str(blob.generation))
         found = os.stat(path)
-    _check_regular(path, found.st_mode)
+    check_regular(path, found.st_mode)
     return FileStat(found.st_size, str(found.st_mtime_ns))
 
 
@@ -143,10 +145,10 @@ def open_read(path: str, *, version: str | None = None) -> BinaryIO:
             blob = _existing_blob(path)
             check_version(path, version, str(blob.generation))
             return cast(BinaryIO, _blob(path, generation=blob.generation).open("rb", chunk_size=_DOWNLOAD_BYTES))
-        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+        file = open(path, "rb", opener=open_at_once)  # noqa: SIM115 - the caller closes it
     try:
         found = os.fstat(file.fileno())
-        _check_regular(path, found.st_mode)
+        check_regular(path, found.st_mode)
         check_version(path, version, str(found.st_mtime_ns))
     except MillraceError:
         file.close()
@@ -155,7 +157,14 @@ def open_read(path: str, *, version: str | None = None) -> BinaryIO:
 
 
 def read_bytes(path: str) -> bytes:
-    """The whole file."""
+    """The whole file as it was at one moment, also while another process replaces it.
+
+    Raises:
+        MillraceError: the file cannot be read.
+    """
+    if path.startswith(GCS):
+        with naming(path):
+            return cast(bytes, _blob(path).download_as_bytes())  # one request: no generation can go in between
     with naming(path), open_read(path) as file:
         return file.read()
 
@@ -215,9 +224,8 @@ def delete(path: str) -> None:
     """Removes a file; it is no error if there is none."""
     with naming(path), contextlib.suppress(FileNotFoundError):
         if path.startswith(GCS):
-            blob = _blob(path)
-            if blob.exists():
-                blob.delete()
+            with contextlib.suppress(google_error("NotFound")):
+                _blob(path).delete()
             return
         os.unlink(path)
 
@@ -231,8 +239,17 @@ def naming(path: str) -> Iterator[None]:
         raise MillraceError(f"{path}: {error.strerror or error}") from error
     except Exception as error:
         if type(error).__module__.startswith("google."):  # not imported unless gs:// is used
+            if isinstance(error, google_error("NotFound")):
+                raise MillraceError(f"{path}: no such object or bucket, or it was replaced meanwhile") from error
             raise MillraceError(f"{path}: {redacted(str(error))}") from error
         raise
+
+
+def google_error(name: str) -> type[Exception]:
+    """A class of `google.api_core.exceptions`, imported only by those who use gs://."""
+    from google.api_core import exceptions
+
+    return cast(type[Exception], getattr(exceptions, name))
 
 
 def check_version(path: str, expected: str | None, found: str) -> None:
@@ -264,24 +281,28 @@ def check_output(path: str, *, hint: str = "") -> None:
         raise UsageError(f"{path}: is {what}, which a file would replace; name a file{hint}")
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def open_at_once(path: str, flags: int) -> int:
     """Opens a pipe without waiting for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _check_regular(path: str, mode: int) -> None:
+def check_regular(path: str, mode: int) -> None:
+    """MillraceError for what is no file by its mode."""
     if not S_ISREG(mode):
         raise MillraceError(f"{path}: is no file but a folder, a pipe or a device, and cannot be read as one")
 
 
 def sync_folder(folder: str) -> None:
-    """Makes the rename itself survive a power cut, where the system can."""
-    with contextlib.suppress(OSError):
+    """Makes the names in a local folder survive a power cut, where the system lets one: some network disks do not."""
+    try:
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCED:
+            raise
 
 
 @functools.cache

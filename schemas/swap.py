@@ -16,7 +16,6 @@ import dataclasses
 import glob
 import os
 import uuid
-from typing import Any
 
 from schemas import folders, storage
 from schemas.errors import MillraceError
@@ -41,11 +40,12 @@ def look(path: str) -> Seen:
             blob = storage._blob(path)
             try:
                 data = blob.download_as_bytes()
-            except _google("NotFound"):
+            except storage.google_error("NotFound"):
                 return Seen(None)
             return Seen(data, int(blob.generation))
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=storage.open_at_once) as file:
+                storage.check_regular(path, os.fstat(file.fileno()).st_mode)
                 return Seen(file.read())
         except FileNotFoundError:
             return Seen(None)
@@ -154,22 +154,16 @@ def _changed(path: str) -> Changed:
 
 
 def _swap_gcs(path: str, data: bytes | None, seen: Seen) -> Seen:
-    blob = storage._blob(path)
     with storage.naming(path):
+        blob = storage._blob(path)
         try:
             if data is None:
                 blob.delete(if_generation_match=seen.generation)
                 return Seen(None)
             blob.upload_from_string(data, content_type="application/octet-stream", if_generation_match=seen.generation)
             return Seen(data, int(blob.generation))
-        except (_google("PreconditionFailed"), _google("NotFound")) as error:
+        except (storage.google_error("PreconditionFailed"), storage.google_error("NotFound")) as error:
             now = look(path)
             if now.data == data:  # the client sent it twice: the first answer was lost on its way
                 return now
             raise _changed(path) from error
-
-
-def _google(name: str) -> Any:
-    from google.api_core import exceptions  # imported here: only those who use gs:// wait for it
-
-    return getattr(exceptions, name)

@@ -22,17 +22,17 @@ import tensorflow as tf
 
 from schemas import layout, storage
 from schemas.dataset import Dataset
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import SkewError, UsageError
 from schemas.features import CategoryLabel
-from schemas.graph_check import check_graph
+from schemas.graph_check import graph_problem
 from trainer.estimator import tf_estimator
 from trainer.left_over import TEMPORARY
-from trainer.parity import SkewError
 from trainer.parity_records import ParityRecords, read_parity_records
 from trainer.predictions import classes_of
-from trainer.served import Notes, read_notes, write_notes
+from trainer.rejected_requests import Judged
+from trainer.served import NOTES_FORMAT, Notes, write_notes
 from trainer.serving import serving_input_receiver_fn
-from trainer.verify import check_export, check_transform
+from trainer.verify import check_export, check_transform, judge
 
 BEST, FINAL = "best", "final"
 MARK = "best.json"
@@ -91,7 +91,8 @@ class CheckedExport:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self._records: ParityRecords | None = None
+        self._expected: tuple[ParityRecords, Judged] | None = None
+        self._told = False
 
     def write(self, estimator: Any, *, export_path: str, checkpoint_path: str) -> str:
         """Exports `estimator` at `checkpoint_path` to `export_path/<number>`; returns that folder.
@@ -119,26 +120,36 @@ class CheckedExport:
                 tf.io.gfile.rmtree(aside)
 
     def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
-        if self._records is None:  # the transform and the records stay the same while a model is trained
+        if self._expected is None:  # the transform and the records stay the same while a model is trained
             records = read_parity_records(self.dataset)
             check_transform(self.dataset, records)
-            self._records = records
+            self._expected = records, judge(self.dataset, records)
+        records, judged = self._expected
         check_export(
-            self.dataset, self._records, export_dir=export_dir, estimator=estimator, checkpoint_path=checkpoint_path
+            self.dataset,
+            records,
+            export_dir=export_dir,
+            estimator=estimator,
+            checkpoint_path=checkpoint_path,
+            judged=judged,
         )
         notes = Notes(
             dataset_run=self.dataset.run,
             schema_fingerprint=self.dataset.declared.fingerprint,
             classes=classes_of(self.dataset),
             global_step=int(tf.train.load_variable(checkpoint_path, "global_step")),
-            checked_records=len(self._records.raw),
+            checked_records=len(records.raw),
         )
         schema_yaml = storage.read_bytes(layout.join(self.dataset.run_dir, layout.SCHEMA_YAML))
         write_notes(export_dir, notes, schema_yaml)
-        try:
-            check_graph(export_dir)
-        except MillraceError as error:  # a model of one's own may do more than compute
-            print(f"note: this export will be loaded with --trust only. {error}", file=sys.stderr)
+        self._tell_of_graph(export_dir)
+
+    def _tell_of_graph(self, export_dir: str) -> None:
+        """Says once that whoever loads these exports has to trust them: one's own model may do more than compute."""
+        problem = None if self._told else graph_problem(export_dir)
+        if problem is not None:
+            self._told = True
+            print(f"note: predicting with an export of this model takes --trust: its graph {problem}", file=sys.stderr)
 
 
 class BestExporter(tf_estimator.Exporter):
@@ -163,7 +174,7 @@ class BestExporter(tf_estimator.Exporter):
         if not metric.improves(value, read_mark(export_path, metric)):
             return None
         final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
-        mark = {"metric": metric.name, "value": value, "export": os.path.basename(final)}
+        mark = {"metric": metric.name, "value": value, "export": os.path.basename(final), "notes_format": NOTES_FORMAT}
         mark["global_step"] = int(eval_result["global_step"])
         storage.write_bytes(os.path.join(export_path, MARK), json.dumps(mark, indent=1).encode() + b"\n")
         prune(export_path, keep=self._keep)
@@ -196,7 +207,7 @@ class FinalExporter(tf_estimator.Exporter):
 def read_mark(export_path: str, metric: BestMetric) -> float | None:
     """The best value so far; None where there is none, or it is of another metric, or its export is gone.
 
-    So it is where the export is of an earlier release, which is to be replaced: see `Notes.advice`.
+    So it is where the export is of an earlier release: the next one is to replace it, see `Notes.advice`.
     """
     path = os.path.join(export_path, MARK)
     if not storage.exists(path):
@@ -205,8 +216,7 @@ def read_mark(export_path: str, metric: BestMetric) -> float | None:
     there = int(mark["export"]) in _numbers(export_path)
     if not there or mark["metric"] != metric.name:
         return None
-    _, notes = read_notes(os.path.join(export_path, mark["export"]))
-    return float(mark["value"]) if notes.advice is None else None
+    return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
 
 
 def prune(export_path: str, *, keep: int) -> None:

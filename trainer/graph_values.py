@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from schemas.raw import RawColumn
+from schemas.dataset import Dataset
+from schemas.raw import RawColumn, raw_columns
 
 
 def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
@@ -30,6 +31,20 @@ def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[by
         session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
         values = session.run(tensors, {serialized: list(records)})
     return {name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in values.items()}
+
+
+def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]:
+    """What the data set's transform makes of raw records, by feature: `[records, ...]`."""
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+
+    def transformed(serialized: Any) -> Mapping[str, Any]:
+        parsed = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
+        return dict(output.transform_raw_features(parsed, drop_unused_features=True))
+
+    return graph_values(transformed, raw)
 
 
 def _records_of(sparse: Any) -> list[Any]:

@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from schemas.image_header import JPEG_SCANS, PNG
+from schemas.image_header import JPEG, JPEG_SCANS, PNG
 from schemas.image_options import Exact, ImageOptions
 
-JPEG = b"\xff\xd8\xff"
 SIDE_BY_SIDE = 8  # images of a request that are decoded at once: a large one takes some 100 MB
 _ELONGATED = 4  # a longer side of more than so many shorter ones is not ordinary
 

@@ -13,17 +13,15 @@ import tensorflow as tf
 
 from schemas import layout
 from schemas.dataset import Dataset
-from schemas.image_header import PNG
+from schemas.image_header import MAGIC
 from schemas.image_record import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.image_schema import ImageSchema
 from schemas.raw import RawColumn
 from trainer.augment import AugmentOptions
 from trainer.image_features import image_names
 from trainer.image_inputs import stored_image
-from trainer.image_isolation import JPEG, SIDE_BY_SIDE, each_by_itself
+from trainer.image_isolation import SIDE_BY_SIDE, each_by_itself
 from trainer.row_errors import ROW_ERROR
-
-MAGIC = (JPEG, PNG, b"GIF87a", b"GIF89a", b"BM")  # the first bytes of the formats that are read
 
 
 def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:

@@ -8,16 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import MillraceError
-
 RTOL = 1e-4
 ATOL = 1e-5
 
 Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record where lengths vary
-
-
-class SkewError(MillraceError):
-    """What is served differs from what was trained on."""
 
 
 @dataclasses.dataclass(frozen=True)

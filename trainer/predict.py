@@ -4,9 +4,9 @@
     python -m trainer.predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
 
 Rows are read as the preprocessing job reads them and go through the exported graph, in which the transform is. One JSON
-line a row, in the order of the input: where the row stands (source, offset in bytes, row counted from 0), its key where
-the schema has one, and the class under its own name with the probabilities of all classes, or a regression's value.
-Files may be larger than memory. The label's column may be there or not; it is not read.
+line a row, by file name and then in the order of the file: where the row stands (source, offset in bytes, row counted
+from 0), its key where the schema has one, and the class under its own name with the probabilities of all classes, or a
+regression's value. Files may be larger than memory. The label's column may be there or not; it is not read.
 
 Images go as they are into the exported graph. One line an image: its path, its class, and the five most probable
 classes; the same is printed. A model of pairs takes CSV files of two paths a line, relative to the file's own folder.
@@ -23,9 +23,9 @@ from collections.abc import Callable
 from schemas import storage
 from schemas.csv_stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError
-from schemas.graph_check import TRUST_HELP
 from schemas.image_schema import ImagePairsSchema
 from schemas.schema import Schema
+from schemas.trust import TRUST_HELP
 from trainer.predict_options import PredictOptions, Summary
 from trainer.served import ServedModel, read_notes
 from trainer.signals import how_ended, interruptible
@@ -183,6 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     """Parses, predicts, prints a summary, and returns the exit code."""
     given = parser().parse_args(argv)
     progress = Progress()
+    options = None
     try:
         options = PredictOptions(
             saved_model=given.saved_model.rstrip("/"),
@@ -208,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         progress.end()
         how, code = how_ended(error)
-        print(f"{how}: no predictions were written", file=sys.stderr)
+        print(f"{how}: {options.kept_on_failure if options else 'nothing was done'}", file=sys.stderr)
         return code
     progress.end()
     print("\n".join(told(summary, options)), file=sys.stderr if options.printed else sys.stdout)

@@ -177,8 +177,10 @@ def _answered(
     refused = []
     for read, error in zip(sent, errors, strict=True):
         if error:
-            file = read.files[error.decode().partition(": ")[0]]
-            refused.append((read, _undecodable(read, _decoder_error(file))))
+            name = error.decode().partition(": ")[0]
+            file = read.files[name]
+            bad = undecodable(file.header, file.data, _decoder_error(file))
+            refused.append((read, _refused(read.item, name, file.read.refusal(bad))))
     return [([sent[i] for i in good], {name: values[good] for name, values in outputs.items()})], refused
 
 
@@ -217,7 +219,7 @@ def _decoder_error(file: _File) -> Exception:
 
 
 def _undecodable(read: _Read, error: Exception) -> Reject:
-    """The reject for what passed the look at its header and could not be decoded."""
+    """The reject for what an export of an earlier release fails on, which does not say on which image."""
     import tensorflow as tf
 
     cut = [name for name, file in read.files.items() if ends_early(file.header, file.data)]

@@ -22,7 +22,7 @@ class PredictOptions:
     Attributes:
       saved_model: an exported model's folder.
       inputs: files and globs: CSV files, plain or gzip'd; images; or CSV files of two images' paths a line.
-      output: the predictions, JSON lines in the order of the input; '-' is standard output.
+      output: the predictions, JSON lines, files sorted by name, rows in their file's order; '-' is standard output.
       rejects: what could not be read, JSON lines.
       signature: 'predict' (raw features by name) or 'examples' (serialized `tf.Example`s).
       batch_size: rows or images a batch; None: 4,096 rows, 64 images.
@@ -54,8 +54,6 @@ class PredictOptions:
             raise UsageError(f"--batch_size {self.batch_size}: give 1 or more")
         if self.max_rejects < 0 or not 0 <= self.max_reject_fraction <= 1:
             raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction between 0 and 1")
-        if self.output == self.rejects:
-            raise UsageError(f"--rejects and --output are both {self.output}")
         if self.rejects == STANDARD_OUTPUT:
             raise UsageError("--rejects -: only --output is written to standard output; name a file")
 
@@ -64,20 +62,28 @@ class PredictOptions:
         """Whether the predictions themselves go to standard output."""
         return self.output == STANDARD_OUTPUT
 
+    @property
+    def kept_on_failure(self) -> str:
+        """What becomes of predictions that were made before a failure."""
+        return "the predictions made by then were printed" if self.printed else "no predictions were written"
+
     def check_outputs(self, inputs: Sequence[str]) -> None:
         """Looks at where the files are to be put.
 
         Raises:
           UsageError: there is an input, or a file and no --overwrite, or what is no file at all.
         """
-        read = {storage.identity(path): path for path in inputs}
-        for path in (self.output, self.rejects):
-            if path == STANDARD_OUTPUT:
-                continue
+        written = [path for path in (self.output, self.rejects) if path != STANDARD_OUTPUT]
+        for path in written:
             storage.check_output(path, hint=f", or give --output {STANDARD_OUTPUT} for standard output")
+        if len({storage.identity(path) for path in written}) < len(written):
+            raise UsageError(f"--rejects {self.rejects} and --output {self.output} are one file")
+        there = [path for path in written if storage.exists(path)]
+        read = {storage.identity(path) for path in inputs} if there else set()
+        for path in there:
             if storage.identity(path) in read:
                 raise UsageError(f"{path}: is an input as well as an output")
-            if storage.exists(path) and not self.overwrite:
+            if not self.overwrite:
                 raise UsageError(f"{path}: exists already; give --overwrite to replace it")
 
 
@@ -125,9 +131,8 @@ class Summary:
             )
         if rejected > max(options.max_rejects, options.max_reject_fraction * self.read):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
-            kept = "the predictions of the others were printed" if options.printed else "no predictions were written"
             raise MillraceError(
                 f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), more than --max_rejects "
                 f"{options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g} allow. Each stands "
-                f"in {options.rejects}; {kept}. Mend the {self.unit}, or raise a limit."
+                f"in {options.rejects}; {options.kept_on_failure}. Fix the {self.unit}, or raise a limit."
             )

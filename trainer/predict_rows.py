@@ -12,6 +12,7 @@ import pyarrow as pa
 from schemas.csv_file import CsvFile, open_csv, split_ranges
 from schemas.csv_read import Decoded, read_range
 from schemas.csv_record import read_records
+from schemas.not_finite import NOT_FINITE, hints_of
 from schemas.raw import OFFSET, RawColumn, serving_columns
 from schemas.rejects import Reject
 from schemas.schema import Schema
@@ -41,8 +42,11 @@ def open_rows(
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
         batches = (rows for file in files for rows in _read(file, schema, batch_size))
         run = _runner(model, schema, options.signature)
+        late = LateRejects(schema)
         for rows, outputs in ahead(_predicted(ahead(batches), run)):
-            yield _outcome(rows, outputs, schema, notes)
+            yield from late.outcomes(before=rows.file)
+            yield _outcome(rows, outputs, notes, late)
+        yield from late.outcomes()
 
     return outcomes
 
@@ -107,29 +111,47 @@ def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
     return flat if column.width is None else flat.reshape(-1, column.width)
 
 
-def _outcome(rows: _Rows, outputs: Mapping[str, Any], schema: Schema, notes: Notes) -> Outcome:
-    """Lines for the rows that the model answers; the others are rejects."""
+class LateRejects:
+    """Rows that the reader takes and the model does not answer. Their bytes are read again, for many rows at once."""
+
+    AT_ONCE = 10_000  # a file that is read as a stream is read from its beginning each time
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._file: CsvFile | None = None
+        self._rejects: list[Reject] = []
+
+    def add(self, file: CsvFile, offsets: np.ndarray, errors: np.ndarray) -> None:
+        """Rows of one file: their places, and the model's `error` for each."""
+        self._file = file
+        columns = {item.name: item.labels[0] for item in file.columns.items if len(item.labels) == 1}
+        hints = hints_of(self._schema)
+        for offset, error in zip(offsets.tolist(), errors, strict=True):
+            name, _, reason = error.decode().partition(": ")
+            detail = "the model does not answer it"
+            if reason == NOT_FINITE:
+                detail = f"the transform makes something of it that is not finite{hints.get(name, '')}"
+            self._rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b""))
+
+    def outcomes(self, *, before: CsvFile | None = None) -> Iterator[Outcome]:
+        """The rejects with their bytes, where they are many, or another file comes next, or none."""
+        if self._file is None or (self._file is before and len(self._rejects) < self.AT_ONCE):
+            return
+        raws = read_records(self._file, self._schema, [reject.offset for reject in self._rejects])
+        yield Outcome(0, 0, "", [dataclasses.replace(r, raw=raws[r.offset]) for r in self._rejects])
+        self._file, self._rejects = None, []
+
+
+def _outcome(rows: _Rows, outputs: Mapping[str, Any], notes: Notes, late: LateRejects) -> Outcome:
+    """Lines for the rows that the model answers; the others are late rejects."""
     if not outputs:
         return Outcome(rows.read, 0, "", rows.rejects)
-    offsets, numbers, rejects = np.asarray(rows.batch.column(OFFSET)), rows.numbers, rows.rejects
+    offsets, numbers = np.asarray(rows.batch.column(OFFSET)), rows.numbers
     errors = outputs.get("error")  # exports of earlier releases have none
     if errors is not None and errors.any():
-        rejects = rejects + _refused(rows.file, schema, offsets, errors)
-        answered = np.flatnonzero(errors == b"")
+        refused, answered = np.flatnonzero(errors != b""), np.flatnonzero(errors == b"")
+        late.add(rows.file, offsets[refused], errors[refused])
         outputs = {name: values[answered] for name, values in outputs.items()}
         offsets, numbers = offsets[answered], numbers[answered]
     lines = encode_lines(outputs, source=rows.file.path, offsets=offsets, rows=numbers, classes=notes.classes)
-    return Outcome(rows.read, len(offsets), lines, rejects)
-
-
-def _refused(file: CsvFile, schema: Schema, offsets: np.ndarray, errors: np.ndarray) -> list[Reject]:
-    """Rows that the reader takes and the model does not answer: the transform makes something of them that is none."""
-    bad = np.flatnonzero(errors != b"")
-    raws = read_records(file, schema, offsets[bad].tolist())
-    columns = {item.name: item.labels[0] for item in file.columns.items if len(item.labels) == 1}
-    rejects = []
-    for offset, error in zip(offsets[bad].tolist(), errors[bad], strict=True):
-        name, _, reason = error.decode().partition(": ")
-        detail = "the transform makes a value of it that is not finite"
-        rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, raws[offset]))
-    return rejects
+    return Outcome(rows.read, len(offsets), lines, rows.rejects)

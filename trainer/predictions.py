@@ -26,7 +26,7 @@ from schemas.features import CategoryLabel
 from schemas.schema import Schema
 from trainer.estimator import tf_estimator
 from trainer.image_serving import at_least_one
-from trainer.row_errors import ROW_ERROR
+from trainer.row_errors import ROW_ERROR, in_rows
 from trainer.saving import with_safe_saving
 from trainer.serving import key_name
 
@@ -126,8 +126,7 @@ def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> 
 def _withheld(x: tf.Tensor, good: tf.Tensor) -> tf.Tensor:
     if x.shape.rank == 0 or x.shape[0] is not None:
         return x
-    mask = tf.reshape(good, tf.concat([tf.shape(good), tf.ones([tf.rank(x) - 1], tf.int32)], 0))
-    return tf.ensure_shape(tf.where(mask, x, _nothing(x.dtype)), x.shape)
+    return in_rows(good, x, _nothing(x.dtype))
 
 
 def _nothing(dtype: tf.DType) -> tf.Tensor:

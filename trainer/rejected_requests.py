@@ -8,7 +8,7 @@ and the rows beside it are answered to the last bit as if it were not there. Ima
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,15 @@ from schemas.csv_fields import join_fields
 from schemas.csv_file import CsvFile
 from schemas.csv_records import decode_records, remembered_csv
 from schemas.dataset import Dataset
+from schemas.errors import SkewError
 from schemas.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
 from schemas.image_header import BadImage
 from schemas.image_limits import check_image
+from schemas.not_finite import NOT_FINITE
 from schemas.raw import raw_columns
 from schemas.schema import Schema
-from trainer.graph_values import graph_values, strict_spec
-from trainer.parity import SkewError
+from trainer.graph_values import graph_values, transformed_values
 from trainer.predictions import ERROR, KEY
-from trainer.row_errors import NOT_FINITE
 from trainer.served import ServedModel
 
 Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
@@ -123,75 +123,93 @@ def _line(file: CsvFile, cells: Mapping[str, tuple[bytes, ...]], schema: Schema)
 
 def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
     """For each raw row the first feature that the transform makes not finite, '' where there is none."""
-    import tensorflow as tf
-    import tensorflow_transform as tft
     from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
     if not batch.num_rows:
         return []
-    columns = raw_columns(dataset.schema)
-    output = tft.TFTransformOutput(dataset.graphs_dir)
-
-    def transformed(serialized: Any) -> Mapping[str, Any]:
-        raw = tf.io.parse_example(serialized, strict_spec(columns))
-        return dict(output.transform_raw_features(raw, drop_unused_features=True))
-
-    made = graph_values(transformed, RecordBatchToExamples(batch.select([c.name for c in columns])))
+    columns = [column.name for column in raw_columns(dataset.schema)]
+    made = transformed_values(dataset, RecordBatchToExamples(batch.select(columns)))
     found = [""] * batch.num_rows
     for name, values in reversed(made.items()):
-        for row, value in enumerate(values):
-            array = np.asarray(value)
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                found[row] = name
+        for row in _rows_not_finite(values):
+            found[row] = name
     return found
 
 
-def file_cases(dataset: Dataset, good: Mapping[str, bytes]) -> tuple[list[Case], list[str]]:
-    """Bad files for every input of a model of images, and the job's verdict on each."""
-    cases = [
+def _rows_not_finite(values: Any) -> list[int]:
+    """Of `[rows, ...]`, or of one array for each row where a feature is sparse."""
+    if isinstance(values, list):
+        return [row for row, value in enumerate(values) if value.dtype.kind == "f" and not np.isfinite(value).all()]
+    if values.dtype.kind != "f":
+        return []
+    finite: np.ndarray = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    return np.flatnonzero(~finite).tolist()
+
+
+def file_cases(good: Mapping[str, bytes]) -> list[Case]:
+    """Files for every input of a model of images: three bad ones, and the good one."""
+    return [
         Case(name, (), data)
         for name, file in good.items()
         for data in (b"", b"this is no image", file[: len(file) // 2], file)
     ]
-    return cases, [_file_verdict(dataset, case) for case in cases]
 
 
-def _file_verdict(dataset: Dataset, case: Case) -> str:
+def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
+    """What the job says of each file: `<input>: <reason>`, '' where it takes it."""
     import tensorflow as tf
 
     from trainer.image_serving import ingest_records, load_ingest
 
     schema = dataset.image_schema
     assert schema is not None  # noqa: S101 - the caller has looked
-    try:
-        check_image(case.value, schema.images)
-        graph_values(lambda files: ingest_records(load_ingest(dataset), files), [case.value])
-    except BadImage as bad:
-        return f"{case.name}: {bad.reason}"
-    except tf.errors.OpError:
-        return f"{case.name}: undecodable_image"
-    return ""
+
+    def verdict(case: Case) -> str:
+        try:
+            check_image(case.value, schema.images)
+            graph_values(lambda files: ingest_records(load_ingest(dataset), files), [case.value])
+        except BadImage as bad:
+            return f"{case.name}: {bad.reason}"
+        except tf.errors.OpError:
+            return f"{case.name}: undecodable_image"
+        return ""
+
+    return [verdict(case) for case in cases]
 
 
-def check(dataset: Dataset, record: Batch, served: ServedModel, inputs: tuple[str, ...]) -> None:
-    """Compares the job's verdicts with the export's.
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A good row, what takes the place of its inputs, and what the job says of each; the same for every export."""
+
+    good: Batch  # the inputs of a request, each `[1]` or `[1, width]`
+    cases: list[Case]
+    verdicts: list[str]
+    exact: bool  # of an image, the graph knows whether it is taken; the reasons of the job are finer
+
+
+def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
+    """Has the job judge bad rows that are made of a good one.
 
     Args:
-      dataset: what the model was trained on.
+      dataset: what the models are trained on.
       record: one good raw record, by raw column (of images by input, files' bytes), each `[1]` or `[1, width]`.
-      served: the export.
       inputs: what a request sends.
+    """
+    good = {name: record[name] for name in inputs}
+    if dataset.image_schema is not None:
+        cases = file_cases({name: files[0] for name, files in good.items()})
+        return Judged(good, cases, file_verdicts(dataset, cases), exact=False)
+    cases = list(row_cases(dataset.schema, good))
+    return Judged(good, cases, job_verdicts(dataset, record, cases) if cases else [], exact=True)
+
+
+def check(judged: Judged, served: ServedModel) -> None:
+    """Compares the job's verdicts with an export's.
 
     Raises:
       SkewError: naming the first input of which the verdicts differ, or whose row is answered all the same.
     """
-    good = {name: record[name] for name in inputs}
-    images = dataset.image_schema is not None
-    if images:
-        cases, expected = file_cases(dataset, {name: good[name][0] for name in inputs})
-    else:
-        cases = list(row_cases(dataset.schema, good))
-        expected = job_verdicts(dataset, record, cases)
+    good, cases = judged.good, judged.cases
     if not cases:
         return
     rows = {name: np.concatenate([good[name]] * (len(cases) + 1)) for name in good}
@@ -199,10 +217,9 @@ def check(dataset: Dataset, record: Batch, served: ServedModel, inputs: tuple[st
     for i, case in enumerate(cases, start=1):
         rows[case.name][i] = case.value
     found = served.predict(rows)
-    for i, (case, verdict) in enumerate(zip(cases, expected, strict=True), start=1):
+    for i, (case, verdict) in enumerate(zip(cases, judged.verdicts, strict=True), start=1):
         error = found[ERROR][i].decode()
-        # Of an image, the graph knows whether it is taken; the reasons of the job are finer.
-        same = bool(error) == bool(verdict) if images else error == verdict
+        same = error == verdict if judged.exact else bool(error) == bool(verdict)
         answered = [name for name, values in found.items() if name not in (ERROR, KEY) and not _withheld(values[i])]
         if not same or (error and answered):
             raise SkewError(

@@ -13,14 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
+from schemas.not_finite import NOT_FINITE
 from schemas.raw import raw_column
 from schemas.schema import Schema
 
 ROW_ERROR = "_row_error"  # the feature beside the model's own; no feature of a schema begins with an underscore
 
 MISSING_VALUE, OUT_OF_RANGE, NOT_ONE_HOT = "missing_value", "out_of_range", "not_one_hot"
-NOT_UTF8, NOT_A_BOOL, NOT_FINITE = "not_utf8", "not_a_bool", "not_finite"
-LINE_END = "line_end_in_value"
+NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
 
 Rule = tuple[str, tf.Tensor]  # a reason code, and which rows it rejects, bool `[batch]`
 
@@ -61,12 +61,23 @@ def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Ten
 def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
     """The features with zeros in the rows that have an error, so that no model meets what no model was trained on."""
     good = tf.equal(errors, "")
-    return {name: x if isinstance(x, tf.SparseTensor) else _keep(x, good) for name, x in features.items()}
+
+    def zeroed(x: Any) -> Any:
+        if isinstance(x, tf.SparseTensor):
+            values = in_rows(tf.gather(good, x.indices[:, 0]), x.values, tf.zeros([], x.dtype))
+            return tf.SparseTensor(x.indices, values, x.dense_shape)
+        return in_rows(good, x, tf.zeros([], x.dtype))
+
+    return {name: zeroed(x) for name, x in features.items()}
 
 
-def _keep(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    mask = tf.reshape(rows, tf.concat([tf.shape(rows), tf.ones([tf.rank(x) - 1], tf.int32)], 0))
-    return tf.ensure_shape(tf.where(mask, x, tf.zeros_like(x)), x.shape)
+def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
+    """`x`, `[batch, ...]`, in the rows that are true of bool `[batch]`; in the others the scalar `otherwise`."""
+    if x.shape.rank is None:
+        ones = tf.ones([tf.rank(x) - 1], tf.int32)
+        return tf.where(tf.reshape(rows, tf.concat([tf.shape(rows), ones], 0)), x, otherwise)
+    mask = tf.reshape(rows, [-1] + [1] * (x.shape.rank - 1)) if x.shape.rank > 1 else rows
+    return tf.ensure_shape(tf.where(mask, x, otherwise), x.shape)
 
 
 def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
-from schemas.graph_check import check_graph
 from schemas.layout import SCHEMA_YAML
 from schemas.load import AnySchema, parse_schema
 from schemas.trusted import checksums, difference
@@ -110,6 +109,8 @@ class ServedModel:
         if not checked:
             check_files(export_dir, read_notes(export_dir)[1])
             if not trust:
+                from schemas.graph_check import check_graph
+
                 check_graph(export_dir)
         import tensorflow as tf
 

@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 from schemas.errors import UsageError
-from schemas.graph_check import TRUST_HELP
+from schemas.trust import TRUST_HELP
 from trainer.augmentation import Augmentation, augmentation
 from trainer.hparams import describe_hparams, parse_hparams
 from trainer.models import BUILT_IN

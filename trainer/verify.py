@@ -17,21 +17,20 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset, open_dataset
-from schemas.errors import MillraceError, UsageError
-from schemas.graph_check import TRUST_HELP, check_graph
-from schemas.raw import raw_columns
-from trainer.graph_values import graph_values, strict_spec
-from trainer.parity import SkewError
+from schemas.errors import MillraceError, SkewError, UsageError
+from schemas.trust import TRUST_HELP
+from trainer.graph_values import graph_values, strict_spec, transformed_values
 from trainer.parity_records import ParityRecords, read_parity_records
 from trainer.served import ServedModel, check_files, read_notes
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
     from trainer.parity import Batch
+    from trainer.rejected_requests import Judged
 
 
 BATCH = 64  # records that are predicted at once, on either side: one sum in another order is another sum
@@ -55,12 +54,7 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
         parsed: Mapping[str, Any] = tf.io.parse_example(serialized, output.transformed_feature_spec())
         return parsed
 
-    def again(serialized: Any) -> Mapping[str, Any]:
-        raw = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
-        transformed: Mapping[str, Any] = output.transform_raw_features(raw, drop_unused_features=True)
-        return transformed
-
-    expected, found = graph_values(stored, records.transformed), graph_values(again, records.raw)
+    expected, found = graph_values(stored, records.transformed), transformed_values(dataset, records.raw)
     _compare(expected, found, "the stored transformed records", "the transform of the raw ones")
 
 
@@ -79,7 +73,7 @@ def check_export(
     export_dir: str,
     estimator: Any,
     checkpoint_path: str,
-    withholds: bool = True,
+    judged: Judged | None,
 ) -> None:
     """Raw records through each exported signature must predict what stored records do through the Estimator.
 
@@ -91,22 +85,20 @@ def check_export(
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
       estimator: as `with_keys_and_classes` wraps it.
       checkpoint_path: the variables that the Estimator is to predict with.
-      withholds: whether the export has the output `error`; those of earlier releases have not.
+      judged: bad rows, of `judge`; None for an export of an earlier release, which has no output `error`.
 
     Raises:
       SkewError: naming the first differing record, the prediction and both values; or the input that is answered.
     """
-    import tensorflow as tf
-
     from trainer import rejected_requests, serving
     from trainer.predictions import ERROR
 
     expected = _estimator_predictions(dataset, records, estimator, checkpoint_path)
-    if not withholds:
+    if judged is None:
         expected = {name: values for name, values in expected.items() if name != ERROR}
     key = serving.key_name(dataset)
-    columns = serving.request_columns(dataset)
-    raw = graph_values(lambda serialized: tf.io.parse_example(serialized, strict_spec(columns)), records.raw)
+    record = _parsed(dataset, records.raw)
+    raw = {column.name: record[column.name] for column in serving.request_columns(dataset)}
     with ServedModel(export_dir, checked=True) as served:
         by_signature: dict[str, Mapping[str, Any]] = {
             serving.RAW: raw,
@@ -124,10 +116,25 @@ def check_export(
                 "the Estimator on the stored records",
                 f"the signature {signature!r} of {export_dir} on the raw ones",
             )
-        if withholds:
-            columns = serving.record_columns(dataset)
-            record = graph_values(lambda one: tf.io.parse_example(one, strict_spec(columns)), records.raw[:1])
-            rejected_requests.check(dataset, record, served, inputs=tuple(raw))
+        if judged is not None:
+            rejected_requests.check(judged, served)
+
+
+def judge(dataset: Dataset, records: ParityRecords) -> Judged:
+    """What the job says of bad rows that are made of the first record; see `trainer.rejected_requests`."""
+    from trainer import rejected_requests, serving
+
+    first = _parsed(dataset, records.raw[:1])
+    return rejected_requests.judge(dataset, first, [column.name for column in serving.request_columns(dataset)])
+
+
+def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
+    import tensorflow as tf
+
+    from trainer.serving import record_columns
+
+    spec = strict_spec(record_columns(dataset))
+    return graph_values(lambda serialized: tf.io.parse_example(serialized, spec), raw)
 
 
 def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, *, rows: int) -> Batch:
@@ -201,6 +208,8 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, tru
     if notes.advice is not None:
         print(f"note: {saved_model}: {notes.advice}", file=sys.stderr)
     if not trust:
+        from schemas.graph_check import check_graph
+
         check_graph(saved_model)
     start_tensorflow(verbose=False)
     from trainer.restore import restore_estimator
@@ -214,7 +223,7 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, tru
             export_dir=saved_model,
             estimator=restore_estimator(model_dir or _model_dir(saved_model), dataset, scratch=scratch),
             checkpoint_path=os.path.join(saved_model, "variables", "variables"),
-            withholds=notes.advice is None,
+            judged=judge(dataset, records) if notes.advice is None else None,
         )
     return len(records.raw)
 

@@ -39,7 +39,7 @@ class Aside:
         self._folder = tempfile.gettempdir() if remote else os.path.dirname(self._path)
         folders.make(self._folder)
         name = os.path.basename(path)
-        remove_left_over(self._folder, name)
+        remove_partial(self._folder, name)
         while True:
             self._aside = os.path.join(self._folder, f".{name}.{secrets.token_hex(4)}.partial")
             with storage.naming(path):
@@ -90,7 +90,7 @@ class StandardOutput:
         """Nothing: what is written cannot be taken back."""
 
 
-def remove_left_over(folder: str, name: str) -> None:
+def remove_partial(folder: str, name: str) -> None:
     """Removes what killed processes left of a file, or of any JSON lines. Whose process lives is locked, and stays."""
     left_over = re.compile(rf"\.({re.escape(name)}|.+\.jsonl)\.[0-9a-f]{{8}}\.partial")
     with contextlib.suppress(OSError):  # a folder that cannot be listed is no reason not to write

@@ -177,6 +177,14 @@ def lists(*rows: list[float]) -> pa.RecordBatch:
 def test_a_batch_counts_for_what_is_one_value_in_all_its_rows(batch, same):
     observed = Observed()
     observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
-    assert observed == {(value, "*same", "x"): rows for value, rows in same.items()}
+    expected = {(value, "*same", "x"): rows for value, rows in same.items()}
+    assert dict(observed.counts()) == expected
     observe_stored(batch, np.ones(batch.num_rows, np.int8), Watched(None), observed)  # of the eval split
-    assert sum(observed.values()) == sum(same.values())
+    assert dict(observed.counts()) == expected
+
+
+def test_of_several_batches_only_what_all_of_them_show_is_counted():
+    observed = Observed()
+    for batch in (lists([1.0, 5.0], [2.0, 5.0]), lists([1.0, 5.0]), lists([3.0, 5.0], [3.0, 5.0])):
+        observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
+    assert dict(observed.counts()) == {("1 5.0", "*same", "x"): 5}

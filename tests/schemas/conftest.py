@@ -16,6 +16,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An empty bucket."""
     with gcs_emulator.running() as host:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "none")  # else the client asks for one, off this machine
         storage._client.cache_clear()
         yield "gs://b"
         storage._client.cache_clear()

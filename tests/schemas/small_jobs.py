@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,7 @@ from schemas.prune import prune
 
 STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "os.link"})
 
-Work = Iterator[None]
+Work = Generator[None, None, None]
 
 
 def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ...] = ()) -> Manifest:
@@ -98,15 +99,16 @@ def advance(work: Work, steps: int | None = None) -> None:
 
 
 class Interrupted:
-    """Calls functions just before given file operations of the block, local or in the cloud."""
+    """Calls functions just before given file operations of the block, local or in the cloud, in its thread alone."""
 
     def __init__(self, calls: dict[int, list[Callable[[], None]]]) -> None:
         self.calls = calls
         self.count = 0
         self._inside = False
+        self._thread = threading.get_ident()
 
     def step(self) -> None:
-        if self._inside:
+        if self._inside or threading.get_ident() != self._thread:
             return
         self._inside = True
         try:

@@ -5,6 +5,7 @@ Whatever the order: the manifest names nothing that is not there, and nobody end
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -80,12 +81,12 @@ def test_who_is_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, oth
     for first, part, second in whole + [(first, part, second) for first, second, part in parts]:
         root = fresh()
         committed: list[str] = []
-        meanwhile = KINDS[other](root, committed, run=OTHER)
-        calls: dict[int, list[Callable[[], None]]] = {first: [functools.partial(advance, meanwhile, part)]}
-        calls.setdefault(second, []).append(functools.partial(advance, meanwhile))
-        with interrupted(root, calls):
-            advance(KINDS[slow](root, committed, run=SLOW))
-        check(root, committed)
+        with contextlib.closing(KINDS[other](root, committed, run=OTHER)) as meanwhile:
+            calls: dict[int, list[Callable[[], None]]] = {first: [functools.partial(advance, meanwhile, part)]}
+            calls.setdefault(second, []).append(functools.partial(advance, meanwhile))
+            with interrupted(root, calls):
+                advance(KINDS[slow](root, committed, run=SLOW))
+            check(root, committed)
         after: list[str] = []
         advance(job(root, AFTER, appends=False, committed=after))
         assert after, "nobody is left holding the directory"

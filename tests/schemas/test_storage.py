@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import threading
@@ -15,6 +16,7 @@ from schemas.csv_read import read_range
 from schemas.errors import MillraceError, UsageError
 from schemas.manifest import read_manifest
 from tests.schemas.csv_reading import schema_of
+from tests.schemas.small_jobs import interrupted
 
 
 def test_what_is_written_is_read(data_dir: str) -> None:
@@ -47,6 +49,29 @@ def test_another_version_than_the_expected_one_is_refused(data_dir: str) -> None
     storage.write_bytes(path, b"2")
     with pytest.raises(MillraceError, match="changed while it was being read"):
         storage.open_read(path, version=version)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_the_old_one_or_the_new(data_dir: str) -> None:
+    path = storage.join(data_dir, "a.json")
+    storage.write_bytes(path, b"old")
+    with interrupted(data_dir, {}) as steps:
+        assert storage.read_bytes(path) == b"old"
+    for step in range(steps.count):
+        storage.write_bytes(path, b"old")
+        with interrupted(data_dir, {step: [functools.partial(storage.write_bytes, path, b"new")]}):
+            assert storage.read_bytes(path) in (b"old", b"new")
+
+
+def test_what_two_processes_delete_at_once_is_gone(data_dir: str) -> None:
+    path = storage.join(data_dir, "a.json")
+    storage.write_bytes(path, b"old")
+    with interrupted(data_dir, {}) as steps:
+        storage.delete(path)
+    for step in range(steps.count):
+        storage.write_bytes(path, b"old")
+        with interrupted(data_dir, {step: [functools.partial(storage.delete, path)]}):
+            storage.delete(path)
+        assert not storage.exists(path)
 
 
 def test_folders_are_listed_by_name(data_dir: str) -> None:

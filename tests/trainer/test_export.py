@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from schemas.errors import UsageError
+from schemas.errors import SkewError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.export import BestMetric, best_metric, exporters, prune
-from trainer.parity import SkewError
-from trainer.served import read_notes
+from trainer.served import NOTES_FORMAT, read_notes
 
 NAN = float("nan")
 
@@ -91,7 +90,8 @@ class TestBest:
             assert bool(evaluated(best, people_estimator, path, value)) is exported
         assert len(numbers(path)) == 2
         mark = json.loads((path / "best.json").read_text())
-        assert mark == {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
+        of = {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
+        assert mark == {**of, "notes_format": NOTES_FORMAT}
 
     def test_an_export_carries_what_it_is(self, people, people_export):
         schema, notes = read_notes(people_export)

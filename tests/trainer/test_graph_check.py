@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -12,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.framework import op_def_pb2
+from tensorflow.core.framework import graph_pb2, op_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.client import pywrap_tf_session
 
 from beam_jobs import preprocess
-from schemas import layout
+from schemas import graph_walk, layout
 from schemas.allowed_ops import ALLOWED, FILE_INPUTS, GROUPS, SAVING
 from schemas.errors import MillraceError
 from schemas.graph_check import check_graph
@@ -39,6 +40,7 @@ DANGEROUS = """
 """
 
 
+@functools.cache
 def registered() -> dict[str, op_def_pb2.OpDef]:
     """All ops of this TensorFlow."""
     ops = op_def_pb2.OpList.FromString(
@@ -261,3 +263,60 @@ class TestDataSets:
 
 def test_a_training_on_data_of_ones_own_needs_no_trust(people, tmp_path):
     assert run(people, tmp_path / "model", steps=20) == 0
+
+
+class TestGraphsMadeToBeSlow:
+    """Crafted graphs: to look at them takes time in proportion to their size, and no stack."""
+
+    def walked(self, graph_def: graph_pb2.GraphDef) -> graph_walk.Walk:
+        return graph_walk.Walk(graph_walk.Graph(graph_def), graph_walk.Root("signature", tensors=("last:0",)))
+
+    def function(self, graph_def: graph_pb2.GraphDef, name: str, *calls: str) -> None:
+        """A function of one argument, `file`, that hands it to others."""
+        function = graph_def.library.function.add()
+        function.signature.name = name
+        function.signature.input_arg.add(name="file")
+        for i, called in enumerate(calls):
+            node = function.node_def.add(name=f"call_{i}", op="PartitionedCall", input=["file"])
+            node.attr["f"].func.name = called
+
+    def call(self, graph_def: graph_pb2.GraphDef, function: str) -> None:
+        node = graph_def.node.add(name="last", op="PartitionedCall", input=["none:0"])
+        node.attr["f"].func.name = function
+        graph_def.node.add(name="none", op="Const")
+
+    def test_each_function_calls_the_next_one_twice(self):
+        graph_def = graph_pb2.GraphDef()
+        self.call(graph_def, "f0")
+        for i in range(60):
+            self.function(graph_def, f"f{i}", f"f{i + 1}", f"f{i + 1}")
+        self.function(graph_def, "f60", "nothing")
+        walk = self.walked(graph_def)
+        assert len(walk.places) == 1 + 1 + 60 * 2 + 1
+        assert not walk.is_own_file(("f60", "call_0"), 0)
+
+    def test_a_long_chain_of_nodes(self):
+        graph_def = graph_pb2.GraphDef()
+        graph_def.node.add(name="n0", op="Const")
+        for i in range(5000):
+            graph_def.node.add(name=f"n{i + 1}", op="Identity", input=[f"n{i}"])
+        graph_def.node.add(name="last", op="ReadFile", input=["n5000"])
+        walk = self.walked(graph_def)
+        assert len(walk.places) == 5002
+        assert not walk.is_own_file(("", "last"), 0)
+
+    def test_nodes_in_a_circle(self):
+        graph_def = graph_pb2.GraphDef()
+        graph_def.node.add(name="a", op="Identity", input=["b"])
+        graph_def.node.add(name="b", op="Identity", input=["a"])
+        graph_def.node.add(name="last", op="ReadFile", input=["a"])
+        assert not self.walked(graph_def).is_own_file(("", "last"), 0)
+
+    def test_functions_that_name_each_other(self):
+        graph_def = graph_pb2.GraphDef()
+        self.call(graph_def, "f0")
+        for i in range(3000):
+            self.function(graph_def, f"f{i}")
+            named = graph_def.library.function[i].attr["next"].func
+            named.name = f"f{(i + 1) % 3000}"
+        assert len(self.walked(graph_def).places) == 2

@@ -10,15 +10,15 @@ import tensorflow as tf
 
 from schemas import layout
 from schemas.dataset import Dataset
+from schemas.errors import SkewError
 from tests.schemas.drawn_images import bmp, gif, png
 from tests.trainer.changed_parity import change_records, copy_of
 from tests.trainer.drawn_datasets import striped
 from trainer import verify
-from trainer.parity import SkewError
 from trainer.parity_records import read_parity_records
 from trainer.restore import restore_estimator
 from trainer.served import ServedModel, read_notes
-from trainer.verify import check_export, check_transform
+from trainer.verify import check_export, check_transform, judge
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +188,12 @@ class TestProof:
             features["image/encoded"].bytes_list.value[0] = black
 
         change_records(copied, layout.PARITY_TRANSFORMED, 5, blacken)
-        export = str(stripes_model.export)
+        export, records = str(stripes_model.export), read_parity_records(copied)
         with pytest.raises(SkewError, match=r"record 5, '(logits|class|probabilities)"):
             check_export(
                 copied,
-                read_parity_records(copied),
+                records,
+                judged=judge(copied, records),
                 export_dir=export,
                 estimator=restore_estimator(str(stripes_model.model_dir), copied, scratch=str(tmp_path / "scratch")),
                 checkpoint_path=f"{export}/variables/variables",

@@ -125,7 +125,7 @@ class TestStandardOutput:
         assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 1
         out, err = capfd.readouterr()
         assert len(out.splitlines()) == 1000
-        assert "the predictions of the others were printed" in err
+        assert "the predictions made by then were printed" in err
 
     def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):
         process = start(command(long_csv, output="-"), tmp_path)

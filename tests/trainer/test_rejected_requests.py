@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from schemas.errors import SkewError
 from schemas.schema import Schema
 from tests.trainer.csv_datasets import write_dataset
 from trainer import predict, predictions, row_errors
 from trainer.estimator import tf_estimator
 from trainer.export import CheckedExport
 from trainer.models import BUILT_IN, custom
-from trainer.parity import SkewError
 from trainer.problem import read_table_problem
 from trainer.served import ServedModel
 

@@ -10,12 +10,11 @@ import pytest
 
 from schemas import layout
 from schemas.dataset import Dataset, open_dataset
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, SkewError
 from tests.trainer.changed_parity import change_records, copy_of
 from trainer import verify
-from trainer.parity import SkewError
 from trainer.parity_records import read_parity_records
-from trainer.verify import check_export, check_transform
+from trainer.verify import check_export, check_transform, judge
 
 
 @pytest.fixture
@@ -69,12 +68,14 @@ class TestTransform:
 
 class TestExport:
     def check(self, dataset, export, estimator):
+        records = read_parity_records(dataset)
         check_export(
             dataset,
-            read_parity_records(dataset),
+            records,
             export_dir=export,
             estimator=estimator,
             checkpoint_path=estimator.latest_checkpoint(),
+            judged=judge(dataset, records),
         )
 
     def test_the_signatures_predict_what_the_estimator_does(self, people, people_export, people_estimator):
