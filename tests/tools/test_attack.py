@@ -366,7 +366,7 @@ class TestServedImages:
             (folder / name).write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
         found: dict[str, list[str]] = {}
         listed = [Row({"image": file}) for file in (GOOD, ALSO_GOOD, BAD)]
-        served = {("a.png",): [0.25, 0.75]}
+        served: dict[tuple[str, ...], list[float]] = {("a.png",): [0.25, 0.75]}
         judge_predictions(listed, folder, ["cats", "dogs"], {"c.png": REJECT}, served, found=found)
         return set(found)
 
