@@ -21,6 +21,7 @@ KINDS = {  # and the module with its rounds
     "damage": "damage",
     "kill": "kill",
     "serve": "serve",
+    "serve_images": "serve_images",
     "predict": "predict",
     "images": "fuzz_images",
 }

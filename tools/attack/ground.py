@@ -25,6 +25,18 @@ IMAGES: dict[str, Any] = {
     "images": {"resize": {"exact": [24, 24]}},
     "split": {"by": "content", "train": 0.6, "eval": 0.2, "test": 0.2},
 }
+PAIRS: dict[str, Any] = {
+    "name": "drawn_pairs",
+    "format": "image_pairs",
+    "images": IMAGES["images"],
+    "pairs": {
+        "seed": 1,
+        "train": {"identities": 0.75, "same": 40, "different": 40},
+        "eval": {"identities": 0.25, "same": 10, "different": 10},
+    },
+}
+OF_IMAGES = {"images": IMAGES, "softmax": IMAGES, "pairs": PAIRS}  # the grounds that hold images, and their schemas
+MODELS = {"linear": "linear", "dnn": "dnn", "softmax": "softmax", "pairs": "face_pairs"}  # of the grounds that have one
 
 
 class Failed(Exception):
@@ -84,7 +96,8 @@ def ground(kind: str, children: Children, folder: Path) -> Ground:
     """Makes what is asked for, or finds it where it was made before.
 
     Args:
-      kind: csv, gzip, replayed, images; linear and dnn, which have a model, of a regression and of classes.
+      kind: csv, gzip, replayed, images; linear and dnn, which have a model, of a regression and of classes; softmax and
+        pairs, which have one of images and one of pairs of them.
       folder: where all of them are.
 
     Raises:
@@ -97,11 +110,12 @@ def ground(kind: str, children: Children, folder: Path) -> Ground:
         place.mkdir(parents=True)
         _make(kind, children, place)
         done.write_text("{}")
-    if kind == "images":
-        return Ground(None, place / "schema.yaml", (f"{place}/raw/*/*",), place / "data")
     exports = sorted((place / "model" / "export" / "final").glob("[0-9]*"))
+    saved_model = exports[-1] if exports else None
+    if kind in OF_IMAGES:
+        return Ground(None, place / "schema.yaml", (f"{place}/raw/*/*",), place / "data", saved_model)
     plan = every_kind(regression=kind == "linear")
-    return Ground(plan, place / "schema.yaml", (f"{place}/raw.csv",), place / "data", exports[-1] if exports else None)
+    return Ground(plan, place / "schema.yaml", (f"{place}/raw.csv",), place / "data", saved_model)
 
 
 def must(answer: Answer, what: str) -> Answer:
@@ -123,11 +137,12 @@ def job_arguments(schema: Path, inputs: tuple[str, ...], output: Path, *more: st
 
 def _make(kind: str, children: Children, place: Path) -> None:
     schema, data = place / "schema.yaml", place / "data"
-    if kind == "images":
-        from tools.attack.image_bytes import draw_folder
+    if kind in OF_IMAGES:
+        from tools.attack.image_bytes import draw_folders
 
-        schema.write_text(json.dumps(IMAGES))
-        draw_folder(random.Random(1), place / "raw", each=40)
+        schema.write_text(json.dumps(OF_IMAGES[kind]))
+        names = ("Ann", "Bob", "Cem", "Dee", "Eva", "Fay", "Gus", "Hal") if kind == "pairs" else ("cats", "dogs")
+        draw_folders(random.Random(1), place / "raw", names, each=80 // len(names))
         inputs: tuple[str, ...] = (f"{place}/raw/*/*",)
     else:
         plan = every_kind(regression=kind == "linear")
@@ -141,8 +156,8 @@ def _make(kind: str, children: Children, place: Path) -> None:
     if kind == "replayed":
         corrected = corrections(data, place / "raw.csv", place / "corrected.jsonl")
         must(children.one("beam_jobs.preprocess", "--replay", str(corrected), "--append_to", str(data)), "a replay")
-    if kind in ("linear", "dnn"):
-        must(children.one("trainer.task", *training(data, place / "model", model=kind)), "a training")
+    if kind in MODELS:
+        must(children.one("trainer.task", *training(data, place / "model", model=MODELS[kind])), "a training")
 
 
 def _write_ordered(path: Path, plan: Plan, lines: list[bytes]) -> None:

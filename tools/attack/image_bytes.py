@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 FORMATS = {"JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp"}
@@ -26,9 +27,9 @@ def drawn(draw: random.Random, fmt: str) -> bytes:
     return out.getvalue()
 
 
-def draw_folder(draw: random.Random, folder: Path, *, each: int) -> None:
-    """A folder for each of two classes."""
-    for name in ("cats", "dogs"):
+def draw_folders(draw: random.Random, folder: Path, names: Sequence[str], *, each: int) -> None:
+    """A folder for each class or identity."""
+    for name in names:
         (folder / name).mkdir(parents=True)
         for i in range(each):
             fmt = draw.choice(sorted(FORMATS))

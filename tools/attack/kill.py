@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -270,13 +271,25 @@ def kill_predictions(scene: Scene) -> None:
         scene.fault("something is left over after predict", ", ".join(left[:10]))
 
 
-SCENES = (
-    *((kill_jobs, "csv"), (kill_jobs, "gzip"), (kill_replays, "csv"), (stop_jobs, "csv"), (start_at_once, "csv")),
-    *((kill_trainers, "csv"), (kill_predictions, "linear")),
+SCENES = (  # and the grounds that each may begin from
+    *((kill_jobs, ("csv", "gzip")), (kill_replays, ("csv",)), (stop_jobs, ("csv",)), (start_at_once, ("csv",))),
+    *((kill_trainers, ("csv",)), (kill_predictions, ("linear",))),
 )
+
+
+def scene(seed: str) -> tuple[Callable[[Scene], None], tuple[str, ...]]:
+    """The scene of a round: each comes once in as many rounds as there are scenes, in an order drawn anew.
+
+    Args:
+      seed: of the round, whose number is behind its last colon.
+    """
+    attack, _, number = seed.rpartition(":")
+    turn, place = divmod(int(number), len(SCENES))
+    return random.Random(f"{attack}:{turn}").sample(SCENES, len(SCENES))[place]
 
 
 def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
     """One scene, hurt some times."""
-    play, kind = draw.choice(SCENES)
-    play(Scene(draw, children, folder, tally, seed, ground(kind, children, folder.parent / "ground")))
+    play, kinds = scene(seed)
+    base = ground(draw.choice(kinds), children, folder.parent / "ground")
+    play(Scene(draw, children, folder, tally, seed, base))

@@ -10,6 +10,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tools.attack.asking import WAYS
 from tools.attack.children import Children
 from tools.attack.csv_bytes import INVALID, STRINGS, tidy_row
 from tools.attack.ground import Failed, ground
@@ -104,9 +105,11 @@ def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, 
         ]
         batches += [good, odd]
     asked, answered = folder / "asked.json", folder / "answered.json"
-    asked.write_text(json.dumps([{n: [row.sent[n] for row in batch] for n in batch[0].sent} for batch in batches]))
-    answer = children.one("tools.attack.asking", str(base.saved_model), str(asked), str(answered))
-    told = {"seed": seed, "model": kind, "output": answer.output}
+    inputs = [{n: [row.sent[n] for row in batch] for n in batch[0].sent} for batch in batches]
+    asked.write_text(json.dumps([{"signature": "serving_default", "inputs": sent} for sent in inputs]))
+    way = draw.choice(WAYS)
+    answer = children.one("tools.attack.asking", str(base.saved_model), way, str(asked), str(answered))
+    told = {"seed": seed, "model": kind, "way": way, "output": answer.output}
     if answer.status:
         tally.fault(KIND, "a request fails as a whole", answer.output[-1500:], keep=folder, **told)
         return
@@ -116,7 +119,7 @@ def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, 
         for i, row in enumerate(odd):
             for title, detail in judge_answer(row, after, i):
                 found.setdefault(title, []).append(detail)
-            if row is good[i] and any(_at(before, n, i) != _at(after, n, i) for n in before):
+            if row is good[i] and any(at(before, n, i) != at(after, n, i) for n in before):
                 found.setdefault("a neighbour's bits change", []).append(str(row.sent)[:300])
         tally.count(KIND, "rows", len(good) + len(odd))
         tally.count(KIND, "rows that the job would reject", sum(bool(row.wrong) for row in odd))
@@ -128,29 +131,46 @@ def judge_answer(row: Row, answer: dict[str, Any], place: int) -> list[tuple[str
     """What is wrong with the answer to one row."""
     if row.unsure:
         return []
-    outputs = {name: value for name, value in answer.items() if name not in ("key", "error")}
-    error = base64.b64decode(_at(answer, "error", place)[0]).decode("utf-8", "replace") if "error" in answer else None
-    sent = {name: row.sent[name] for name in sorted(row.wrong)}
+    error = error_of(answer, place)
     if not row.wrong:
-        nothing = [n for n, v in outputs.items() if v.get("nan", [False] * (place + 1))[place]]
+        nothing = not_answered(answer, place)
         faults = [("a good row is not answered", f"{nothing}: {str(row.sent)[:300]}")] if nothing else []
         return faults + ([("a good row has an error", f"{error}: {str(row.sent)[:300]}")] if error else [])
+    sent = {name: row.sent[name] for name in sorted(row.wrong)}
     faults = []
     if not error:
         faults.append(("no error for a bad row", str(sent)))
     elif not any(name in error for name in row.wrong):
         faults.append(("an error names another column", f"{error}: {sent}"))
-    for name, value in outputs.items():
+    return faults + [(title, f"{what} for {sent}") for title, what in made_up(answer, place)]
+
+
+def error_of(answer: dict[str, Any], place: int) -> str | None:
+    """Why one row is not answered, '' where it is; None where the model has no such output."""
+    return base64.b64decode(at(answer, "error", place)[0]).decode("utf-8", "replace") if "error" in answer else None
+
+
+def not_answered(answer: dict[str, Any], place: int) -> list[str]:
+    """The outputs that hold no number for one row."""
+    return [name for name, value in answer.items() if "nan" in value and value["nan"][place]]
+
+
+def made_up(answer: dict[str, Any], place: int) -> list[tuple[str, str]]:
+    """What one row is answered that must not be answered."""
+    faults = []
+    for name, value in answer.items():
+        if name in ("key", "error"):
+            continue
         if "nan" in value and not value["nan"][place]:
-            faults.append(("an answer is made up", f"{name} for {sent}"))
+            faults.append(("an answer is made up", name))
         elif "text" in value and any(base64.b64decode(text) for text in value["text"][place]):
-            faults.append(("a class is made up", f"{name} is {value['text'][place][:2]} for {sent}"))
+            faults.append(("a class is made up", f"{name} is {value['text'][place][:2]}"))
         elif "ids" in value and any(i != -1 for i in value["ids"][place]):
-            faults.append(("an id is made up", f"{name} is {value['ids'][place][:2]} for {sent}"))
+            faults.append(("an id is made up", f"{name} is {value['ids'][place][:2]}"))
     return faults
 
 
-def _at(answer: dict[str, Any], name: str, place: int) -> Any:
+def at(answer: dict[str, Any], name: str, place: int) -> Any:
     """One output of one row."""
     value = answer[name]
     return next(value[form] for form in ("bits", "text", "ids") if form in value)[place]

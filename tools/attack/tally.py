@@ -59,7 +59,7 @@ class Tally:
         lines = []
         for kind, counts in self.counts.items():
             for what, number in sorted(counts.items()):
-                lines.append(f"{kind:<10} {what:<44} {number:>12,}")
-        lines += [f"{'FAULTS':<10} {title:<44} {number:>12,}" for title, number in self.faults.most_common()]
+                lines.append(f"{kind:<12} {what:<44} {number:>12,}")
+        lines += [f"{'FAULTS':<12} {title:<44} {number:>12,}" for title, number in self.faults.most_common()]
         total = self.faults.total()
         return "\n".join([*lines, f"{total:,} faults" + (f"; reproductions in {self.folder}" if total else "")])
