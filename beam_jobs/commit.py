@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from beam_jobs import parity
+from beam_jobs.accounting import COVERED, READ, WRITTEN, RejectLimit, rejects
 from beam_jobs.data_warnings import find_warnings
 from beam_jobs.inputs import InputFile, Inputs
 from beam_jobs.preprocessing import raw_feature_spec
-from beam_jobs.read import COVERED, READ, WRITTEN, RejectLimit, rejects
 from beam_jobs.result import Result
 from schemas import folders, layout, split_hash, storage
 from schemas.errors import MillraceError

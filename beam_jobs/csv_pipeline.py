@@ -10,17 +10,10 @@ import tensorflow_transform.beam as tft_beam
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from beam_jobs.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.encode import Encoded, EncodeExamples
 from beam_jobs.observed import Watched, watched_of
-from beam_jobs.read import (
-    COUNTS,
-    PARITY,
-    PASSTHROUGH,
-    REJECTS,
-    ReadForAnalysis,
-    ReadForTransform,
-    arrow_schema,
-)
+from beam_jobs.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.steps import Plan, Steps
 from beam_jobs.transform_rejects import Outputs
 from schemas.csv_file import CsvRange

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from beam_jobs.accounting import WRITTEN
 from beam_jobs.observed import MISSING, SAME, TRAIN, UNKNOWN
-from beam_jobs.read import WRITTEN
 from beam_jobs.result import Result
 from schemas import image_record
 from schemas.features import Category, CategoryLabel, Feature, Label, Numeric, OneHot, Text

@@ -13,10 +13,10 @@ from apache_beam.transforms.window import GlobalWindows
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
 from beam_jobs import framing, parity, progress
+from beam_jobs.accounting import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.coders import BatchCoder
 from beam_jobs.fixed_examples import fixed_examples
 from beam_jobs.observed import Observed, Watched, observe_stored
-from beam_jobs.read import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.transform_rejects import PHASE, Outputs, find
 from schemas.raw import OFFSET, SPLIT
 from schemas.rejects import Reject

@@ -10,16 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from beam_jobs.bounded import Budget
 from beam_jobs.image_records import ImageBatch, RecordMaker, Stored, moments
 from beam_jobs.ingest import stored_and_pixels
 from schemas import storage
+from schemas.concurrency import ByteBudget, map_in_order
 from schemas.image_file import ERRORS, ImageFile, undecodable
 from schemas.image_header import ImageHeader
 from schemas.image_limits import decoding_bytes
 from schemas.image_listing import ImageBundle, listed_as
 from schemas.image_options import ImageOptions, ImageSplit
-from schemas.in_order import in_order
 from schemas.rejects import Reject
 
 BATCH_BYTES = 16 * 2**20  # of canonical images in a batch
@@ -54,8 +53,8 @@ class ImageReader:
         self._keep_raw = keep_raw
         self._make = RecordMaker(images.store, tuple(classes), split)
         self._threads = threads
-        self._reads = Budget(READ_BYTES)
-        self._decodes = Budget(DECODE_BYTES)
+        self._reads = ByteBudget(READ_BYTES)
+        self._decodes = ByteBudget(DECODE_BYTES)
         self._ingest = stored_and_pixels(images)
         self._pools: dict[int, ThreadPoolExecutor] = {}
 
@@ -79,7 +78,7 @@ class ImageReader:
         places = range(bundle.first, bundle.first + len(bundle.paths))
         items = zip(places, bundle.paths, bundle.names, bundle.labels, strict=True)
         threads = self._threads or default_threads(bundle.paths)
-        for outcome in in_order(self._pool(threads), self._one, items, waiting_at_most=4 * threads):
+        for outcome in map_in_order(self._pool(threads), self._one, items, max_pending=4 * threads):
             if isinstance(outcome, Reject):
                 rejects.append(outcome)
                 continue
@@ -105,9 +104,9 @@ class ImageReader:
             return Reject(path, place, "label", "label_not_in_values", "label" if by_csv else None, detail, raw)
         file = ImageFile(path, self._images)
         try:
-            with self._reads.holding(file.measure()):
+            with self._reads.reserve(file.measure()):
                 data, header = file.read()
-                with self._decodes.holding(decoding_bytes(header, self._images)):
+                with self._decodes.reserve(decoding_bytes(header, self._images)):
                     encoded, pixels = self._decode(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()

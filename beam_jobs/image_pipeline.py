@@ -12,14 +12,7 @@ import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 
 from beam_jobs import image_preprocessing, parity, progress
-from beam_jobs.coders import BatchCoder
-from beam_jobs.encode import Encoded, EncodeExamples
-from beam_jobs.image_batches import ImageReader
-from beam_jobs.image_records import ImageBatch
-from beam_jobs.observed import Watched
-from beam_jobs.pair_records import AssemblePairs, PairUse, StoredImage
-from beam_jobs.prefetch import prefetch
-from beam_jobs.read import (
+from beam_jobs.accounting import (
     COUNTS,
     COVERED,
     PARITY,
@@ -30,9 +23,16 @@ from beam_jobs.read import (
     TooManyRejects,
     write_reject_file,
 )
+from beam_jobs.coders import BatchCoder
+from beam_jobs.encode import Encoded, EncodeExamples
+from beam_jobs.image_batches import ImageReader
+from beam_jobs.image_records import ImageBatch
+from beam_jobs.observed import Watched
+from beam_jobs.pair_records import AssemblePairs, PairUse, StoredImage
 from beam_jobs.steps import Plan, Steps
 from beam_jobs.transform_rejects import Outputs
 from schemas import image_record as key
+from schemas.concurrency import prefetch
 from schemas.image_listing import ImageBundle, Listing, bundles
 from schemas.image_options import ImageOptions, ImageSplit
 from schemas.image_pairs import Pair

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.read import FILE, PASSTHROUGH, as_lists
+from beam_jobs.accounting import FILE, PASSTHROUGH, as_lists
 from schemas import image_record as key
 from schemas.image_options import ImageSplit
 from schemas.raw import OFFSET, SPLIT

@@ -23,7 +23,6 @@ from schemas.load import load_schema
 from schemas.manifest import Manifest
 from schemas.prune import foreign
 from schemas.quick_import import quick_import
-from schemas.quiet_start import quiet_start
 from schemas.schema import SPLITS, Schema
 
 if TYPE_CHECKING:
@@ -155,13 +154,13 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
 def load_libraries() -> None:
     """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
-    with quiet_start():
-        quick_import("beam_jobs.pipeline")
-        tensorflow = importlib.import_module("tensorflow")
-        tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
-        with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
-            # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
-            tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    quick_import("beam_jobs.pipeline")
+    tensorflow = importlib.import_module("tensorflow")
+    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
+    with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
+        # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
+        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def load_preprocessing(options: JobOptions, inputs: Inputs) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -187,8 +186,8 @@ def _run(
     *,
     transform: OtherTransform | None,
 ) -> Manifest:
-    from beam_jobs import commit, live_graphs, pipeline, result, runner
-    from beam_jobs.read import RejectLimit
+    from beam_jobs import commit, pipeline, result, runner
+    from beam_jobs.accounting import RejectLimit
     from beam_jobs.steps import Plan
 
     begun = time.monotonic()
@@ -214,9 +213,7 @@ def _run(
         def build(p: beam.Pipeline) -> None:
             pipeline.finish(p, plan, inputs.steps(p, plan))
 
-        own = options.is_local and options.preprocessing_fn is None  # another's graph is applied as it was saved
-        with live_graphs.kept(temp_dir) if own else contextlib.nullcontext():
-            runner.run(options, build)
+        runner.run(options, build)
     progress.enter("committing")
     account = result.read_result(layout.join(staging, result.RESULT))
     run = commit.Run(

@@ -1,8 +1,8 @@
-"""Beam's in-process runner without what only a cluster, or whoever reads counters, has a use for.
+"""Beam's in-process runner without what only a cluster has a use for.
 
 Every transform costs some 5 ms to build, pickle and run, and every stage as much again, however few rows there are; and
-half of the transforms that tf.Transform applies count its own use, or spread work over workers. A runner is asked to
-expand each composite transform, which is where they are left out: no other code knows of it.
+many of the transforms that tf.Transform applies spread work over workers. A runner is asked to expand each composite
+transform, which is where they are left out: no other code knows of it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from tensorflow_transform.beam import common, impl
-from tfx_bsl.telemetry import collection as telemetry
-
-# Telemetry: counters that no one reads of a local job. The functions are those that Beam made transforms of.
-COUNTERS = (
-    common.IncrementCounter,
-    impl._InstrumentAPI,
-    telemetry.TrackRecordBatchBytes.__wrapped__,
-    telemetry.TrackTensorRepresentations.__wrapped__,
-)
 
 
 class LocalRunner(FnApiRunner):
@@ -30,8 +20,6 @@ class LocalRunner(FnApiRunner):
 
     def apply(self, transform: beam.PTransform, given: Any, options: PipelineOptions) -> Any:
         """What the transform makes of `given`; Beam calls this for each transform, those inside others included."""
-        if getattr(transform, "_fn", type(transform)) in COUNTERS:
-            return () if isinstance(given, beam.pvalue.PBegin) else given
         if isinstance(transform, beam.Reshuffle):  # there is but one worker to spread elements over
             return given
         if isinstance(transform, beam.Create):

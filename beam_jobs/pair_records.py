@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from beam_jobs import framing
+from beam_jobs.accounting import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.encode import Encoded
-from beam_jobs.read import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.steps import Plan
 from schemas import image_record as key
 from schemas.image_listing import listed_as

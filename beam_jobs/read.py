@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
 import apache_beam as beam
@@ -12,55 +10,27 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs import parity, progress
+from beam_jobs.accounting import (
+    COUNTS,
+    COVERED,
+    PARITY,
+    PASSTHROUGH,
+    READ,
+    REJECTS,
+    RejectFile,
+    RejectLimit,
+    TooManyRejects,
+    as_lists,
+    write_reject_file,
+)
 from beam_jobs.kept_reads import keeping, kept, kept_path
 from beam_jobs.observed import Observed, ObserveMissing
-from beam_jobs.prefetch import prefetch
-from schemas import layout, storage
+from schemas.concurrency import prefetch
 from schemas.csv_file import CsvRange
 from schemas.csv_read import Decoded, list_array, read_range
-from schemas.errors import MillraceError
 from schemas.raw import OFFSET, SPLIT, raw_columns
 from schemas.rejects import Reject
 from schemas.schema import SPLITS, Schema
-
-FILE = "_file"  # the input file's number
-PASSTHROUGH = (FILE, OFFSET, SPLIT)  # columns beside the features, int64 lists of one, which tf.Transform hands through
-
-COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
-
-# (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest. COVERED is how
-# much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing here.
-CountKey = tuple[str, str, str]
-READ, WRITTEN, COVERED = "*read", "*written", "*covered"
-
-
-def rejects(stage: str) -> bool:
-    """Whether what is counted in a stage was rejected there, and not only observed (see `beam_jobs.observed`)."""
-    return not stage.startswith("*")
-
-
-@dataclasses.dataclass(frozen=True)
-class RejectLimit:
-    """How many rejects a job stands: `max(rows, fraction x read)`."""
-
-    rows: int
-    fraction: float
-
-    def allows(self, rejected: int, read: int) -> bool:
-        """Whether a finished job may commit."""
-        return rejected <= max(self.rows, self.fraction * read)
-
-
-class TooManyRejects(MillraceError):
-    """It is certain that the job's rejects exceed its limit."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RejectFile:
-    """Rejects that a worker wrote, and how many they are."""
-
-    path: str
-    rows: int
 
 
 def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
@@ -70,12 +40,6 @@ def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
     if passthrough:
         fields += [pa.field(name, pa.list_(pa.int64())) for name in PASSTHROUGH]
     return pa.schema(fields)
-
-
-def as_lists(values: np.ndarray) -> pa.ListArray:
-    """An int64 vector as a column of lists of one."""
-    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
-    return pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int64)))
 
 
 def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
@@ -157,13 +121,6 @@ class _ReadRanges(beam.DoFn):
                 f"{now.rejected:,} of {now.read:,} records read so far were rejected, which is more than --max_rejects "
                 f"{self.limit.rows} and --max_reject_fraction {self.limit.fraction:g} allow"
             )
-
-
-def write_reject_file(staging: str, phase: str, rejects: Iterable[Reject]) -> str:
-    """Writes rejects under a name of its own, so that a bundle that is run again leaves two, of which one is named."""
-    path = layout.join(staging, f"rejects-{phase}-{uuid.uuid4().hex}.jsonl")
-    storage.write_bytes(path, "".join(f"{r.to_json()}\n" for r in rejects).encode())
-    return path
 
 
 class ReadForAnalysis(_ReadRanges):

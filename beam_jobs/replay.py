@@ -134,7 +134,7 @@ def _steps(base: Dataset, records: tuple[Chosen, ...]) -> Callable[[beam.Pipelin
 
 
 def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str, staging: str, temp_dir: str) -> Plan:
-    from beam_jobs.read import RejectLimit
+    from beam_jobs.accounting import RejectLimit
     from beam_jobs.steps import Plan
 
     return Plan(
@@ -172,7 +172,7 @@ def _commit(
     base: Dataset, choice: Choice, again: list[Reject], account: Result, target: Target, *, begun: float
 ) -> Manifest:
     from beam_jobs import commit
-    from beam_jobs.read import READ, WRITTEN
+    from beam_jobs.accounting import READ, WRITTEN
 
     tried = len(choice.records)
     if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):

@@ -6,8 +6,8 @@ import base64
 import dataclasses
 import json
 
+from beam_jobs.accounting import CountKey, RejectFile, rejects, write_reject_file
 from beam_jobs.fragments import WrittenShard
-from beam_jobs.read import CountKey, RejectFile, rejects, write_reject_file
 from beam_jobs.transform_rejects import RawBytes, with_raw_bytes
 from schemas import storage
 

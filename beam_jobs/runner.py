@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import re
 from collections.abc import Callable
@@ -10,7 +11,6 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.options import JobOptions
-from beam_jobs.quick_beam import Options, remember_signatures
 from schemas.errors import MillraceError, UsageError
 
 
@@ -20,19 +20,19 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
     Raises:
       UsageError: an argument is neither this job's nor Beam's.
     """
-    import argparse
+    unknown: list[str] = []
 
-    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for cls in PipelineOptions.__subclasses__():
-        cls._add_argparse_args(known)
+    def look(known: argparse.ArgumentParser) -> None:
+        unknown.extend(known.parse_known_args(list(options.beam_args))[1])
+
     try:
-        _, unknown = known.parse_known_args(list(options.beam_args))
+        PipelineOptions([]).get_all_options(add_extra_args_fn=look)  # the function is given Beam's own parser
     except SystemExit as error:
         raise UsageError(f"{' '.join(options.beam_args)}: not understood by Apache Beam") from error
     if unknown:
         flag = unknown[0].split("=")[0]  # not its value, which may be a secret
         raise UsageError(f"{flag}: neither an option of this command (see --help) nor one of Apache Beam")
-    return Options(list(options.beam_args))
+    return PipelineOptions(list(options.beam_args))
 
 
 def make_runner(options: JobOptions) -> object:
@@ -57,7 +57,6 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
     if options.is_local:
         # What fails is raised here; Beam's own report of it, a page of frames, would only hide the message.
         logging.getLogger("apache_beam.runners").setLevel(logging.CRITICAL)
-    remember_signatures()
     pipeline = beam.Pipeline(runner=make_runner(options), options=pipeline_options(options))
     build(pipeline)
     try:

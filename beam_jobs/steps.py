@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_jobs.read import RejectLimit
+from beam_jobs.accounting import RejectLimit
 from beam_jobs.shards import ShardOptions
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from schemas.concurrency import one_behind
 from schemas.csv_blocks import HEAD_BYTES, Block, read_blocks
 from schemas.csv_decode import DecodedColumns, decode_columns
 from schemas.csv_file import MAX_RECORD_BYTES, CsvFile, CsvRange
@@ -21,7 +22,6 @@ from schemas.rejects import Reject
 from schemas.schema import FileSplit, Schema
 from schemas.split_hash import file_split
 
-T = TypeVar("T")
 BATCH_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20  # what is parsed and decoded at once: small enough for the processor's cache
 
@@ -72,26 +72,11 @@ def read_range(
                 for block in blocks
                 if len(block.records) or block.too_long
             )
-            for block, pieces in _one_ahead(begun):
+            for block, pieces in one_behind(begun):
                 yield reader.joined(block, [piece.result() for piece in pieces], max_record_bytes)
         finally:
             pool.shutdown(cancel_futures=True)
             blocks.close()
-
-
-def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Each item once the next one is there, to have work on both; what is raised comes behind the last item."""
-    kept: list[T] = []
-    failure: Exception | None = None
-    try:
-        for item in items:
-            yield from kept
-            kept = [item]
-    except Exception as error:
-        failure = error
-    yield from kept
-    if failure is not None:
-        raise failure
 
 
 def pieces_of(records: Records) -> Iterator[Records]:

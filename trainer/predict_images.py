@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from schemas.concurrency import map_in_order, prefetch
 from schemas.image_file import ERRORS, ImageFile, Refusal, decoder_says, undecodable
 from schemas.image_header import ImageHeader, ends_early
 from schemas.image_limits import decoding_bytes
 from schemas.image_options import ImageOptions
 from schemas.image_schema import ImagePairsSchema, ImageSchema
-from schemas.in_order import in_order
 from schemas.listed_paths import name_problem, plain
-from schemas.quiet_start import standard_error_closed
 from schemas.rejects import Reject
-from trainer.ahead import ahead
 from trainer.image_features import IMAGE
 from trainer.image_lines import FIELDS, Item, encode_lines
 from trainer.pair_lists import read_pairs
@@ -88,8 +86,8 @@ def open_images(
             return _read(item, schema.images)
 
         with ThreadPoolExecutor(READERS) as pool:
-            everything = in_order(pool, read, items, waiting_at_most=2 * READERS)
-            for batch in ahead(_batches(everything, batch_size)):
+            everything = map_in_order(pool, read, items, max_pending=2 * READERS)
+            for batch in prefetch(_batches(everything, batch_size)):
                 yield _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
 
     return outcomes
@@ -127,9 +125,7 @@ def _batches(everything: Iterator[_Read], batch_size: int) -> Iterator[list[_Rea
 def _predicted(batch: list[_Read], model: ServedModel, signature: str, classes: Sequence[str]) -> Outcome:
     sent = [read for read in batch if read.reject is None]
     rejects = {id(read): read.reject for read in batch if read.reject is not None}
-    # The decoders write to standard error what they make of a broken image; the rejects say it better.
-    with standard_error_closed():
-        parts, refused = _run_parts(model, signature, sent)
+    parts, refused = _run_parts(model, signature, sent)
     rejects |= {id(read): reject for read, reject in refused}
     lines = [line for reads, outputs in parts for line in encode_lines([r.item for r in reads], outputs, classes)]
     told = dict(zip((id(read) for reads, _ in parts for read in reads), (line.text for line in lines), strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.concurrency import prefetch
 from schemas.csv_file import CsvFile, open_csv, split_ranges
 from schemas.csv_read import Decoded, read_range
 from schemas.csv_record import read_records
@@ -16,7 +17,6 @@ from schemas.not_finite import NOT_FINITE, hints_of
 from schemas.raw import OFFSET, RawColumn, serving_columns
 from schemas.rejects import Reject
 from schemas.schema import Schema
-from trainer.ahead import ahead
 from trainer.predict_options import SIGNATURES, Outcome, PredictOptions
 from trainer.prediction_lines import FIELDS, encode_lines
 from trainer.served import Notes, ServedModel
@@ -43,7 +43,7 @@ def open_rows(
         batches = (rows for file in files for rows in _read(file, schema, batch_size))
         run = _runner(model, schema, options.signature)
         late = LateRejects(schema)
-        for rows, outputs in ahead(_predicted(ahead(batches), run)):
+        for rows, outputs in prefetch(_predicted(prefetch(batches), run)):
             yield from late.outcomes(before=rows.file)
             yield _outcome(rows, outputs, notes, late)
         yield from late.outcomes()

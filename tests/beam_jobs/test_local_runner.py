@@ -62,13 +62,13 @@ def test_the_account_is_the_same(ours, beams):
         assert getattr(ours.dataset.manifest, field) == getattr(beams.dataset.manifest, field)
 
 
-def test_nothing_counts_and_nothing_is_spread_over_workers(ours, beams):
+def test_nothing_is_spread_over_workers(ours, beams):
     """Fails when Beam or tf.Transform has changed, and `local_runner` is to be changed or to go."""
-    left_out = ("Instrument", "/Count/CreateSole", "SplitHotCold", "Map(decode)")
+    left_out = ("SplitHotCold", "Map(decode)")
     for part in left_out:
         assert any(part in name for name in beams.transforms), part
         assert not any(part in name for name in ours.transforms), part
-    assert len(ours.transforms) < 0.7 * len(beams.transforms)
+    assert len(ours.transforms) < 0.9 * len(beams.transforms)
 
 
 def test_elements_are_those_that_were_given():
