@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from schemas import layout, storage
+from schemas import storage
+from schemas.dataset import layout
 from schemas.errors import MillraceError
 
 if TYPE_CHECKING:
-    from beam_jobs.replay import Outcome
-    from schemas.manifest import Manifest
+    from beam_jobs.replay.run import Outcome
+    from schemas.dataset.manifest import Manifest
 
 
 RECORDS = {"csv": "rows", "image_folder": "images", "image_pairs": "pairs"}  # what they are called, by format
@@ -80,17 +81,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> str:
     """Does what is asked, and returns what to tell of it."""
-    from beam_jobs.replay_options import parse_replay, wants_replay
+    from beam_jobs.replay.options import parse_replay, wants_replay
 
     if wants_replay(argv):
         replay = parse_replay(argv)
-        from beam_jobs.replay import run_replay
+        from beam_jobs.replay.run import run_replay
 
         return summarize_replay(replay.append_to, run_replay(replay))
-    from beam_jobs.options import parse
+    from beam_jobs.core.options import parse
 
     options = parse(argv)
-    from beam_jobs.job import run_job
+    from beam_jobs.runtime.job import run_job
 
     notes: list[str] = []
 

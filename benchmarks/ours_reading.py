@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from benchmarks.task import Task
 from schemas.dataset import open_dataset
-from trainer.inputs import InputOptions, input_fn, stored_records
+from trainer.data.input_fn import input_fn, stored_records
+from trainer.data.input_options import InputOptions
 
 
 def options_of(task: Task) -> InputOptions:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from beam_jobs.job import load_libraries, run_job
-from beam_jobs.options import JobOptions
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import load_libraries, run_job
 from benchmarks.task import Task
 
 load_libraries()

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from benchmarks.tables import TABLES
 from benchmarks.task import Task
-from schemas import layout
-from schemas.dataset import open_dataset
+from schemas.dataset import layout, open_dataset
 
 IMAGE_LABELS = ("label", "image/class/label")
 SHORTER = 256

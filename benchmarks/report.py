@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import curves, goals, kept, results, shuffle_quality, training
+from benchmarks import curves, goals, kept, measured_tables, results
 from benchmarks.contests import CONTESTS, OURS, Contest
 from benchmarks.results import Medians, Results
 
@@ -102,9 +102,9 @@ def blocks(found: Results) -> dict[str, str]:
         **{contest.name: table_of(found, contest) for contest in CONTESTS},
         "environment": environment(found),
         "goals": goals.table(found),
-        "training": training.table(kept.load(training.NAME)),
+        "training": measured_tables.training(kept.load(measured_tables.TRAINING)),
         "scale": curves.table(kept.load(curves.NAME)),
-        "shuffle": shuffle_quality.table(kept.load(shuffle_quality.NAME)),
+        "shuffle": measured_tables.shuffle(kept.load(measured_tables.SHUFFLE)),
         "summary": goals.summary(found),
     }
 

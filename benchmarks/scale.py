@@ -20,7 +20,7 @@ import tempfile
 
 from benchmarks import curves, kept, report, results, sources
 from benchmarks.kept import Kept
-from schemas.manifest import read_manifest
+from schemas.dataset.manifest import read_manifest
 
 # Not getrusage's ru_maxrss: a process inherits it from the one that started it.
 JOB = """

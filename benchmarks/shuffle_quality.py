@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import kept
+from benchmarks import kept, measured_tables, report, results
 from benchmarks.kept import Kept
 
-NAME = "shuffle"
 SCHEMA = """\
 name: numbered
 format: csv
@@ -107,7 +106,8 @@ def read_places(data_dir: str, **options: Any) -> np.ndarray:
     import tensorflow as tf
 
     from schemas.dataset import open_dataset
-    from trainer.inputs import InputOptions, stored_records
+    from trainer.data.input_fn import stored_records
+    from trainer.data.input_options import InputOptions
 
     spec = {"place": tf.io.FixedLenFeature([], tf.string)}
     batches = stored_records(open_dataset(data_dir), "train", "train", InputOptions(num_epochs=1, **options))
@@ -121,9 +121,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--num_shards", type=int, default=8, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/shuffle.json, and its table anew")
     options = parser.parse_args(argv)
-    from beam_jobs.job import load_libraries, run_job
-    from beam_jobs.options import JobOptions
-    from benchmarks import report, results  # which makes the table
+    from beam_jobs.core.options import JobOptions
+    from beam_jobs.runtime.job import load_libraries, run_job
 
     load_libraries()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,28 +142,11 @@ def main(argv: list[str] | None = None) -> int:
         }
     scores = {name: dataclasses.asdict(score(shards)) for name, shards in orders.items()}
     found = {"rows": options.rows, "shards": options.num_shards, "scores": scores}
-    print(table_of(found))
+    print(measured_tables.scores(found))
     if options.keep:
-        kept.save(NAME, Kept(kept.conditions(real_data=False), found))
+        kept.save(measured_tables.SHUFFLE, Kept(kept.conditions(real_data=False), found))
         report.write(results.load())
     return 0
-
-
-def table(found: Kept | None) -> str:
-    """What was kept, as a Markdown table."""
-    return "(not measured)" if found is None else table_of(found.figures)
-
-
-def table_of(found: dict[str, Any]) -> str:
-    """Scores as a Markdown table, with what chance would give. Training reads no shards that are told apart."""
-    chance = 1 / math.sqrt(found["rows"])
-    spread = (found["shards"] - 1) / (found["rows"] - 1)
-    lines = [f"| {found['rows']:,} rows | place | shard | neighbour | spread |", "|---|--:|--:|--:|--:|"]
-    for name, each in found["scores"].items():
-        shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
-        lines.append(f"| {name} | {each['place']:.4f} | {shard} | {each['neighbour']:.4f} | {between} |")
-    told = "chance: one standard deviation, and the spread expected"
-    return "\n".join([*lines, f"| {told} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])
 
 
 if __name__ == "__main__":

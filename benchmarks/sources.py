@@ -18,8 +18,8 @@ from benchmarks.measure import measure
 from benchmarks.tables import TABLES
 from benchmarks.task import Task
 from schemas.dataset import open_dataset
-from schemas.image_samples import write_shapes
-from schemas.samples import sample_blocks
+from schemas.samples.images import write_shapes
+from schemas.samples.tables import sample_blocks
 
 REAL_DATA = "MILLRACE_TEST_DATA"
 SCHEMAS = Path(__file__).parents[1] / "schemas"

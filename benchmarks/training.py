@@ -11,11 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import kept
+from benchmarks import kept, measured_tables, report, results
 from benchmarks.kept import Kept
 from benchmarks.sources import FULL, Sources
 
-NAME = "training"
 CASES = {  # by title: the source, and the training's options
     "`dnn` on Covertype": ("rows", ["--model", "dnn"]),
     "`squeezenext` on photos, 224 x 224": ("images_jpeg", ["--model", "squeezenext", "--batch_size", "32"]),
@@ -23,22 +22,8 @@ CASES = {  # by title: the source, and the training's options
 LENGTH = ["--seconds", "60", "--rounds", "5", "--seed", "1"]
 
 
-def table(found: Kept | None) -> str:
-    """Steps a second of each case, in Markdown."""
-    if found is None:
-        return "(not measured)"
-    lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
-    lines.append("|---|--:|--:|--:|--:|--:|")
-    for title, figures in found.figures.items():
-        rates = (f"{1 / figures[way]['seconds']:,.1f} steps/s" for way in ("training", "memory", "alone"))
-        lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
-    return "\n".join([*lines, "", found.told()])
-
-
 def main() -> int:
     """Measures every case, and keeps what the doctor says. Returns the exit status."""
-    from benchmarks import report, results  # which makes the table
-
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
@@ -48,7 +33,7 @@ def main() -> int:
             command = [sys.executable, "-m", "trainer.doctor", "--data_dir", sources[source].path, *options, *LENGTH]
             subprocess.run([*command, "--json", str(figures)], check=True)
             found[title] = json.loads(figures.read_text(encoding="utf-8"))
-    kept.save(NAME, Kept(told, found))
+    kept.save(measured_tables.TRAINING, Kept(told, found))
     report.write(results.load())
     return 0
 

@@ -1,0 +1,12 @@
+"""What the data is: schema files, raw records, datasets on disk. Imports neither Beam nor TensorFlow.
+
+    spec      the schema file: features, label, splits, and the raw columns that follow
+    csv       bytes of CSV files to batches of raw columns, every record accounted for
+    images    image files and their listings: headers, limits, pairs
+    storage   files on local disk and Google Cloud Storage
+    dataset   the dataset directory: manifest, lease, verification, clean-up
+    graphs    whether a TensorFlow graph from elsewhere may be loaded
+    samples   synthetic files in the shape of the data sets whose schemas ship
+
+The schemas that ship (`census.yaml`, `covertype.yaml`, ...) lie beside this file.
+"""

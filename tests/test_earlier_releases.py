@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from schemas.dataset import open_dataset
-from schemas.verify_dataset import verify_dataset
+from schemas.dataset.verify import verify_dataset
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0_1_0"
 

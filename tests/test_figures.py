@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.image_samples import png
+from schemas.samples.images import png
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "schemas"
@@ -99,8 +99,9 @@ FACE_STEPS = 1500
 def pixel_distance_auc(data: Path) -> float:
     """The AUC of calling two faces the same by how near their pixels are, over the pairs of the split eval."""
     from schemas.dataset import open_dataset
-    from trainer.image_metrics import area_under, roc_curve
-    from trainer.inputs import InputOptions, input_fn
+    from trainer.data.input_fn import input_fn
+    from trainer.data.input_options import InputOptions
+    from trainer.images.metrics import area_under, roc_curve
 
     labels, distances = [], []
     for features, same in input_fn(open_dataset(str(data)), "eval", mode="eval", options=InputOptions(batch_size=64)):

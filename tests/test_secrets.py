@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
-from schemas import samples
+from schemas.samples import tables
 
 ROOT = Path(__file__).parent.parent
 SECRET = "SENTINEL-5f3a91c0-not-to-be-seen"
@@ -31,7 +31,7 @@ def environment(tmp_path) -> dict[str, str]:
 def test_nothing_that_is_written_or_said_holds_them(tmp_path, environment):
     work = tmp_path / "work"
     work.mkdir()
-    samples.write_sample("titanic", str(work / "raw.csv"), rows=400, seed=1)
+    tables.write_sample("titanic", str(work / "raw.csv"), rows=400, seed=1)
     job = ["beam_jobs.preprocess", "--schema", str(ROOT / "schemas" / "titanic.yaml"), "--input", str(work / "raw.csv")]
     training = ["trainer.task", "--data_dir", str(work / "out"), "--model_dir", str(work / "model"), "--verbose"]
     training += ["--model", "linear", "--max_steps", "5", "--batch_size", "32"]
@@ -60,7 +60,7 @@ def test_secrets_are_no_pipeline_options(tmp_path, capsys, flag, form):
 
 
 def test_an_unknown_option_is_named_without_its_value(tmp_path, capsys):
-    samples.write_sample("titanic", str(tmp_path / "raw.csv"), rows=100, seed=1)
+    tables.write_sample("titanic", str(tmp_path / "raw.csv"), rows=100, seed=1)
     argv = ["--schema", str(ROOT / "schemas" / "titanic.yaml"), "--input", str(tmp_path / "raw.csv")]
     assert preprocess.main([*argv, "--output", str(tmp_path / "out"), "--quiet", f"--pipeline_pin={SECRET}"]) == 2
     err = capsys.readouterr().err

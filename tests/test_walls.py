@@ -1,17 +1,55 @@
-"""The walls of the house: which package imports which."""
+"""The walls of the house: which room imports which, what a room shows of itself, and what is left alone elsewhere."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("schemas", "beam_jobs", "trainer")
+
+# From the ground up: a room imports only from those in lines above its own, of its own package or of `schemas`.
+ORDER = """
+    schemas.errors schemas.rejects schemas.concurrency schemas.quick_import
+    schemas.storage
+    schemas.spec schemas.graphs schemas.samples
+    schemas.csv schemas.image_samples
+    schemas.images
+    schemas.dataset
+    beam_jobs.core beam_jobs.transform
+    beam_jobs.output
+    beam_jobs.csv beam_jobs.images
+    beam_jobs.runtime
+    beam_jobs.replay
+    beam_jobs.preprocess
+    trainer.estimator trainer.spec trainer.verbosity
+    trainer.images
+    trainer.data trainer.models
+    trainer.flags trainer.model_dir
+    trainer.export
+    trainer.loop trainer.predicting
+    trainer.profiling
+    trainer.task trainer.predict trainer.verify trainer.doctor
+"""
+LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
 
 
-def imports(path: Path) -> set[str]:
-    """The top-level packages that a file imports anywhere in it."""
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def modules(*packages: str) -> dict[str, Path]:
+    return {module_name(path): path for package in packages for path in sorted((ROOT / package).rglob("*.py"))}
+
+
+def top_level_imports(path: Path) -> set[str]:
+    """The packages that a file imports anywhere in it."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -19,6 +57,21 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.split(".")[0])
     return names
+
+
+def imported(path: Path, among: dict[str, Path]) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import of our own modules, wherever it stands; the name is '' of a module itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name in among)
+        elif isinstance(node, ast.ImportFrom) and node.module in among:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full, "") if full in among else (node.module, alias.name)
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
 
 
 @pytest.mark.parametrize(
@@ -30,14 +83,104 @@ def imports(path: Path) -> set[str]:
     ],
 )
 def test_no_package_imports_what_it_must_not(package, forbidden):
-    files = sorted((ROOT / package).rglob("*.py"))
-    assert files
-    found = {str(f.relative_to(ROOT)): imports(f) & forbidden for f in files if imports(f) & forbidden}
+    files = modules(package).values()
+    found = {str(f.relative_to(ROOT)): top_level_imports(f) & forbidden for f in files}
     # Stored records are decoded in C++: a quarter of a second to import, and neither TensorFlow nor Beam with it.
-    found.get("schemas/record_check.py", set()).discard("tfx_bsl")
+    found["schemas/dataset/check_records.py"] = found.get("schemas/dataset/check_records.py", set()) - {"tfx_bsl"}
     assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_one_module_knows_the_estimator_package():
-    users = [f.name for f in (ROOT / "trainer").rglob("*.py") if "tensorflow_estimator" in imports(f)]
-    assert set(users) <= {"estimator.py", "estimator_shims.py"}
+def test_one_room_knows_the_estimator_package():
+    users = {str(f.parent) for f in modules("trainer").values() if "tensorflow_estimator" in top_level_imports(f)}
+    assert users <= {str(ROOT / "trainer" / "estimator")}
+
+
+def test_rooms_import_downwards_only():
+    among = modules(*PACKAGES)
+    wrong = {
+        f"{module} imports {other}"
+        for module, path in among.items()
+        for other, _ in imported(path, among)
+        if "." in module and room_of(other) != room_of(module) and LEVELS[room_of(other)] >= LEVELS[room_of(module)]
+    }
+    assert wrong == set()
+
+
+def test_a_room_is_entered_by_what_it_shows():
+    """Other rooms import the modules and names that stand in `__all__` of its `__init__.py`, which says what it is."""
+    among = modules(*PACKAGES)
+    wrong = set()
+    for module, path in among.items():
+        for other, name in imported(path, among):
+            room = room_of(other)
+            entered = other.removeprefix(room).removeprefix(".") or name
+            if room == room_of(module) or among[room].name != "__init__.py" or not entered:
+                continue
+            if entered not in importlib.import_module(room).__all__:
+                wrong.add(f"{module} imports {entered} of {room}")
+    assert wrong == set()
+    rooms = [path for path in among.values() if path.name == "__init__.py"]
+    assert [str(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_no_imports_go_round_in_a_circle():
+    among = modules(*PACKAGES, "benchmarks", "tools")
+    graph = {module: {other for other, _ in imported(path, among)} - {module} for module, path in among.items()}
+    left = dict(graph)
+    while free := [module for module, others in left.items() if not others & left.keys()]:
+        for module in free:
+            del left[module]
+    assert sorted(left) == []
+
+
+# Python's own names that begin with an underscore and are public.
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
+HOOKS = {"excepthook", "unraisablehook"}  # which Python's documentation has one replace
+
+
+def private_names(path: Path) -> Iterator[int]:
+    """Lines that read what another library keeps to itself."""
+    tree = ast.parse(path.read_text())
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+    own = {a.asname or a.name for n in imports if (n.module or "").split(".")[0] in PACKAGES for a in n.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr) and node.attr not in PUBLIC:
+            if not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls", *own}):
+                yield node.lineno
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in (*PACKAGES, "__future__"):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            if any(re.match(r"_(?!_)", name) for name in names) or re.match(r"tensorflow\.python\b", node.module or ""):
+                yield node.lineno
+
+
+def test_other_libraries_are_left_alone():
+    """No private names, and nothing is put in their place: but for the Estimator's shims, and lines that say why."""
+    wrong = []
+    for module, path in modules(*PACKAGES).items():
+        if module == "trainer.estimator.shims":
+            continue
+        with path.open("rb") as file:
+            why = {t.start[0] for t in tokenize.tokenize(file.readline) if t.string.startswith("# private: ")}
+        wrong += [f"{path.relative_to(ROOT)}:{line}" for line in private_names(path) if line not in why]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assign | ast.AugAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                wrong += [
+                    f"{path.relative_to(ROOT)}:{node.lineno} replaces {ast.unparse(target)}"
+                    for target in targets
+                    if isinstance(target, ast.Attribute)
+                    and is_module(target.value, path)
+                    and target.attr not in HOOKS
+                    and node.lineno not in why
+                ]
+    assert wrong == []
+
+
+def is_module(value: ast.expr, path: Path) -> bool:
+    """Whether an expression is an imported name of a file, or an attribute of one."""
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    if not isinstance(value, ast.Name):
+        return False
+    imports = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import | ast.ImportFrom))
+    return value.id in {(alias.asname or alias.name).split(".")[0] for n in imports for alias in n.names}

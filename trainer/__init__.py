@@ -1,0 +1,14 @@
+"""A dataset directory to a trained, exported and served model. Never imports Beam.
+
+task, predict, verify, doctor    the commands
+spec        what is asked for: options, hyper-parameters, the problem to learn
+data        shards to batches of examples
+images      stored images to what a model sees
+models      the models that ship, and models of one's own
+loop        training: evaluation, early stopping, signals, progress
+model_dir   the model directory: checkpoints, `model.json`, clean-up, failures explained
+export      served models: receivers, outputs, the checks before an export gets its number
+predicting  rows and images through an exported model
+profiling   what a training's speed is bound by
+estimator   TensorFlow's Estimator on a TensorFlow that no longer ships it
+"""

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
-from trainer.options import TrainOptions
-from trainer.signals import how_ended, interruptible
-from trainer.step_flags import as_options, check_model, step_parser
-from trainer.turns import LEAST_ROUNDS, Length
+from trainer.flags import as_options, check_model, step_parser
+from trainer.loop.signals import how_ended, interruptible
+from trainer.profiling.turns import LEAST_ROUNDS, Length
+from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.diagnosis import Diagnosis
+    from trainer.profiling.diagnosis import Diagnosis
 
 SECONDS, ROUNDS = 40.0, 5
 EXAMPLES = """\
@@ -118,7 +118,7 @@ def check_writable(path: str) -> None:
     Raises:
       UsageError: it is a folder, a link, a pipe or a device, or lies in what is none or cannot be written.
     """
-    if path.startswith(storage.GCS):
+    if not storage.is_local(path):
         return
     storage.check_output(path)
     folder = os.path.dirname(os.path.abspath(path))
@@ -139,9 +139,9 @@ def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
         raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
     print("starting TensorFlow", file=sys.stderr, flush=True)
     start_tensorflow(verbose=options.verbose)
-    from trainer.examination import examine
-    from trainer.failures import explained
-    from trainer.progress import Display, sparingly
+    from trainer.loop.progress import Display, sparingly
+    from trainer.model_dir.failures import explained
+    from trainer.profiling.examination import examine
 
     with explained(dataset, options), contextlib.closing(Display()) as display:
         return examine(dataset, options, length, sparingly(display), folder=folder)

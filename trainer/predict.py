@@ -21,16 +21,16 @@ import time
 from collections.abc import Callable
 
 from schemas import storage
-from schemas.csv_stream import MAX_INPUT_RATIO
+from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError
-from schemas.image_schema import ImagePairsSchema
-from schemas.schema import Schema
-from schemas.trust import TRUST_HELP
-from trainer.predict_options import PredictOptions, Summary
-from trainer.served import ServedModel, read_notes
-from trainer.signals import how_ended, interruptible
+from schemas.graphs.trust import TRUST_HELP
+from schemas.spec.images import ImagePairsSchema
+from schemas.spec.table import Schema
+from trainer.export.saved_model import ServedModel, read_notes
+from trainer.loop.signals import how_ended, interruptible
+from trainer.predicting.atomic_file import STANDARD_OUTPUT, written_aside
+from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow
-from trainer.written_aside import STANDARD_OUTPUT, written_aside
 
 DEFAULT_OUTPUT = "predictions.jsonl"
 
@@ -150,11 +150,11 @@ def predict(
     paths = storage.expand(options.inputs)
     options.check_outputs(paths)
     if isinstance(schema, Schema):
-        from trainer.predict_rows import open_rows
+        from trainer.predicting.rows import open_rows
 
         summary, predicted = Summary(), open_rows(options, paths, schema, notes)
     else:
-        from trainer.predict_images import open_images
+        from trainer.predicting.images import open_images
 
         summary = Summary("pairs" if isinstance(schema, ImagePairsSchema) else "images")
         predicted = open_images(options, paths, schema, notes)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
-from schemas.image_schema import ImagePairsSchema, ImageSchema
-from trainer.options import TrainOptions
-from trainer.signals import how_ended, interruptible
-from trainer.step_flags import as_options, check_model, step_parser
+from schemas.spec.images import ImagePairsSchema, ImageSchema
+from trainer.flags import as_options, check_model, step_parser
+from trainer.loop.signals import how_ended, interruptible
+from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.runner import Trained
+    from trainer.loop.train import Trained
 
 EXAMPLES = """\
 examples:
@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             verify_data(dataset)
         print("starting TensorFlow", file=sys.stderr, flush=True)
         start_tensorflow(verbose=options.verbose)
-        from trainer.failures import explained
-        from trainer.progress import Display
-        from trainer.runner import train
+        from trainer.loop.progress import Display
+        from trainer.loop.train import train
+        from trainer.model_dir.failures import explained
 
         with interruptible(), explained(dataset, options):
             trained = train(dataset, options, Display())
@@ -110,7 +110,7 @@ def verify_data(dataset: Dataset) -> None:
     Raises:
       MillraceError: something is wrong; the message names each file, ten at most.
     """
-    from schemas.verify_dataset import total_bytes, verify_dataset
+    from schemas.dataset.verify import total_bytes, verify_dataset
 
     print(f"verifying {total_bytes(dataset.manifest) / 1e6:,.1f} MB", file=sys.stderr, flush=True)
     problems = verify_dataset(dataset.path)

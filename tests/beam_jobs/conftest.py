@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from schemas.dataset import Dataset, open_dataset
-from tests.beam_jobs.people import PLAIN_SCHEMA, SCHEMA, Job, make_job
-from tests.beam_jobs.replaying import Folder, write_rejecting
+from tests.support.people import PLAIN_SCHEMA, SCHEMA, Job, make_job
+from tests.support.replaying import Folder, write_rejecting
 
 Run = Callable[..., list[dict[str, Any]]]
 
@@ -55,7 +55,7 @@ def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Runs jobs side by side, each in a process of its own; see `forking_jobs`."""
     temp = tmp_path_factory.mktemp("tmp")  # a killed process leaves its libraries' temporary files
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.beam_jobs.forking_jobs"],
+        [sys.executable, "-m", "tests.support.forking_jobs"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

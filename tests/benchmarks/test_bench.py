@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench, curves, goals, kept, machine, report, results, shuffle_quality, training
+from benchmarks import bench, curves, goals, kept, machine, measured_tables, report, results
 from benchmarks.check import check_written, compare
 from benchmarks.contests import BARE, BARE_PILLOW, CONTESTS, FLOOR, ORIGINAL, ORIGINAL_PLAIN, OURS
 from benchmarks.kept import Kept
@@ -43,7 +43,7 @@ def figures(**changes: Any) -> Figures:
 
 def test_a_measurement_is_of_its_own_process(tmp_path):
     ballast = np.ones(300 << 20, np.uint8)  # what this process holds is not counted
-    found = measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
+    found = measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
     assert (tmp_path / "done").exists()
     assert found.count == 7
     assert found.whole_seconds >= found.seconds > 0
@@ -53,27 +53,27 @@ def test_a_measurement_is_of_its_own_process(tmp_path):
 
 def test_work_that_fails_says_why(tmp_path):
     with pytest.raises(WorkFailed, match=r"the disk is full"):
-        measure("tests.benchmarks.measured_work:fail", Task(source="", output=str(tmp_path)))
+        measure("tests.support.measured_work:fail", Task(source="", output=str(tmp_path)))
 
 
 def test_a_command_may_stand_before_each_measurement(tmp_path):
-    measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path)), under=("env", "X=1"))
+    measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path)), under=("env", "X=1"))
 
 
 def test_processes_read_each_shard_once_and_their_cpu_is_counted_while_they_run(tmp_path):
     for i in range(5):
         (tmp_path / f"{i}.tar").touch()
     task = Task(source=str(tmp_path), batch_size=8, rows=40)
-    found = measure("tests.benchmarks.measured_work:read_shards", task)
+    found = measure("tests.support.measured_work:read_shards", task)
     assert found.classes == {str(i): 8 for i in range(5)}
-    found = measure("tests.benchmarks.measured_work:read_shards", dataclasses.replace(task, epochs=0, seconds=1.0))
+    found = measure("tests.support.measured_work:read_shards", dataclasses.replace(task, epochs=0, seconds=1.0))
     assert found.whole_cpu >= found.cpu > 0.1  # the reader itself only waits
 
 
 def test_a_process_that_fails_fails_the_reading(tmp_path):
     (tmp_path / "0.tar").touch()
     with pytest.raises(WorkFailed, match=r"ended with 1"):
-        measure("tests.benchmarks.measured_work:read_badly", Task(source=str(tmp_path)))
+        measure("tests.support.measured_work:read_badly", Task(source=str(tmp_path)))
 
 
 def test_what_a_rival_writes_is_read_back(tmp_path):
@@ -238,7 +238,7 @@ def test_the_training_table_tells_steps_a_second():
         for way, seconds in (("training", 0.01), ("memory", 0.008), ("alone", 0.002))
     }
     found = Kept({**MACHINE, "real_data": "true"}, {"`dnn`": {**costs, "batch_size": 512, "share": 0.2}})
-    assert training.table(found).splitlines()[2:] == [
+    assert measured_tables.training(found).splitlines()[2:] == [
         "| `dnn` | 512 | 100.0 steps/s | 125.0 steps/s | 500.0 steps/s | 20% |",
         "",
         "Measured on today on the real files, at a load average of 0.5.",
@@ -248,7 +248,7 @@ def test_the_training_table_tells_steps_a_second():
 def test_the_shuffle_table_tells_what_chance_would_give():
     fair = {"place": 0.001, "shard": 0.002, "neighbour": -0.003, "spread": 0.0005, "rows": 10_000}
     scores = {"the job's 8 shards": fair, "training, all in memory": fair}
-    assert shuffle_quality.table(Kept(MACHINE, {"rows": 10_000, "shards": 8, "scores": scores})).splitlines() == [
+    assert measured_tables.shuffle(Kept(MACHINE, {"rows": 10_000, "shards": 8, "scores": scores})).splitlines() == [
         "| 10,000 rows | place | shard | neighbour | spread |",
         "|---|--:|--:|--:|--:|",
         "| the job's 8 shards | 0.0010 | 0.0020 | -0.0030 | 0.000500 |",

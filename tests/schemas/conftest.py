@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas import storage
-from tests.schemas import gcs_emulator
+from schemas.storage import gcs
+from tests.support import gcs_emulator
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with gcs_emulator.running() as host:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "none")  # else the client asks for one, off this machine
-        storage._client.cache_clear()
+        gcs.client.cache_clear()
         yield "gs://b"
-        storage._client.cache_clear()
+        gcs.client.cache_clear()
 
 
 @pytest.fixture(params=["local", "gcs"])

@@ -470,7 +470,7 @@ class TestImages:
 
 class TestRounds:
     def test_drawn_schemas_are_taken_and_drawn_files_read(self):
-        from schemas.load import parse_schema
+        from schemas.spec.loader import parse_schema
 
         kinds = set()
         for seed in range(60):

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from schemas.dataset import Dataset
-from schemas.samples import write_sample
-from tests.trainer.csv_datasets import PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
-from tests.trainer.drawn_datasets import write_colors, write_patterns, write_stripes
-from tests.trainer.training import TrainedModel, train_own
+from schemas.samples.tables import write_sample
+from tests.support.csv_datasets import PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
+from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
+from tests.support.training import TrainedModel, train_own
 from trainer import task
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.export import CheckedExport
-from trainer.inputs import InputOptions, input_fn
+from trainer.export.exporters import CheckedExport
+from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN
-from trainer.predictions import with_keys_and_classes
-from trainer.problem import read_problem
+from trainer.spec.problem import read_problem
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from schemas.dataset import Dataset
-from tests.told_at_once import assert_told_at_once
+from tests.support.told_at_once import assert_told_at_once
 from trainer import doctor
-from trainer.diagnosis import Diagnosis, Tried, differences
-from trainer.examination import measured
-from trainer.options import TrainOptions
-from trainer.reading import input_options
-from trainer.turns import Cost, Length, Rounds
+from trainer.data.reading import input_options
+from trainer.profiling.diagnosis import Diagnosis, Tried, differences
+from trainer.profiling.examination import measured
+from trainer.profiling.turns import Cost, Length, Rounds
+from trainer.spec.options import TrainOptions
 
-MODELS = "tests.trainer.paced_models"
+MODELS = "tests.support.paced_models"
 BRIEF = ["--seconds", "2", "--rounds", "2", "--batch_size", "16"]
 
 
@@ -107,7 +107,7 @@ class TestRefuses:
         assert_told_at_once("trainer.doctor", argv, code=code, message=message)
 
     def test_a_model_that_fails(self, people, capsys, scratch):
-        model = ["--model", "tests.trainer.own_models:nan_model_fn"]
+        model = ["--model", "tests.support.own_models:nan_model_fn"]
         assert doctor.main(["--data_dir", people.path, *BRIEF, *model]) == 1
         err = capsys.readouterr().err
         assert "trainer.doctor: the loss became NaN" in err  # of no model_dir: the doctor keeps none
@@ -126,7 +126,7 @@ class TestRefuses:
 
     def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        assert doctor.main(["--data_dir", people.path, *BRIEF, "--model", "tests.trainer.own_models:nan_model_fn"]) == 1
+        assert doctor.main(["--data_dir", people.path, *BRIEF, "--model", "tests.support.own_models:nan_model_fn"]) == 1
         assert "\ntrainer.doctor: the loss became NaN" in capsys.readouterr().err
 
     def test_a_cluster(self, people, monkeypatch, capsys):

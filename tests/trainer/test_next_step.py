@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.options import TrainOptions
-from trainer.runner import Trained
+from trainer.loop.train import Trained
+from trainer.spec.options import TrainOptions
 from trainer.task import summary
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
-from tests.told_at_once import assert_told_at_once
-from tests.trainer.training import run
+from tests.support.told_at_once import assert_told_at_once
+from tests.support.training import run
 from trainer import task
-from trainer.evaluations import read_evaluations, steps_without_improvement
-from trainer.model_manifest import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
-from trainer.stopping import StopWithChief, mark_ended, read_ended
+from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
+from trainer.loop.evaluations import read_evaluations, steps_without_improvement
+from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
 
 DIRS = ["--data_dir", "d", "--model_dir", "m"]
-OWN = "tests.trainer.own_models"
+OWN = "tests.support.own_models"
 
 
 def numbered(path: Path) -> list[Path]:

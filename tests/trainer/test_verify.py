@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas import layout
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, SkewError
-from tests.trainer.changed_parity import change_records, copy_of
+from tests.support.changed_parity import change_records, copy_of
 from trainer import verify
-from trainer.parity_records import read_parity_records
-from trainer.verify import check_export, check_transform, judge
+from trainer.export.parity_records import read_parity_records
+from trainer.export.skew_check import check_export, check_transform, judge
 
 
 @pytest.fixture

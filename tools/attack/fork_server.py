@@ -20,13 +20,20 @@ from typing import Any, BinaryIO, NoReturn
 
 PROGRAMS = {  # as typed behind `python -m`, and the function that takes its arguments
     "beam_jobs.preprocess": "beam_jobs.preprocess:main",
-    "schemas.dataset": "schemas.dataset_command:main",
+    "schemas.dataset": "schemas.dataset.command:main",
     "trainer.task": "trainer.task:main",
     "trainer.predict": "trainer.predict:main",
     "tools.attack.opening": "tools.attack.opening:main",
     "tools.attack.asking": "tools.attack.asking:main",
 }
-HEAVY = ("tensorflow", "beam_jobs.job", "beam_jobs.pipeline", "trainer.runner", "trainer.failures", "trainer.predict")
+HEAVY = (
+    "tensorflow",
+    "beam_jobs.runtime.job",
+    "beam_jobs.output.pipeline_end",
+    "trainer.loop.train",
+    "trainer.model_dir.failures",
+    "trainer.predict",
+)
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 KEPT_OUTPUT = 20_000
 CRASHED = 70
@@ -105,7 +112,7 @@ class Child:
 
 def shorten_lease(beat: float, stale: float) -> None:
     """Has leases of this process go stale sooner."""
-    from schemas import lease
+    from schemas.dataset import lease
 
     lease.BEAT_SECONDS, lease.STALE_SECONDS = beat, stale
     defaults = getattr(lease.hold, "__wrapped__", lease.hold).__kwdefaults__ or {}
@@ -116,7 +123,7 @@ def claim_system(name: str) -> None:
     """Has this process pass for one of another machine, whose processes cannot be seen here."""
     import socket
 
-    from schemas import lease
+    from schemas.dataset import lease
 
     socket.gethostname = lambda: name
     if hasattr(lease, "_system"):

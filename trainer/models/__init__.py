@@ -11,8 +11,10 @@ import importlib
 from typing import Any
 
 from schemas.errors import UsageError
-from trainer.image_problem import ImageProblem
 from trainer.models.squeezenext_variants import VARIANTS
+from trainer.spec.image_problem import ImageProblem
+
+__all__ = ["BUILT_IN", "BuiltIn", "custom"]
 
 COLUMNS, IMAGES, PAIRS = "columns of a CSV data set", "images", "pairs of images"  # what models read
 
@@ -171,7 +173,7 @@ class BuiltIn:
     reads: tuple[str, ...] = (COLUMNS,)
 
     def build(self, problem: Any, hparams: Any, config: Any) -> Any:
-        """Returns the Estimator for a `trainer.problem.Problem` or an `ImageProblem`, in the config's model_dir.
+        """Returns the Estimator for a `trainer.spec.problem.Problem` or an `ImageProblem`, in the config's model_dir.
 
         Raises:
           UsageError: the model does not read data of this kind.

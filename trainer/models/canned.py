@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.errors import MillraceError
-from trainer.columns import prepare
 from trainer.estimator import tf_estimator
-from trainer.problem import Problem
+from trainer.models.feature_columns import prepare
+from trainer.spec.problem import Problem
 
 
 def label_settings(problem: Problem) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 The function is one of two, told apart by its parameters:
 
 * `model_fn(features, labels, mode, params)` (`config` too, as Estimator takes it): `params` holds the hyper-parameters
-  by name, and `problem`, the `trainer.problem.Problem`, or of images the `trainer.image_problem.ImageProblem`;
+  by name, and `problem`, the `trainer.spec.problem.Problem`, or of images the
+  `trainer.spec.image_problem.ImageProblem`;
 * `build(problem, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
 
 The hyper-parameters are a frozen dataclass called `Hparams` in the function's module; without one there are none.
@@ -20,7 +21,7 @@ from typing import Any
 from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.models import keras
-from trainer.problem import AnyProblem
+from trainer.spec.problem import AnyProblem
 
 
 @dataclasses.dataclass(frozen=True)

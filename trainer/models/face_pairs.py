@@ -9,13 +9,13 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.image_hooks import ConfusionHook, RocHook
-from trainer.image_problem import ImageProblem
+from trainer.images.hooks import ConfusionHook, RocHook
+from trainer.images.normalize import normalized
 from trainer.models import FacePairsHparams
 from trainer.models.face_pairs_net import contrast_loss, embed, likeness
 from trainer.models.image_training import train_spec
 from trainer.models.squeezenext_blocks import LayerOptions
-from trainer.normalize import normalized
+from trainer.spec.image_problem import ImageProblem
 
 ModeKeys = tf_estimator.ModeKeys
 SIDES = ("left", "right")

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.model_stats import ModelStatsHook
+from trainer.models.model_stats import ModelStatsHook
 
 SHOWN = 4  # images in a summary
 

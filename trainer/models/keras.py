@@ -11,11 +11,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.errors import MillraceError
-from trainer.columns import prepare
 from trainer.estimator import tf_estimator
-from trainer.image_problem import ImageProblem
-from trainer.normalize import normalized
-from trainer.problem import AnyProblem
+from trainer.images.normalize import normalized
+from trainer.models.feature_columns import prepare
+from trainer.spec.image_problem import ImageProblem
+from trainer.spec.problem import AnyProblem
 
 
 def is_compiled(model: Any) -> bool:
@@ -33,9 +33,9 @@ def describe(model: Any) -> str:
 def build(model: Any, problem: AnyProblem, config: Any) -> Any:
     """Converts a model whose inputs are called like the features that it reads; images are normalised for it.
 
-    Its one output is what `trainer.predictions` takes a single output for: class probabilities `[batch, classes]` (end
-    the model in a softmax), or for a numeric label the value `[batch, 1]`. Examples are weighed where the data set has
-    a weight.
+    Its one output is what `trainer.export.outputs` takes a single output for: class probabilities `[batch, classes]`
+    (end the model in a softmax), or for a numeric label the value `[batch, 1]`. Examples are weighed where the data set
+    has a weight.
 
     Raises:
       MillraceError: the model reads a feature that the data set does not have.
@@ -66,7 +66,8 @@ def build(model: Any, problem: AnyProblem, config: Any) -> Any:
         with _without_warnings():
             return converted.model_fn(inputs, labels, mode, config)
 
-    return tf_estimator.Estimator(model_fn, config=config, warm_start_from=converted._warm_start_settings)
+    weights = converted._warm_start_settings  # private: model_to_estimator hands a model's weights on only so
+    return tf_estimator.Estimator(model_fn, config=config, warm_start_from=weights)
 
 
 def _names(problem: AnyProblem) -> set[str]:

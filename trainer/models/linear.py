@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.columns import linear_columns
 from trainer.estimator import tf_estimator
 from trainer.models import LinearHparams
 from trainer.models.canned import label_settings, with_prepared_ids
+from trainer.models.feature_columns import linear_columns
 from trainer.models.optimizers import adam
-from trainer.problem import Problem
+from trainer.spec.problem import Problem
 
 
 def build(problem: Problem, hparams: LinearHparams, config: Any) -> Any:

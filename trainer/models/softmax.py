@@ -9,20 +9,20 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from trainer.columns import deep_columns, prepare
 from trainer.estimator import tf_estimator
-from trainer.image_problem import ImageProblem
+from trainer.images.normalize import normalized
 from trainer.models import SoftmaxHparams
 from trainer.models.canned import classes_of
-from trainer.normalize import normalized
-from trainer.problem import AnyProblem
+from trainer.models.feature_columns import deep_columns, prepare
+from trainer.spec.image_problem import ImageProblem
+from trainer.spec.problem import AnyProblem
 
 
 def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any]) -> Any:
     """Softmax regression.
 
     Args:
-      features: transformed features by name, see `trainer.problem`; or `image`, see `trainer.image_problem`.
+      features: transformed features by name, see `trainer.spec.problem`; or `image`, see `trainer.spec.image_problem`.
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
       params: the hyper-parameters by name, and `problem`.

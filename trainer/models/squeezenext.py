@@ -9,17 +9,17 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.image_hooks import ConfusionHook
-from trainer.image_metrics import recall_at, top
-from trainer.image_problem import ImageProblem
+from trainer.images.hooks import ConfusionHook
+from trainer.images.metrics import recall_at, top
+from trainer.images.normalize import normalized
 from trainer.models import SqueezenextHparams
 from trainer.models.fine_tune import fine_tune_scaffold
 from trainer.models.image_training import train_spec
+from trainer.models.schedules import polynomial_decay
 from trainer.models.squeezenext_blocks import LayerOptions
 from trainer.models.squeezenext_net import CLASSIFIER, SCOPE, squeezenext
 from trainer.models.squeezenext_variants import VARIANTS
-from trainer.normalize import normalized
-from trainer.schedules import polynomial_decay
+from trainer.spec.image_problem import ImageProblem
 
 ModeKeys = tf_estimator.ModeKeys
 

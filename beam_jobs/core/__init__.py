@@ -1,0 +1,3 @@
+"""What every job has, whatever its raw data: options, source, steps, counts, progress."""
+
+__all__ = ["accounting", "coders", "options", "parity_sample", "progress", "shuffle_plan", "source", "steps"]

@@ -1,0 +1,68 @@
+"""How records are counted: the side outputs of every step that reads or writes them, and the files of rejects."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.errors import MillraceError
+from schemas.rejects import Reject
+from schemas.spec.raw_columns import OFFSET, SPLIT
+
+FILE = "_file"  # the input file's number
+PASSTHROUGH = (FILE, OFFSET, SPLIT)  # columns beside the features, int64 lists of one, which tf.Transform hands through
+
+COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
+
+# (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest. COVERED is how
+# much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing here.
+CountKey = tuple[str, str, str]
+READ, WRITTEN, COVERED = "*read", "*written", "*covered"
+
+
+def rejects(stage: str) -> bool:
+    """Whether what is counted in a stage was rejected there, not only observed (`beam_jobs.transform.observed`)."""
+    return not stage.startswith("*")
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectLimit:
+    """How many rejects a job stands: `max(rows, fraction x read)`."""
+
+    rows: int
+    fraction: float
+
+    def allows(self, rejected: int, read: int) -> bool:
+        """Whether a finished job may commit."""
+        return rejected <= max(self.rows, self.fraction * read)
+
+
+class TooManyRejects(MillraceError):
+    """It is certain that the job's rejects exceed its limit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectFile:
+    """Rejects that a worker wrote, and how many they are."""
+
+    path: str
+    rows: int
+
+
+def write_reject_file(staging: str, phase: str, rejects: Iterable[Reject]) -> str:
+    """Writes rejects under a name of its own, so that a bundle that is run again leaves two, of which one is named."""
+    path = layout.join(staging, f"rejects-{phase}-{uuid.uuid4().hex}.jsonl")
+    storage.write_bytes(path, "".join(f"{r.to_json()}\n" for r in rejects).encode())
+    return path
+
+
+def as_lists(values: np.ndarray) -> pa.ListArray:
+    """An int64 vector as a column of lists of one."""
+    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int64)))

@@ -1,0 +1,45 @@
+"""What any kind of raw data becomes inside the pipeline, before it is shuffled and counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+
+from beam_jobs.core.accounting import RejectLimit
+from beam_jobs.core.shuffle_plan import ShardOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that the pipeline's construction needs beside the input."""
+
+    run_dir: str  # the transform graph is written here
+    temp_dir: str
+    total: int  # of the input, in the units that progress is counted in
+    limit: RejectLimit
+    parity_threshold: int
+    shards: ShardOptions
+    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
+    derived: bool  # the transform that is applied is the schema's own, and no function of the user's
+    transform_from: str | None  # the run folder whose transform is applied; None: measure one
+    keep_in: str | None = None  # a folder on the one machine's disk for what a first read decodes; None: read twice
+
+    @property
+    def staging(self) -> str:
+        return self.shards.staging
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """The PCollections that a kind of raw data ends in."""
+
+    encoded: beam.PCollection  # of Encoded
+    transform_fn: Any
+    counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
+    reject_files: beam.PCollection  # of RejectFile
+    late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
+    parity_raw: beam.PCollection  # of (place, tf.Example)
+    parity_stored: beam.PCollection  # of (place, tf.Example)

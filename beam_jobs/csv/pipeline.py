@@ -1,0 +1,139 @@
+"""Raw CSV files in the pipeline: read, analyze, read again, transform, encode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+import tensorflow_transform.beam as tft_beam
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+
+from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
+from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.csv.read import ReadForAnalysis, ReadForTransform, arrow_schema
+from beam_jobs.output.encode import Encoded, EncodeExamples
+from beam_jobs.transform.observed import Watched, watched_of
+from beam_jobs.transform.rejects import Outputs
+from schemas.csv.corrections import CorrectedRecords
+from schemas.csv.file import CsvRange
+from schemas.csv.header import ItemColumns
+from schemas.spec.not_finite import hints_of
+from schemas.spec.raw_columns import RawColumn, raw_columns
+from schemas.spec.table import Schema
+
+
+def csv_steps(
+    pipeline: beam.Pipeline,
+    plan: Plan,
+    *,
+    schema: Schema,
+    ranges: Sequence[CsvRange | CorrectedRecords],
+    paths: Sequence[str],
+    read: type[ReadForTransform] = ReadForTransform,
+) -> Steps:
+    """Applies the steps from byte ranges, or what else `read` takes, to encoded records.
+
+    `paths` are the input files by number.
+    """
+    args = (schema, plan.staging, plan.limit, plan.total)
+    numbers = {path: i for i, path in enumerate(paths)}
+    with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
+        if plan.transform_from is None:
+            # A schema knows whether it measures anything; of a function of the user's own it is not known.
+            measures = getattr(plan.preprocessing_fn, "measures", True)
+            raw = (
+                pipeline
+                | "RangesToAnalyze" >> Ranges(ranges if measures else ())
+                | "ReadTrain"
+                >> beam.ParDo(ReadForAnalysis(*args, keep_in=plan.keep_in)).with_output_types(pa.RecordBatch)
+            )
+            transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
+                plan.preprocessing_fn
+            )
+        else:
+            transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
+
+        rows = (
+            pipeline
+            | "RangesToTransform" >> Ranges(ranges)
+            | "ReadAll"
+            >> beam.ParDo(
+                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, keep_in=plan.keep_in)
+            )
+            .with_output_types(pa.RecordBatch)
+            .with_outputs(COUNTS, REJECTS, PARITY, main="batches")
+        )
+        transformed, _ = (
+            (rows.batches, adapter_config(schema, passthrough=True)),
+            transform_fn,
+        ) | tft_beam.TransformDataset(output_record_batches=True)
+        encoded = (
+            transformed
+            | "DropPassthrough" >> beam.Keys()
+            | "Encode"
+            >> beam.ParDo(
+                EncodeExamples(
+                    csv_outputs(schema, ranges, derived=plan.derived),
+                    watched_of(schema) if plan.derived else Watched(None),
+                    paths=paths,
+                    staging=plan.staging,
+                    parity_threshold=plan.parity_threshold,
+                )
+            )
+            .with_output_types(Encoded)
+            .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
+        )
+    return Steps(
+        encoded=encoded.examples,
+        transform_fn=transform_fn,
+        counts=(rows[COUNTS], encoded[COUNTS]),
+        reject_files=rows[REJECTS],
+        late_rejects=encoded[REJECTS],
+        parity_raw=rows[PARITY],
+        parity_stored=encoded[PARITY],
+    )
+
+
+def csv_outputs(schema: Schema, ranges: Iterable[CsvRange | CorrectedRecords], *, derived: bool) -> Outputs:
+    """What is said of the transform's outputs; `derived`: it is the schema's own, and no function of the user's.
+
+    Files that call their columns alike share one mapping, so that many files are not many mappings to pickle.
+    """
+    named: dict[tuple[ItemColumns, ...], dict[str, tuple[str, ...]]] = {}
+    columns = {}
+    names = {i.name for i in (*schema.features, schema.label)} if derived else {schema.label.name}
+    for path, items in {r.file.path: r.file.columns.items for r in ranges}.items():
+        if items not in named:
+            named[items] = {item.name: item.labels for item in items if item.name in names}
+        columns[path] = named[items]
+    return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
+
+
+class Ranges(beam.PTransform):
+    """-> CsvRange, or what else there is to read, spread over the workers."""
+
+    def __init__(self, ranges: Sequence[CsvRange | CorrectedRecords]) -> None:
+        super().__init__()
+        self.ranges = tuple(ranges)
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
+        return root | beam.Create(self.ranges, reshuffle=True)
+
+
+def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:
+    """How tf.Transform makes tensors of the batches: dense, `[rows]` or `[rows, width]`."""
+    representations = {c.name: dense_representation(c) for c in raw_columns(schema)}
+    return TensorAdapterConfig(arrow_schema(schema, passthrough=passthrough), representations)
+
+
+def dense_representation(column: RawColumn) -> schema_pb2.TensorRepresentation:
+    """A dense tensor of a column, with its fixed width."""
+    representation = schema_pb2.TensorRepresentation()
+    representation.dense_tensor.column_name = column.name
+    if column.width is not None:
+        representation.dense_tensor.shape.dim.add().size = column.width
+    else:
+        representation.dense_tensor.shape.SetInParent()
+    return representation

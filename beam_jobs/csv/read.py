@@ -1,0 +1,200 @@
+"""Byte ranges of CSV files -> raw RecordBatches, with every record counted and every reject kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.core import parity_sample, progress
+from beam_jobs.core.accounting import (
+    COUNTS,
+    COVERED,
+    PARITY,
+    PASSTHROUGH,
+    READ,
+    REJECTS,
+    RejectFile,
+    RejectLimit,
+    TooManyRejects,
+    as_lists,
+    write_reject_file,
+)
+from beam_jobs.csv.decoded_cache import keeping, kept, kept_path
+from beam_jobs.transform.observed import Observed, ObserveMissing
+from schemas.concurrency import prefetch
+from schemas.csv.file import CsvRange
+from schemas.csv.reader import Decoded, list_array, read_range
+from schemas.rejects import Reject
+from schemas.spec.raw_columns import OFFSET, SPLIT, raw_columns
+from schemas.spec.table import SPLITS, Schema
+
+
+def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
+    """The batches' Arrow schema: `list<float32>` and `list<binary>` features, then the passthrough columns."""
+    types = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
+    fields = [pa.field(c.name, types[c.dtype]) for c in raw_columns(schema)]
+    if passthrough:
+        fields += [pa.field(name, pa.list_(pa.int64())) for name in PASSTHROUGH]
+    return pa.schema(fields)
+
+
+def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
+    """The features of the rows of the train split; None where there are none."""
+    batch = decoded.batch
+    rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
+    if not len(rows):
+        return None
+    features = batch.select([c.name for c in raw_columns(schema)])
+    if len(rows) == batch.num_rows:
+        return features
+    return pa.RecordBatch.from_arrays([_taken(column, rows) for column in features.columns], schema=features.schema)
+
+
+def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
+    """Some rows of a raw column, all of one width. Arrow's own way with lists takes three times as long."""
+    values = column.flatten()
+    if pa.types.is_floating(values.type):
+        return list_array(np.asarray(values).reshape(len(column), -1), rows)
+    return list_array(values, rows)
+
+
+def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
+    """All rows, with the passthrough columns in tf.Transform's layout."""
+    batch = decoded.batch
+    columns = [batch.column(c.name) for c in raw_columns(schema)]
+    columns.append(as_lists(np.full(batch.num_rows, file)))
+    columns += [as_lists(np.asarray(batch.column(name))) for name in (OFFSET, SPLIT)]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True))
+
+
+class _ReadRanges(beam.DoFn):
+    """Reads ranges with one batch in advance, counts, and keeps the rejects in files of their own."""
+
+    phase: str
+    reject_file: RejectFile | None = None  # of the range that was decoded last
+
+    def __init__(
+        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, keep_in: str | None = None
+    ) -> None:
+        self.schema = schema
+        self.staging = staging
+        self.limit = limit
+        self.total = total
+        self.keep_in = keep_in  # where both reads see the same local disk: a folder for what the first one decodes
+
+    def decode(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        """The range's batches; its rejects are on disk when it ends, however it ends."""
+        self.reject_file = None
+        rejects: list[Reject] = []
+        size = (csv_range.end or csv_range.file.size) - csv_range.start
+        piece = csv_range.file.path, csv_range.start
+        progress.enter(self.phase)
+        progress.begin(piece)
+        try:
+            for decoded in prefetch(self.read(csv_range)):
+                rejects += decoded.rejects
+                progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
+                self.give_up_if_certain(csv_range)
+                yield decoded
+            progress.add(piece, done=size)
+        finally:
+            if rejects:
+                self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
+
+    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        """The range's records, as they are decoded."""
+        return read_range(csv_range, self.schema, with_split=True)
+
+    def give_up_if_certain(self, csv_range: CsvRange) -> None:
+        """Raises when the records still to come cannot bring the rejects' share under the limit any more."""
+        now = progress.counters
+        if now.rejected <= self.limit.rows or csv_range.file.gzip:  # how much a gzip'd file holds is not known
+            return
+        fewest_bytes = csv_range.file.num_columns  # a record has a delimiter or a line end behind every column
+        to_come = max(0, self.total - now.done) // fewest_bytes
+        if not self.limit.allows(now.rejected, now.read + to_come):
+            raise TooManyRejects(
+                f"{now.rejected:,} of {now.read:,} records read so far were rejected, which is more than --max_rejects "
+                f"{self.limit.rows} and --max_reject_fraction {self.limit.fraction:g} allow"
+            )
+
+
+class ReadForAnalysis(_ReadRanges):
+    """CsvRange -> RecordBatches of the raw features of the train split."""
+
+    phase = "analyzing"
+
+    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        decoded = super().read(csv_range)
+        return decoded if self.keep_in is None else keeping(kept_path(self.keep_in, csv_range), decoded)
+
+    def process(self, csv_range: CsvRange) -> Iterator[pa.RecordBatch]:
+        for decoded in self.decode(csv_range):
+            batch = train_batch(decoded, self.schema)
+            if batch is not None:
+                yield batch
+
+
+class ReadForTransform(_ReadRanges):
+    """CsvRange -> RecordBatches of all rows with the passthrough columns.
+
+    Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.
+    """
+
+    phase = "transforming"
+
+    def __init__(
+        self,
+        schema: Schema,
+        staging: str,
+        limit: RejectLimit,
+        total: int,
+        *,
+        file_numbers: Mapping[str, int],
+        parity_threshold: int,
+        keep_in: str | None = None,
+    ) -> None:
+        super().__init__(schema, staging, limit, total, keep_in=keep_in)
+        self.file_numbers = dict(file_numbers)
+        self.parity_threshold = parity_threshold
+        self.observe = ObserveMissing(schema)
+
+    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+        path = None if self.keep_in is None else kept_path(self.keep_in, csv_range)
+        return kept(path) if path is not None and os.path.exists(path) else super().read(csv_range)
+
+    def process(self, csv_range: CsvRange) -> Iterator[object]:
+        from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+        path = csv_range.file.path
+        file = self.file_numbers[path]
+        observed = Observed()
+        for decoded in self.decode(csv_range):
+            yield from count(path, decoded)
+            if not decoded.batch.num_rows:
+                continue
+            self.observe(decoded.batch, np.asarray(decoded.batch.column(SPLIT)), observed)
+            batch = keyed_batch(decoded, self.schema, file)
+            offsets = np.asarray(decoded.batch.column(OFFSET))
+            chosen = parity_sample.choose(file, offsets, self.parity_threshold)
+            if len(chosen):
+                features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))
+                for place, example in zip(offsets[chosen], RecordBatchToExamples(features), strict=True):
+                    yield beam.pvalue.TaggedOutput(PARITY, ((file, int(place)), example))
+            yield batch
+        if self.reject_file:
+            yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
+        for key, rows in observed.counts():
+            yield beam.pvalue.TaggedOutput(COUNTS, (key, rows))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((path, COVERED, ""), csv_range.covers))
+
+
+def count(path: str, decoded: Decoded) -> Iterable[beam.pvalue.TaggedOutput]:
+    """What was read and what was rejected, for COUNTS."""
+    yield beam.pvalue.TaggedOutput(COUNTS, ((path, READ, ""), decoded.read))
+    for reject in decoded.rejects:
+        yield beam.pvalue.TaggedOutput(COUNTS, ((path, reject.stage, reject.reason), 1))

@@ -1,0 +1,243 @@
+"""The ingest graph: an image file's bytes -> the canonical image that is stored, in TensorFlow ops.
+
+It is stateless and works on one image. The job runs it on every file and a served model on every request, so that
+both see the same pixels. It raises InvalidArgumentError on what it does not take; `schemas.images.header` knows the
+same limits in plain Python, and gives a job's rejects their reasons before anything is decoded.
+
+What the decoders do, on purpose:
+- the format is told by the first bytes, never by a name;
+- EXIF orientation is ignored, in training and in serving alike; an alpha channel is dropped, not blended;
+- CMYK and YCCK JPEGs are converted with the inks that Adobe stores inverted turned round, without a colour profile;
+- 16 bits become 8, a palette becomes colours, one channel becomes three equal ones;
+- of a GIF, the first frame as large as it is; frames behind it are cut off before the decoder sees them;
+- a truncated file is an error, never padded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from beam_jobs.images.resize import resize
+from schemas.images.header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
+from schemas.images.keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
+from schemas.spec.image_options import LONGEST_SIDE, Exact, ImageOptions
+
+INPUT = "image_bytes"
+
+
+class Ingest(tf.Module):
+    """The graph for one way of storing images, as functions of a file's bytes.
+
+    image: string `[]` -> the canonical pixels before they are encoded, uint8 `[height, width, 3]`.
+    record: string `[]` -> the file as it is stored: `image/encoded` and `image/format` strings, `image/height` and
+        `image/width` int64.
+    batch: `image_bytes` string `[batch]` -> as `record`, each `[batch]`. One file that is not taken fails its batch.
+    """
+
+    def __init__(self, images: ImageOptions) -> None:
+        super().__init__(name="ingest")
+        one = [tf.TensorSpec([], tf.string, name=INPUT)]
+        many = [tf.TensorSpec([None], tf.string, name=INPUT)]
+
+        def record(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+            return encode(self.image(image_bytes), images)
+
+        def batch(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+            strings, sizes = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
+            signature = {ENCODED: strings, FORMAT: strings, HEIGHT: sizes, WIDTH: sizes}
+            return tf.map_fn(self.record, image_bytes, fn_output_signature=signature, parallel_iterations=16)
+
+        def graph(function: Callable[..., Any], inputs: list[tf.TensorSpec]) -> Any:
+            return tf.function(function, input_signature=inputs, autograph=False)
+
+        self.image = graph(lambda image_bytes: canonical(image_bytes, images), one)
+        self.record = graph(record, one)
+        self.batch = graph(batch, many)
+
+
+@functools.lru_cache(maxsize=1)
+def stored_and_pixels(images: ImageOptions) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
+    """The same graph for this process: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
+
+    It runs in the thread that calls it, whichever and however many do: a `tf.function` hands its ops to a pool, whose
+    threads spin while they wait. Raises InvalidArgumentError or another OpError.
+    """
+    with tf.Graph().as_default() as graph:
+        image_bytes = tf.compat.v1.placeholder(tf.string, [])
+        image = canonical(image_bytes, images)
+        outputs = [encode(image, images)[ENCODED], image]
+    config = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1, device_count={"GPU": 0}
+    )
+    return tf.compat.v1.Session(graph=graph, config=config).make_callable(outputs, [image_bytes])
+
+
+def save_ingest(images: ImageOptions, path: str) -> None:
+    """Writes the graph as a SavedModel.
+
+    Signature `serving_default`: `image_bytes` string `[batch]` -> `image/encoded`, `image/format`, `image/height`,
+    `image/width`, each `[batch]`. The loaded object also has `image` and `record` for one file.
+    """
+    ingest = Ingest(images)
+    tf.saved_model.save(ingest, path, signatures=ingest.batch)  # a concrete function would be traced again for saving
+
+
+def canonical(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """Check, decode, resize: uint8 `[height, width, 3]` from a file's bytes, a string scalar."""
+    image = decode(data, images)
+    height, width = tf.shape(image)[0], tf.shape(image)[1]
+    size = target_size(height, width, images)
+    exact = images.resize.exact if isinstance(images.resize, Exact) else (None, None)
+    same = tf.logical_and(tf.equal(height, size[0]), tf.equal(width, size[1]))
+    resized = tf.cond(same, lambda: image, lambda: resize(image, size))
+    return tf.ensure_shape(resized, (*exact, 3))
+
+
+def decode(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """uint8 `[height, width, 3]` from a file's bytes, by their format, after a look at the dimensions."""
+
+    def starts(magic: bytes) -> tf.Tensor:
+        return tf.equal(tf.strings.substr(data, 0, len(magic)), magic)
+
+    def jpeg() -> tf.Tensor:
+        size = tf.io.extract_jpeg_shape(data)
+        with tf.control_dependencies([check_size(size[0], size[1], images), check_scans(data)]):
+            return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
+
+    def png() -> tf.Tensor:
+        with tf.control_dependencies([check_size(_integer(data, 20, big=True), _integer(data, 16, big=True), images)]):
+            return tf.io.decode_png(data, channels=3)
+
+    def gif() -> tf.Tensor:
+        frame, height, width = first_frame(data)
+        with tf.control_dependencies([check_size(height, width, images)]):
+            return tf.io.decode_gif(frame)[0]
+
+    def unknown() -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.Assert(False, ["not_an_image: JPEG, PNG, GIF and BMP are read"])]):
+            return tf.zeros([1, 1, 3], tf.uint8)
+
+    is_gif = tf.logical_or(starts(b"GIF87a"), starts(b"GIF89a"))
+    is_jpeg, is_png, is_bmp = starts(b"\xff\xd8\xff"), starts(PNG), starts(b"BM")
+    branches = [(is_jpeg, jpeg), (is_png, png), (is_gif, gif), (is_bmp, lambda: bmp(data, images))]
+    image = tf.case(branches, default=unknown)
+    return tf.ensure_shape(image, [None, None, 3])
+
+
+def bmp(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """uint8 `[height, width, 3]` of an uncompressed BMP of 8 bits with a palette, 24 or 32 bits."""
+    header, bits = _integer(data, 14), _integer(data, 28, size=2)
+    height = tf.abs(_integer(data, 22))
+    standard = tf.equal(tf.strings.substr(_head(data), 54, 12), BGRX)
+    plain = tf.equal(_integer(data, 30), 0) | (tf.equal(_integer(data, 30), 3) & tf.equal(bits, 32) & standard)
+    known = (header >= 40) & (header < 2**16) & plain & tf.reduce_any(tf.equal(bits, [8, 24, 32]))
+    checks = [
+        tf.debugging.Assert(known, ["unsupported_format: BMP with bits, compression", bits, _integer(data, 30)]),
+        check_size(height, _integer(data, 18), images),
+    ]
+
+    def palette() -> tf.Tensor:
+        used = _integer(data, 46)
+        count = tf.where((used > 0) & (used <= 256), used, 256)
+        place = tf.minimum(14 + header, tf.strings.length(data))
+        colors = tf.io.decode_raw(tf.strings.substr(data, place, 4 * count), tf.uint8)
+        colors = tf.pad(tf.reshape(colors, [-1, 4])[:, 2::-1], [[0, 256 - count], [0, 0]])  # blue first; unknown: black
+        return tf.gather(colors, tf.cast(tf.io.decode_bmp(data)[:, :, 0], tf.int32))
+
+    with tf.control_dependencies(checks):
+        return tf.cond(tf.equal(bits, 8), palette, lambda: tf.io.decode_bmp(data)[:, :, :3])
+
+
+def first_frame(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """A GIF cut behind its first frame, and that frame's height and width. A decoder would hold all frames at once."""
+    raw = tf.io.decode_raw(data, tf.uint8)
+
+    def at(place: Any) -> tf.Tensor:
+        return tf.cast(raw[place], tf.int32)  # raises beyond the end
+
+    def table(flags: tf.Tensor) -> tf.Tensor:
+        return tf.where(flags >= 128, tf.bitwise.left_shift(6, flags % 8), 0)
+
+    # 0: a block is expected. 1: in the data of an extension. 2: in the data of the image. 3: behind it.
+    def step(state: tf.Tensor, place: tf.Tensor, frame: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        byte = at(place)
+
+        def block() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            return tf.cond(
+                tf.equal(byte, 0x2C),
+                lambda: (2, place + 11 + table(at(place + 9)), place),
+                lambda: (1, place + 2, frame),
+            )
+
+        def data_block() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            return tf.where(tf.equal(byte, 0), tf.where(tf.equal(state, 2), 3, 0), state), place + 1 + byte, frame
+
+        known = tf.not_equal(state, 0) | tf.equal(byte, 0x21) | tf.equal(byte, 0x2C)
+        with tf.control_dependencies([tf.debugging.Assert(known, ["bad_header: GIF without an image"])]):
+            return tf.cond(tf.equal(state, 0), block, data_block)
+
+    start = (tf.constant(0), 13 + table(at(10)), tf.constant(0))
+    state, end, frame = tf.while_loop(
+        lambda state, *_: state < 3, step, start, parallel_iterations=1, maximum_iterations=GIF_BLOCKS
+    )
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(state, 3), ["too_many_blocks: GIF"])]):
+        end = tf.identity(end)
+    cut = tf.strings.join([tf.strings.substr(data, 0, end), b";"])
+    return cut, at(frame + 7) + 256 * at(frame + 8), at(frame + 5) + 256 * at(frame + 6)
+
+
+def check_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Operation:
+    """Fails on more than `max_pixels`, and on proportions whose resizing would take more than that."""
+    height, width = tf.cast(height, tf.int64), tf.cast(width, tf.int64)
+    positive = (height > 0) & (width > 0)
+    small = positive & (height <= images.max_pixels) & (width * height <= images.max_pixels)
+    out = target_size(tf.maximum(height, 1), tf.maximum(width, 1), images)
+    longest = tf.maximum(out[0], out[1])
+    fits = (out[0] * tf.maximum(width, out[1]) <= images.max_pixels) & (longest <= LONGEST_SIDE)
+    reason = tf.where(small, "too_elongated", "too_many_pixels")
+    return tf.debugging.Assert(small & fits, [reason, "height and width:", height, width])
+
+
+def check_scans(data: tf.Tensor) -> tf.Operation:
+    """Fails on a JPEG of very many scans: each is a pass over the whole image."""
+    # Splitting costs a tenth of comparing byte by byte, which was a third of what decoding a photo takes.
+    parts = tf.raw_ops.StringSplitV2(input=[data], sep=b"\xff\xda", maxsplit=JPEG_SCANS + 1).values
+    return tf.debugging.Assert(tf.size(parts) <= JPEG_SCANS + 1, ["too_many_scans: JPEG of more than", JPEG_SCANS])
+
+
+def target_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """Height and width after resizing, `[2]` of their integer type, as `schemas.spec.image_options` has it."""
+    if isinstance(images.resize, Exact):
+        return tf.constant(images.resize.exact, height.dtype)
+    to = images.resize.shorter
+    sides = tf.cast(tf.stack([height, width]), tf.int64)
+    short = tf.reduce_min(sides)
+    return tf.cast((2 * sides * to + short) // (2 * short), height.dtype)
+
+
+def encode(image: tf.Tensor, images: ImageOptions) -> dict[str, tf.Tensor]:
+    """The record's columns of canonical pixels: `image/encoded` is a JPEG, or the pixels row by row."""
+    if images.store == "raw":
+        # The pixels are the last field of a serialised TensorProto: the one op that makes a string of a tensor's bytes.
+        encoded = tf.strings.substr(tf.io.serialize_tensor(image), -tf.size(image), tf.size(image))
+    else:
+        encoded = tf.io.encode_jpeg(image, format="rgb", quality=images.quality)
+    size = tf.shape(image, tf.int64)
+    return {ENCODED: encoded, FORMAT: tf.constant(FORMATS[images.store]), HEIGHT: size[0], WIDTH: size[1]}
+
+
+def _head(data: tf.Tensor) -> tf.Tensor:
+    """The first bytes, with zeros behind them: `substr` beyond the end puts the whole file into its error message."""
+    return tf.strings.join([tf.strings.substr(data, 0, 128), b"\0" * 128])
+
+
+def _integer(data: tf.Tensor, place: int, *, size: int = 4, big: bool = False) -> tf.Tensor:
+    """An integer of the header's, int32 scalar; 0 beyond the file's end."""
+    dtype = tf.int32 if size == 4 else tf.uint16
+    values = tf.io.decode_raw(tf.strings.substr(_head(data), place, size), dtype, little_endian=not big)
+    return tf.cast(values[0], tf.int32)

@@ -1,0 +1,130 @@
+"""Pairs of canonical images -> records, a chunk of pairs at a time."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import tensorflow as tf
+
+from beam_jobs.core.accounting import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
+from beam_jobs.core.steps import Plan
+from beam_jobs.output import tfrecord_frames
+from beam_jobs.output.encode import Encoded
+from schemas.images import keys as key
+from schemas.images.listing import listed_as
+from schemas.images.pairs import Pair
+from schemas.rejects import Reject
+from schemas.spec.images import SAME
+from schemas.spec.table import SPLITS
+
+LABEL = "same"  # int64 []: 1 where both images show one identity
+SIDES = ("left", "right")
+
+
+@dataclasses.dataclass(frozen=True)
+class PairUse:
+    """An image's part in a pair: the pair's number, and which side it is."""
+
+    pair: int
+    side: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredImage:
+    """A canonical image, as a record holds it; and the file's bytes, where the pair becomes a parity record."""
+
+    encoded: bytes
+    format: bytes
+    height: int
+    width: int
+    filename: bytes
+    raw: bytes | None = None
+
+
+def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
+    """A serialised tf.Example: `left/image/encoded` and so on, the same with `right/`, and `same`."""
+    features: dict[str, tf.train.Feature] = {}
+    for side, image in sides.items():
+        features |= {
+            f"{side}/{key.ENCODED}": _bytes(image.encoded),
+            f"{side}/{key.FORMAT}": _bytes(image.format),
+            f"{side}/{key.HEIGHT}": _int(image.height),
+            f"{side}/{key.WIDTH}": _int(image.width),
+            f"{side}/{key.FILENAME}": _bytes(image.filename),
+        }
+    features[LABEL] = _int(int(same))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def raw_pair(files: Mapping[str, bytes], *, same: bool) -> bytes:
+    """The raw parity record of a pair, a serialised tf.Example: both files, and the class's name."""
+    features = {side: _bytes(data) for side, data in files.items()} | {"label": _bytes(SAME[same].encode())}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def _bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def _int(value: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+class AssemblePairs(beam.DoFn):
+    """(chunk, its images) -> Encoded. A pair with a rejected image is a reject itself, for that image's reason.
+
+    Side outputs: counts, reject files, raw parity records in PARITY and stored ones in "stored".
+    """
+
+    def __init__(self, pairs: Sequence[Pair], paths: Sequence[str], *, source: str, plan: Plan) -> None:
+        self.pairs = tuple(pairs)
+        self.paths = tuple(paths)
+        self.source = source
+        self.staging = plan.staging
+
+    def process(self, element: tuple[int, Iterable[tuple[PairUse, StoredImage | Reject]]]) -> Iterator[Any]:
+        _, uses = element
+        by_pair: dict[int, dict[str, StoredImage | Reject]] = collections.defaultdict(dict)
+        for use, image in uses:
+            by_pair[use.pair][use.side] = image
+        rejects, numbers, examples, raw = [], [], [], {}
+        for number in sorted(by_pair):
+            sides = by_pair[number]
+            bad = next((sides[side] for side in SIDES if isinstance(sides[side], Reject)), None)
+            if isinstance(bad, Reject):
+                rejects.append(self.refuse(number, bad))
+                continue
+            numbers.append(number)
+            good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
+            examples.append(pair_example(good, same=self.pairs[number].same))
+            files = {side: image.raw for side, image in good.items() if image.raw is not None}
+            if len(files) == len(SIDES):
+                raw[number] = raw_pair(files, same=self.pairs[number].same)
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), len(by_pair)))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), len(by_pair)))
+        for reject in rejects:
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, "pair", reject.reason), 1))
+        if rejects:
+            path = write_reject_file(self.staging, "transforming", rejects)
+            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        if not numbers:
+            return
+        splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
+        for split, rows in collections.Counter(splits.tolist()).items():
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, WRITTEN, SPLITS[split]), rows))
+        for number, example in zip(numbers, examples, strict=True):
+            if number in raw:
+                yield beam.pvalue.TaggedOutput(PARITY, ((0, number), raw[number]))
+                yield beam.pvalue.TaggedOutput("stored", ((0, number), example))
+        yield Encoded(tfrecord_frames.framed(examples), splits, 0, numbers[0])
+
+    def refuse(self, number: int, bad: Reject) -> Reject:
+        """A pair is rejected for one of its images. Its offset is its number, its raw bytes are the two paths."""
+        pair = self.pairs[number]
+        raw = listed_as("", self.paths[pair.a], self.paths[pair.b], by_csv=True)
+        return dataclasses.replace(bad, offset=number, stage="pair", detail=f"pair {number}: {bad.detail}", raw=raw)

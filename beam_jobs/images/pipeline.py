@@ -1,0 +1,259 @@
+"""Image files in the pipeline: each is read and decoded once, stored as it is, and measured on the way."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import tensorflow_transform.beam as tft_beam
+
+from beam_jobs.core import parity_sample, progress
+from beam_jobs.core.accounting import (
+    COUNTS,
+    COVERED,
+    PARITY,
+    READ,
+    REJECTS,
+    RejectFile,
+    RejectLimit,
+    TooManyRejects,
+    write_reject_file,
+)
+from beam_jobs.core.coders import BatchCoder
+from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.images import preprocessing
+from beam_jobs.images.pairs import AssemblePairs, PairUse, StoredImage
+from beam_jobs.images.reader import ImageReader
+from beam_jobs.images.records import ImageBatch
+from beam_jobs.output.encode import Encoded, EncodeExamples
+from beam_jobs.transform.observed import Watched
+from beam_jobs.transform.rejects import Outputs
+from schemas.concurrency import prefetch
+from schemas.images import keys as key
+from schemas.images.listing import ImageBundle, Listing, bundles
+from schemas.images.pairs import Pair
+from schemas.rejects import Reject
+from schemas.spec.image_options import ImageOptions, ImageSplit
+from schemas.spec.images import ImageFolderSchema
+from schemas.spec.raw_columns import OFFSET
+
+MOMENTS = "moments"
+PAIRS_AT_ONCE = 64  # pairs that are put together in one go
+
+beam.coders.registry.register_coder(ImageBatch, BatchCoder)
+
+
+def image_steps(
+    pipeline: beam.Pipeline,
+    plan: Plan,
+    *,
+    schema: ImageFolderSchema,
+    listing: Listing,
+    source: str,
+    classes: tuple[str, ...],
+    known_as: Callable[[Reject], Reject] | None = None,
+) -> Steps:
+    """Applies the steps from a listing to encoded records: one image, one record.
+
+    `source` is the listing's name. `known_as` gives an image's reject another place than the listing's, if need be.
+    """
+    kept = parity_sample.chosen(len(listing.paths), plan.parity_threshold)
+    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, keep_raw=kept)
+    rows = (
+        pipeline
+        | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
+        | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
+        | "Account"
+        >> beam.ParDo(AccountImages(source, listing, plan, known_as))
+        .with_output_types(pa.RecordBatch)
+        .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
+    )
+    encoded = rows.records | "Encode" >> beam.ParDo(
+        EncodeExamples(
+            Outputs(key.CLASS),
+            Watched(frozenset({key.CLASS})),
+            paths=[source],
+            staging=plan.staging,
+            parity_threshold=plan.parity_threshold,
+        )
+    ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, PARITY, main="examples")
+    listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
+    return Steps(
+        encoded=encoded.examples,
+        transform_fn=analyze(pipeline, plan, rows[MOMENTS]),
+        counts=(rows[COUNTS], encoded[COUNTS], listed_counts),
+        reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
+        late_rejects=encoded[REJECTS],
+        parity_raw=rows[PARITY],
+        parity_stored=encoded[PARITY],
+    )
+
+
+def pair_steps(
+    pipeline: beam.Pipeline,
+    plan: Plan,
+    *,
+    images: ImageOptions,
+    listing: Listing,
+    source: str,
+    pairs: Sequence[Pair],
+    identity_splits: Mapping[str, str],
+) -> Steps:
+    """Applies the steps from a listing to encoded pairs: each image is ingested once, however many pairs show it."""
+    uses: dict[int, list[PairUse]] = collections.defaultdict(list)
+    for number, pair in enumerate(pairs):
+        uses[pair.a].append(PairUse(number, "left"))
+        uses[pair.b].append(PairUse(number, "right"))
+    kept_pairs = parity_sample.chosen(len(pairs), plan.parity_threshold)
+    kept = frozenset(place for number in kept_pairs for place in (pairs[number].a, pairs[number].b))
+    ingest = IngestImages(images, classes=listing.classes, split=identity_splits, plan=plan, keep_raw=kept)
+    ingested = (
+        pipeline
+        | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
+        | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
+    )
+    moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
+    rows = (
+        ingested
+        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE, keep_raw=kept_pairs)
+        | "ByChunk" >> beam.GroupByKey()
+        | "Assemble"
+        >> beam.ParDo(AssemblePairs(pairs, listing.paths, source=source, plan=plan))
+        .with_output_types(Encoded)
+        .with_outputs(COUNTS, REJECTS, PARITY, "stored", main="examples")
+    )
+    listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
+    return Steps(
+        encoded=rows.examples,
+        transform_fn=analyze(pipeline, plan, moments),
+        counts=(rows[COUNTS], listed_counts),
+        reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
+        late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
+        parity_raw=rows[PARITY],
+        parity_stored=rows["stored"],
+    )
+
+
+def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> Any:
+    """Measures the channels, unless another data set's transform is applied."""
+    if plan.transform_from is not None:
+        return pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
+    with tft_beam.Context(temp_dir=plan.temp_dir):
+        return (moments, preprocessing.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+
+
+def listing_rejects(
+    pipeline: beam.Pipeline, plan: Plan, source: str, listing: Listing
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """What the listing itself refused: its counts, and the file that it is kept in."""
+    counts = collections.Counter((source, r.stage, r.reason) for r in listing.rejects)
+    counts[source, READ, ""] = len(listing.rejects)
+    files = []
+    if listing.rejects:
+        files.append(RejectFile(write_reject_file(plan.staging, "transforming", listing.rejects), len(listing.rejects)))
+    return (
+        pipeline | "ListedCounts" >> beam.Create(list(counts.items()), reshuffle=False),
+        pipeline | "ListedRejects" >> beam.Create(files, reshuffle=False),
+    )
+
+
+class IngestImages(beam.DoFn):
+    """ImageBundle -> ImageBatch."""
+
+    def __init__(
+        self,
+        images: ImageOptions,
+        *,
+        classes: tuple[str, ...],
+        split: ImageSplit | Mapping[str, str],
+        plan: Plan,
+        keep_raw: frozenset[int],
+    ) -> None:
+        self.images = images
+        self.classes = classes
+        self.split = split
+        self.keep_raw = keep_raw
+        self.limit = plan.limit
+        self.total = plan.total
+
+    def setup(self) -> None:
+        self.reader = ImageReader(self.images, classes=self.classes, split=self.split, keep_raw=self.keep_raw)
+
+    def teardown(self) -> None:
+        self.reader.close()
+
+    def process(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
+        progress.enter("ingesting")
+        progress.begin(bundle.first)
+        for batch in prefetch(self.reader.read(bundle)):
+            progress.add(bundle.first, read=batch.read, done=batch.read, rejected=len(batch.rejects))
+            yield batch
+            give_up_if_certain(self.limit, self.total)
+
+
+def give_up_if_certain(limit: RejectLimit, total: int) -> None:
+    """Raises when the images still to come cannot bring the rejects' share under the limit any more."""
+    now = progress.counters
+    if not limit.allows(now.rejected, max(total, now.read)):
+        raise TooManyRejects(
+            f"{now.rejected:,} of {now.read:,} images read so far were rejected, which is more than --max_rejects "
+            f"{limit.rows} and --max_reject_fraction {limit.fraction:g} allow of {total:,}"
+        )
+
+
+class AccountImages(beam.DoFn):
+    """ImageBatch -> its records. Side outputs: counts, reject files, raw parity records, moments of the train split."""
+
+    def __init__(
+        self, source: str, listing: Listing, plan: Plan, known_as: Callable[[Reject], Reject] | None = None
+    ) -> None:
+        self.source = source
+        self.known_as = known_as
+        self.labels = listing.labels
+        self.staging = plan.staging
+
+    def process(self, batch: ImageBatch) -> Iterator[Any]:
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), batch.read))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), batch.read))
+        rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
+        for reject in rejects:
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, reject.stage, reject.reason), 1))
+        if rejects:
+            path = write_reject_file(self.staging, "transforming", rejects)
+            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        if not batch.records.num_rows:
+            return
+        for place, raw in batch.raw.items():
+            record = raw_example(image=raw, label=self.labels[place].encode())
+            yield beam.pvalue.TaggedOutput(PARITY, ((0, place), record))
+        if batch.moments.num_rows:
+            yield beam.pvalue.TaggedOutput(MOMENTS, preprocessing.to_analyze(batch.moments))
+        yield batch.records
+
+
+def raw_example(**features: bytes) -> bytes:
+    """A serialised tf.Example of strings."""
+    import tensorflow as tf
+
+    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
+
+
+def deal_to_pairs(
+    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int, keep_raw: Collection[int]
+) -> Iterable[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
+    """An image to every pair that shows it, by the pairs' chunk; with its file's bytes to the pairs in `keep_raw`."""
+    images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]
+    if batch.records.num_rows:
+        columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
+        names = (key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
+        rows = zip(*(columns[name] for name in names), strict=True)
+        images += [(place, StoredImage(*row)) for place, row in zip(columns[OFFSET], rows, strict=True)]
+    for place, image in images:
+        for use in uses.get(place, ()):
+            keep = use.pair in keep_raw and isinstance(image, StoredImage)
+            yield use.pair // chunk, (use, dataclasses.replace(image, raw=batch.raw[place]) if keep else image)

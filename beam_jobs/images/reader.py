@@ -1,0 +1,135 @@
+"""Bundles of image files -> batches of canonical records: two threads per core, and memory that stays flat."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+
+from beam_jobs.images.ingest import stored_and_pixels
+from beam_jobs.images.records import ImageBatch, RecordMaker, Stored, moments
+from schemas import storage
+from schemas.concurrency import ByteBudget, map_in_order
+from schemas.images.file import ERRORS, ImageFile, undecodable
+from schemas.images.header import ImageHeader
+from schemas.images.limits import decoding_bytes
+from schemas.images.listing import ImageBundle, listed_as
+from schemas.rejects import Reject
+from schemas.spec.image_options import ImageOptions, ImageSplit
+
+BATCH_BYTES = 16 * 2**20  # of canonical images in a batch
+READ_BYTES = 64 * 2**20  # of files held at once; a larger one is held alone
+DECODE_BYTES = 320 * 2**20  # of images being decoded at once; a larger one is decoded alone
+REMOTE_READERS = 32  # threads where each file is a request to the cloud
+
+
+class ImageReader:
+    """Ingests bundles. Holds threads, so that it is used as a context manager, or closed.
+
+    Args:
+        images: how images are stored.
+        classes: the labels in the order of their ids; another label is a reject.
+        split: shares of a hash, or the split of each label (for identities, which are never in two splits).
+        keep_raw: places whose files' bytes go along. Nobody reads a file again: by then it may be another, or gone.
+        threads: how many images are worked on at once; see `default_threads`.
+    """
+
+    def __init__(
+        self,
+        images: ImageOptions,
+        *,
+        classes: Sequence[str],
+        split: ImageSplit | Mapping[str, str],
+        keep_raw: Collection[int] = (),
+        threads: int | None = None,
+    ) -> None:
+        self._images = images
+        self._classes = frozenset(classes)
+        self._split = split
+        self._keep_raw = keep_raw
+        self._make = RecordMaker(images.store, tuple(classes), split)
+        self._threads = threads
+        self._reads = ByteBudget(READ_BYTES)
+        self._decodes = ByteBudget(DECODE_BYTES)
+        self._ingest = stored_and_pixels(images)
+        self._pools: dict[int, ThreadPoolExecutor] = {}
+
+    def __enter__(self) -> ImageReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        for pool in self._pools.values():
+            pool.shutdown(cancel_futures=True)
+        self._pools.clear()
+
+    def read(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
+        """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject."""
+        rows: list[Stored] = []
+        rejects: list[Reject] = []
+        size = 0
+        places = range(bundle.first, bundle.first + len(bundle.paths))
+        items = zip(places, bundle.paths, bundle.names, bundle.labels, strict=True)
+        threads = self._threads or default_threads(bundle.paths)
+        for outcome in map_in_order(self._pool(threads), self._one, items, max_pending=4 * threads):
+            if isinstance(outcome, Reject):
+                rejects.append(outcome)
+                continue
+            rows.append(outcome)
+            size += len(outcome.encoded)
+            if size >= BATCH_BYTES:
+                yield self._make.batch(rows, rejects)
+                rows, rejects, size = [], [], 0
+        if rows or rejects:
+            yield self._make.batch(rows, rejects)
+
+    def _pool(self, threads: int) -> ThreadPoolExecutor:
+        if threads not in self._pools:
+            self._pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
+        return self._pools[threads]
+
+    def _one(self, item: tuple[int, str, str, str]) -> Stored | Reject:
+        place, path, name, label = item
+        by_csv = self._images.listing == "csv"
+        raw = listed_as(path, name, label, by_csv=by_csv)
+        if label not in self._classes:
+            detail = f"the label {label!r} is none of the {len(self._classes)} classes"
+            return Reject(path, place, "label", "label_not_in_values", "label" if by_csv else None, detail, raw)
+        file = ImageFile(path, self._images)
+        try:
+            with self._reads.reserve(file.measure()):
+                data, header = file.read()
+                with self._decodes.reserve(decoding_bytes(header, self._images)):
+                    encoded, pixels = self._decode(data, header)
+                by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
+                digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
+        except ERRORS as error:
+            refusal = file.refusal(error)
+            return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
+        height, width = pixels.shape[:2]
+        kept = data if place in self._keep_raw else None
+        split_by = int.from_bytes(digest, "little")
+        return Stored(place, name, label, encoded, height, width, moments(pixels), split_by, kept)
+
+    def _decode(self, data: bytes, header: ImageHeader) -> tuple[bytes, np.ndarray]:
+        try:
+            return self._ingest(np.array(data, object))
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError from error
+        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
+            raise undecodable(header, data, error) from error
+
+
+def default_threads(paths: Sequence[str]) -> int:
+    """Two for each core that this process may use; more where files are remote."""
+    if paths and not storage.is_local(paths[0]):
+        return REMOTE_READERS
+    # Two, since a thread reads and hashes in Python between its decodings: measured, a fifth more than with one.
+    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

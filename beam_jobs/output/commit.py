@@ -1,0 +1,247 @@
+"""From a finished pipeline to a data set: final names, the remaining files, the checks, and the manifest last."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import importlib.metadata
+import time
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from beam_jobs.core import parity_sample
+from beam_jobs.core.accounting import COVERED, READ, WRITTEN, RejectLimit, rejects
+from beam_jobs.core.source import InputFile, Inputs
+from beam_jobs.output.data_warnings import find_warnings
+from beam_jobs.output.result import Result
+from beam_jobs.transform.preprocessing import raw_feature_spec
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.lease import Lease
+from schemas.dataset.manifest import Count, File, Input, Manifest, Shard, Split, read_manifest
+from schemas.errors import MillraceError
+from schemas.spec import split_hash
+from schemas.spec.table import Schema
+from schemas.storage import folders
+from schemas.storage.compare_and_swap import Seen
+
+_PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The run that is to be committed."""
+
+    output: str
+    id: str
+    staging: str
+    inputs: Inputs
+    limit: RejectLimit
+    compression: Literal["none", "gzip"]
+    seed: int
+    transform_from: str | None
+    preprocessing_fn: str | None
+    lease: Lease
+    replaces: Seen  # the manifest that was there when the lease was taken
+
+    @property
+    def folder(self) -> str:
+        return layout.join(self.output, self.id)
+
+
+def check(run: Run, result: Result) -> None:
+    """Refuses a result that is not to become a data set.
+
+    Raises:
+      MillraceError: a record is unaccounted for, too many were rejected, or a split is empty.
+    """
+    for file in run.inputs.files:
+        read, written = result.total(READ, path=file.path), result.total(WRITTEN, path=file.path)
+        rejected = result.rejected(path=file.path)
+        covered = result.total(COVERED, path=file.path)
+        if file.covers not in (None, covered):
+            raise MillraceError(
+                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were gone through: a part "
+                "was left out or read twice. This is a defect; nothing was committed."
+            )
+        if read != written + rejected:
+            raise MillraceError(
+                f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
+                f"{abs(read - written - rejected):,} unaccounted for. This is a defect; nothing was committed."
+            )
+    in_shards = sum(s.rows for s in result.shards)
+    if in_shards != result.total(WRITTEN):
+        raise MillraceError(
+            f"{in_shards:,} records in the shards, {result.total(WRITTEN):,} encoded. "
+            "This is a defect; nothing was committed."
+        )
+    read, rejected = result.total(READ), result.rejected()
+    if not run.limit.allows(rejected, read):
+        raise MillraceError(
+            f"{rejected:,} of {read:,} records were rejected, which is more than --max_rejects {run.limit.rows} and "
+            f"--max_reject_fraction {run.limit.fraction:g} allow"
+        )
+    if not read:
+        raise MillraceError(f"{', '.join(f.path for f in run.inputs.files)}: no record was found in the input")
+    if not in_shards:
+        raise MillraceError(f"all {read:,} records were rejected, so there is nothing to write")
+    for split in run.inputs.schema.split_names:
+        if not sum(s.rows for s in result.shards if s.split == split):
+            raise MillraceError(
+                f"the split {split!r} is empty: none of {read:,} records fell into it. Give it a larger share "
+                "in the schema, or 0 to have no such split, or more input."
+            )
+
+
+def commit(run: Run, result: Result, *, begun: float) -> Manifest:
+    """Gives everything its final name, removes the staging folder and swaps the manifest.
+
+    `begun` is when the run began, by `time.monotonic()`.
+
+    Raises:
+      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
+    """
+    place = {"output": run.output, "run_id": run.id, "compression": run.compression}
+    splits = {split: place_shards(result, split, **place) for split in run.inputs.schema.split_names}
+    place_rejects(run, result)
+    place_parity(run, result)
+    storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), run.inputs.schema_text)
+    if isinstance(run.inputs.schema, Schema):
+        storage.write_bytes(layout.join(run.folder, layout.SCHEMA_PBTXT), raw_metadata(run.inputs.schema))
+    folders.remove(run.staging)
+    headers = tuple(sorted({file.header for file in run.inputs.files if file.header is not None}))
+    manifest = Manifest(
+        run=run.id,
+        created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        name=run.inputs.schema.name,
+        schema_fingerprint=run.inputs.schema.fingerprint,
+        format=run.inputs.schema.format,
+        classes=run.inputs.classes,
+        compression=run.compression,
+        seed=run.seed,
+        split_hash_version=split_hash.VERSION,
+        versions=versions(),
+        inputs=tuple(account_of(file, result, headers) for file in run.inputs.files),
+        headers=headers,
+        splits=splits,
+        files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
+        counts=tuple(counts_of(result)),
+        read=result.total(READ),
+        written=result.total(WRITTEN),
+        rejected=result.rejected(),
+        previous=previous_runs(run.output),
+        transform_from=run.transform_from,
+        preprocessing_fn=run.preprocessing_fn,
+        finite=True,
+        warnings=tuple(find_warnings(result, derived_from(run), classes=run.inputs.classes)),
+        seconds=round(time.monotonic() - begun, 3),
+    )
+    publish(run.output, manifest, held=run.lease, replaces=run.replaces)
+    return manifest
+
+
+def derived_from(run: Run) -> Schema | None:
+    """The schema that the transform follows; None for images, and for a function of the user's."""
+    schema = run.inputs.schema
+    return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
+
+
+def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> None:
+    """Swaps the manifest, once all of its run is sure to survive a power cut: the way in which every job commits.
+
+    Raises:
+      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
+    """
+    folders.flush(layout.join(output, manifest.run))
+    folders.flush_name(output)
+    held.put(layout.MANIFEST, manifest.to_json(), replaces)
+
+
+def versions() -> dict[str, str]:
+    """The libraries that a data set's bytes depend on."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def place_shards(result: Result, split: str, *, output: str, run_id: str, compression: str) -> Split:
+    """Moves a split's shards to their final names; a shard without rows is left behind."""
+    written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
+    shards = []
+    for i, shard in enumerate(written):
+        name = layout.join(run_id, layout.shard_name(split, i, len(written), compression))
+        folders.move(shard.path, layout.join(output, name))
+        shards.append(Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c))
+    return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
+
+
+def place_rejects(run: Run, result: Result) -> None:
+    """Gives the reject files that the result names their final names."""
+    for i, file in enumerate(result.reject_files):
+        folders.move(file.path, layout.join(run.folder, layout.rejects_name(i)))
+
+
+def place_parity(run: Run, result: Result) -> None:
+    """The records of which both sides were kept, raw and transformed in the same order."""
+    import tensorflow as tf
+
+    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
+    both = places[:: max(1, -(-len(places) // parity_sample.LIMIT))]
+    folders.make(layout.join(run.folder, "parity"))
+    for name, records in (
+        (layout.PARITY_RAW, result.parity_raw),
+        (layout.PARITY_TRANSFORMED, result.parity_transformed),
+    ):
+        with tf.io.TFRecordWriter(layout.join(run.folder, name)) as writer:
+            for place in both:
+                writer.write(records[place])
+
+
+def raw_metadata(schema: Schema) -> bytes:
+    """The raw features as a tensorflow_metadata Schema, in text."""
+    import tensorflow_transform as tft
+    from google.protobuf import text_format
+
+    metadata = tft.DatasetMetadata.from_feature_spec(raw_feature_spec(schema))
+    return text_format.MessageToString(metadata.schema).encode()
+
+
+def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...]]) -> Input:
+    """One input file's numbers, and how its records were written."""
+    return Input(
+        path=file.path,
+        bytes=file.bytes,
+        version=file.version,
+        read=result.total(READ, path=file.path),
+        written=result.total(WRITTEN, path=file.path),
+        rejected=result.rejected(path=file.path),
+        encoding=file.encoding,
+        header=None if file.header is None else headers.index(file.header),
+    )
+
+
+def counts_of(result: Result) -> Iterable[Count]:
+    """What became of the records, by input, split, stage and reason."""
+    for (source, stage, reason), rows in sorted(result.counts.items()):
+        if stage == WRITTEN:
+            yield Count(input=source, outcome="written", split=reason, rows=rows)
+        elif rejects(stage):
+            yield Count(input=source, outcome="rejected", stage=stage, reason=reason, rows=rows)
+
+
+def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
+    """Every other file of the run, with its checksum."""
+    for name in folders.walk(layout.join(output, run_id)):
+        path = layout.join(run_id, name)
+        if path not in except_for:
+            data = storage.read_bytes(layout.join(output, path))
+            yield File(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def previous_runs(output: str) -> tuple[str, ...]:
+    """The runs that the present manifest's data set consists of; none where there is no manifest."""
+    if not storage.exists(layout.join(output, layout.MANIFEST)):
+        return ()
+    try:
+        return tuple(sorted(read_manifest(output).runs))
+    except MillraceError:  # of another format version: --overwrite replaces it, and there is nothing to refer to
+        return ()

@@ -1,0 +1,139 @@
+"""Numeric RecordBatches -> framed tf.Examples, all rows at once.
+
+Rows whose features hold as many values each, and whose integers take as many bytes each, are serialised to the same
+bytes except for the values themselves. So these rows are made as a matrix of bytes: a pattern, copied, and the values
+written over it column by column. The bytes are those of protobuf's wire format
+(https://protobuf.dev/programming-guides/encoding) with the features sorted by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.output.tfrecord_frames import sealed
+from schemas.storage.tfrecord import FOOTER, HEADER
+
+LAYOUTS = 16  # of more, each would be for too few rows
+_VARINT = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)  # the least number that takes one byte more
+_FEATURES, _ENTRY, _KEY, _VALUE, _LIST = 0x0A, 0x0A, 0x0A, 0x12, 0x0A  # tags: all are length-delimited
+_KIND = {"f": 0x12, "i": 0x1A}  # of a Feature: its float_list, its int64_list
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A feature's values: float32 or int64 `[rows, k]`, and how many bytes each takes, uint8 `[rows, k]`."""
+
+    name: bytes
+    values: np.ndarray
+    sizes: np.ndarray
+
+
+def fixed_examples(batch: pa.RecordBatch) -> pa.LargeBinaryArray | None:
+    """The rows as framed tf.Examples, large_binary `[rows]`.
+
+    None where rows are too unlike one another to be made this way: a feature of strings, one whose number of values
+    differs from row to row or that rows lack, or integers of very many combinations of lengths.
+    """
+    found = [_column(name, array) for name, array in zip(batch.schema.names, batch.columns, strict=True)]
+    columns = [column for column in found if column is not None]
+    if len(columns) < len(found) or not batch.num_rows:
+        return None
+    columns.sort(key=lambda column: column.name)
+    groups = _alike(np.concatenate([c.sizes for c in columns if c.values.dtype.kind == "i"] or [_none(batch)], axis=1))
+    if groups is None:
+        return None
+    parts = [sealed(_frames(columns, rows)) for rows in groups]
+    if len(parts) == 1:
+        return parts[0]
+    places = np.empty(batch.num_rows, np.int64)
+    places[np.concatenate(groups)] = np.arange(batch.num_rows)
+    return pa.concat_arrays(parts).take(pa.array(places))
+
+
+def _none(batch: pa.RecordBatch) -> np.ndarray:
+    return np.empty((batch.num_rows, 0), np.uint8)
+
+
+def _column(name: str, array: pa.Array) -> Column | None:
+    """None for a column that is no list of numbers, or whose rows hold different numbers of values."""
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)) or array.null_count:
+        return None
+    flat = array.flatten()
+    if not (pa.types.is_float32(flat.type) or pa.types.is_int64(flat.type)) or flat.null_count:
+        return None
+    rows = len(array)
+    width = len(flat) // max(rows, 1)
+    if not (np.diff(np.asarray(array.offsets)) == width).all():
+        return None
+    values = np.asarray(flat).reshape(rows, width)
+    return Column(name.encode(), values, _sizes(values))
+
+
+def _sizes(values: np.ndarray) -> np.ndarray:
+    """How many bytes each value takes."""
+    if values.dtype.kind == "f":
+        return np.broadcast_to(np.uint8(4), values.shape)
+    unsigned = values.view(np.uint64)  # a negative number takes ten bytes
+    if not values.size or unsigned.max() < _VARINT[0]:
+        return np.broadcast_to(np.uint8(1), values.shape)
+    return (1 + np.searchsorted(_VARINT, unsigned, side="right")).astype(np.uint8)
+
+
+def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
+    """The rows in groups of equal sizes, int64 `[rows of the group]` each; None where there are too many groups."""
+    if (sizes == sizes[:1]).all():
+        return [np.arange(len(sizes))]
+    weights = np.random.default_rng(0).integers(0, 2**63, sizes.shape[1], np.uint64)
+    found, group = np.unique(sizes.astype(np.uint64) @ weights, return_inverse=True)
+    if len(found) > LAYOUTS:
+        return None
+    groups = [np.flatnonzero(group == i) for i in range(len(found))]
+    # Two rows of different sizes and equal sums are as good as impossible, and would be silent damage.
+    return groups if all((sizes[rows] == sizes[rows[:1]]).all() for rows in groups) else None
+
+
+def _frames(columns: list[Column], rows: np.ndarray) -> np.ndarray:
+    """uint8 `[rows, HEADER + length + FOOTER]`: the rows' tf.Examples, with room for what a frame adds."""
+    pattern = bytearray()
+    places = []  # of each column's first value in an Example, until the Example's own tag and length stand before them
+    for column in columns:
+        size = int(column.sizes[rows[0]].sum())
+        values = bytes([_LIST]) + _varint(size) if size else b""
+        value = bytes([_KIND[column.values.dtype.kind]]) + _varint(len(values) + size) + values
+        entry = bytes([_KEY]) + _varint(len(column.name)) + column.name + bytes([_VALUE]) + _varint(len(value) + size)
+        pattern += bytes([_ENTRY]) + _varint(len(entry) + len(value) + size) + entry + value
+        places.append(len(pattern))
+        pattern += bytes(size)
+    before = bytes([_FEATURES]) + _varint(len(pattern))
+    example = np.frombuffer(before + bytes(pattern), np.uint8)
+    frames = np.empty((len(rows), HEADER + len(example) + FOOTER), np.uint8)
+    frames[:, HEADER : HEADER + len(example)] = example
+    everything = len(rows) == len(columns[0].values)
+    for column, place in zip(columns, places, strict=True):
+        chosen = column.values if everything else column.values[rows]
+        _write(frames, HEADER + len(before) + place, chosen, column.sizes[rows[0]])
+    return frames
+
+
+def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -> None:
+    """Writes values `[rows, k]` of these sizes `[k]` into the frames, from the byte `at` on."""
+    if values.dtype.kind == "f":
+        floats = np.ascontiguousarray(values, "<f4")
+        frames[:, at : at + 4 * floats.shape[1]] = floats.view(np.uint8)
+        return
+    for value, size in zip(values.view(np.uint64).T, sizes.tolist(), strict=True):
+        for byte in range(size):
+            more = 0x80 if byte < size - 1 else 0
+            frames[:, at] = (value >> np.uint64(7 * byte)) & np.uint64(0x7F) | np.uint64(more)
+            at += 1
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])

@@ -1,0 +1,28 @@
+"""The pipeline's common end: shards, the transform graph, and an account of every record."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+
+from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.output.result import RESULT, write_result
+from beam_jobs.output.shards import ShuffleIntoShards
+from beam_jobs.transform.write import WriteTransform, copy_tree
+from schemas.dataset import layout
+
+
+def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
+    """Shuffles the records into shards, writes the transform, and leaves the account in the staging folder."""
+    shards = steps.encoded | ShuffleIntoShards(plan.shards)
+    if plan.transform_from is None:
+        _ = steps.transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, staging=plan.staging)
+    else:  # byte for byte: what tf.Transform writes of a graph that it has read lacks the map of vocabularies' names
+        for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
+            copy_tree(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
+    counts = steps.counts | "AllCounts" >> beam.Flatten() | "SumCounts" >> beam.CombinePerKey(sum)
+    parts = (shards, counts, steps.reject_files, steps.late_rejects, steps.parity_raw, steps.parity_stored)
+    _ = (
+        pipeline
+        | "Finally" >> beam.Create([layout.join(plan.staging, RESULT)])
+        | "WriteResult" >> beam.Map(write_result, *map(beam.pvalue.AsList, parts))
+    )

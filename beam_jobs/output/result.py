@@ -1,0 +1,93 @@
+"""The account that a finished pipeline leaves for the launcher: one JSON file in the staging folder."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+
+from beam_jobs.core.accounting import CountKey, RejectFile, rejects, write_reject_file
+from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
+from schemas import storage
+
+RESULT = "result.json"
+
+Place = tuple[int, int]  # (input file's number, offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a pipeline wrote and counted."""
+
+    shards: tuple[WrittenShard, ...]
+    counts: dict[CountKey, int]
+    reject_files: tuple[RejectFile, ...]
+    late_rejects: tuple[RejectFile, ...]  # of the transform; their raw bytes are still to be read
+    parity_raw: dict[Place, bytes]
+    parity_transformed: dict[Place, bytes]
+
+    def total(self, stage: str, *, path: str | None = None, reason: str | None = None) -> int:
+        """Records counted in a stage, of one input file or of all, for one reason (of WRITTEN: a split) or for all."""
+        return sum(
+            n
+            for (source, at, why), n in self.counts.items()
+            if at == stage and path in (None, source) and reason in (None, why)
+        )
+
+    def rejected(self, *, path: str | None = None) -> int:
+        """Records rejected in any stage, of one input file or of all."""
+        return sum(n for (source, at, _), n in self.counts.items() if rejects(at) and path in (None, source))
+
+
+def complete(result: Result, staging: str, raw_bytes: RawBytes) -> Result:
+    """The result with the transform's rejects among the others, in a file with their raw bytes."""
+    if not result.late_rejects:
+        return result
+    late = with_raw_bytes([file.path for file in result.late_rejects], raw_bytes)
+    file = RejectFile(write_reject_file(staging, "transforming", late), len(late))
+    for without in result.late_rejects:  # else they would be completed again, if the commit failed
+        storage.delete(without.path)
+    return dataclasses.replace(result, reject_files=(*result.reject_files, file), late_rejects=())
+
+
+def write_result(
+    path: str,
+    shards: list[WrittenShard],
+    counts: list[tuple[CountKey, int]],
+    reject_files: list[RejectFile],
+    late_rejects: list[RejectFile],
+    raw: list[tuple[Place, bytes]],
+    transformed: list[tuple[Place, bytes]],
+) -> None:
+    """Writes the account in one put."""
+
+    def places(records: list[tuple[Place, bytes]]) -> list[list[object]]:
+        return [[*place, base64.b64encode(record).decode()] for place, record in records]
+
+    account = {
+        "shards": [dataclasses.asdict(s) for s in shards],
+        "counts": [[*key, n] for key, n in counts],
+        "reject_files": [dataclasses.asdict(f) for f in reject_files],
+        "late_rejects": [dataclasses.asdict(f) for f in late_rejects],
+        "parity_raw": places(raw),
+        "parity_transformed": places(transformed),
+    }
+    storage.write_bytes(path, json.dumps(account).encode())
+
+
+def read_result(path: str) -> Result:
+    """Reads what `write_result` wrote."""
+    account = json.loads(storage.read_bytes(path))
+
+    def places(name: str) -> dict[Place, bytes]:
+        return {(file, offset): base64.b64decode(record) for file, offset, record in account[name]}
+
+    return Result(
+        shards=tuple(WrittenShard(**s) for s in account["shards"]),
+        counts={(source, stage, reason): n for source, stage, reason, n in account["counts"]},
+        reject_files=tuple(RejectFile(**f) for f in account["reject_files"]),
+        late_rejects=tuple(RejectFile(**f) for f in account["late_rejects"]),
+        parity_raw=places("parity_raw"),
+        parity_transformed=places("parity_transformed"),
+    )

@@ -1,0 +1,107 @@
+"""A data set with replayed records added: what its manifest says, worked out from the manifest before it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from beam_jobs.replay.corrections import Key
+from schemas.dataset.manifest import Count, Input, Manifest, Split
+from schemas.errors import MillraceError
+from schemas.rejects import Reject
+
+
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """What a replay wrote, and what it did not.
+
+    splits: the new shards by split, by path relative to the data set directory; only splits that got some.
+    written: how many records, by input and split.
+    rejects: all that the data set rejects now.
+    """
+
+    splits: Mapping[str, Split]
+    written: Mapping[tuple[str, str], int]
+    rejects: Sequence[Reject]
+
+
+def still_rejects(before: Mapping[Key, Reject], tried: Sequence[Key], again: Sequence[Reject]) -> list[Reject]:
+    """The data set's rejects after a replay, by place: what was not tried, as it was, and what was rejected again."""
+    gone = frozenset(tried)
+    left = {key: reject for key, reject in before.items() if key not in gone}
+    left |= {(reject.source, reject.offset): reject for reject in again}
+    return [left[key] for key in sorted(left)]
+
+
+def appended(base: Manifest, added: Added) -> Manifest:
+    """`base` with the added records moved from rejected to written. Run, files and times are still the old ones.
+
+    Raises:
+      MillraceError: a record is unaccounted for.
+    """
+    counts: collections.Counter[Count] = collections.Counter()
+    for count in base.counts:
+        if count.outcome == "written":
+            counts[_kind(count)] += count.rows
+    for (source, split), rows in added.written.items():
+        counts[Count(input=source, outcome="written", split=split, rows=0)] += rows
+    for reject in added.rejects:
+        source = input_of(reject, base)
+        counts[Count(input=source, outcome="rejected", stage=reject.stage, reason=reject.reason, rows=0)] += 1
+    by_input: dict[tuple[str, str], int] = collections.Counter()
+    for kind, rows in counts.items():
+        by_input[kind.input, kind.outcome] += rows
+    inputs = tuple(
+        file.model_copy(update={"written": by_input[file.path, "written"], "rejected": by_input[file.path, "rejected"]})
+        for file in base.inputs
+    )
+    splits = {name: joined(split, added.splits.get(name)) for name, split in base.splits.items()}
+    check(inputs, splits)
+    order = sorted(counts.items(), key=lambda item: _order(item[0]))
+    return base.model_copy(
+        update={
+            "inputs": inputs,
+            "splits": splits,
+            "counts": tuple(kind.model_copy(update={"rows": rows}) for kind, rows in order if rows),
+            "written": sum(file.written for file in inputs),
+            "rejected": sum(file.rejected for file in inputs),
+        }
+    )
+
+
+def joined(old: Split, new: Split | None) -> Split:
+    """The old shards, and the new ones behind them."""
+    return old if new is None else Split(rows=old.rows + new.rows, shards=old.shards + new.shards)
+
+
+def check(inputs: Sequence[Input], splits: Mapping[str, Split]) -> None:
+    """Refuses numbers that do not add up.
+
+    Raises:
+      MillraceError: a record is unaccounted for.
+    """
+    for file in inputs:
+        if file.read != file.written + file.rejected:
+            raise MillraceError(
+                f"{file.path}: {file.read:,} records read, but {file.written:,} written and {file.rejected:,} rejected "
+                "after the replay. This is a defect; nothing was committed."
+            )
+    rows, written = sum(split.rows for split in splits.values()), sum(file.written for file in inputs)
+    if rows != written:
+        raise MillraceError(
+            f"{rows:,} records in the shards, {written:,} counted. This is a defect; nothing was committed."
+        )
+
+
+def input_of(reject: Reject, manifest: Manifest) -> str:
+    """The input that a reject is counted under: its file for CSV, the listing for an image."""
+    return reject.source if manifest.format == "csv" else manifest.inputs[0].path
+
+
+def _kind(count: Count) -> Count:
+    return count.model_copy(update={"rows": 0})
+
+
+def _order(count: Count) -> tuple[str, ...]:
+    return (count.input, count.stage or "", count.split or "", count.reason or "")

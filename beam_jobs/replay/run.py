@@ -1,0 +1,209 @@
+"""A replay: corrected rejects through the data set's own transform, into a new run beside the old shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from beam_jobs.core import progress
+from beam_jobs.output.cleanup import after_failure, clear
+from beam_jobs.replay import merge_manifest
+from beam_jobs.replay.base import copy_files, open_base, rejects_of
+from beam_jobs.replay.corrections import Choice, Chosen, Correction, choose, read_corrections
+from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.replay.relisting import list_again
+from beam_jobs.runtime.job import Target, load_libraries, temporary_folder
+from schemas import storage
+from schemas.dataset import Dataset, layout, lease
+from schemas.dataset.manifest import Manifest, Split
+from schemas.errors import MillraceError
+from schemas.rejects import Reject, read_rejects
+from schemas.spec.images import ImageFolderSchema
+from schemas.spec.table import SPLITS, Schema
+from schemas.storage import compare_and_swap, folders
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.core.shuffle_plan import ShardOptions
+    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.output.result import Result
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a replay: the manifest now, what was tried, and how many records the data set has gained."""
+
+    manifest: Manifest
+    choice: Choice
+    added: int
+
+    @property
+    def again(self) -> int:
+        """How many were tried and are rejected still."""
+        return len(self.choice.records) - self.added
+
+
+def run_replay(options: ReplayOptions) -> Outcome:
+    """Runs the replay to its end. Where no line is left to try, the data set stays as it is.
+
+    Raises:
+      UsageError: it was asked wrongly; nothing was done.
+      MillraceError: it failed, or no corrected record could be written; the data set is as it was.
+    """
+    corrections = read_corrections(options.replay)
+    base = open_base(options.append_to, trust=options.trust)
+    choice = choose_from(base, corrections)
+    if not choice.records:
+        return Outcome(base.manifest, choice, 0)
+    run_id = layout.new_run_id()
+    with lease.hold(options.append_to, run=run_id) as held:
+        replaces = compare_and_swap.look(layout.join(options.append_to, layout.MANIFEST))
+        base = open_base(
+            options.append_to, trust=options.trust
+        )  # again: before the lease was ours, another job may have committed
+        choice = choose_from(base, corrections)
+        if not choice.records:
+            return Outcome(base.manifest, choice, 0)
+        load_libraries()
+        progress.reset(total=len(choice.records))
+        with progress.Display(enabled=not options.quiet):
+            target = Target(run_id, layout.join(options.append_to, run_id, "staging"), held, replaces)
+            try:
+                manifest = _run(options, base, choice, target)
+            except BaseException as error:
+                manifest = after_failure(
+                    error,
+                    output=options.append_to,
+                    run_id=run_id,
+                    staging=target.staging,
+                    held=held,
+                    raw_bytes=choice.raw_bytes,
+                )
+            clear(options.append_to, held)
+    return Outcome(manifest, choice, manifest.written - base.manifest.written)
+
+
+def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
+    """What of the corrections is to be tried again.
+
+    Raises:
+      UsageError: a correction is not as it must be.
+    """
+    is_csv = isinstance(base.declared, Schema)
+    encodings = {file.path: file.encoding or "utf-8" for file in base.manifest.inputs} if is_csv else None
+    choice = choose(corrections, rejects_of(base), encodings=encodings)
+    if isinstance(base.declared, ImageFolderSchema):
+        list_again(choice.records, base.manifest.inputs[0].path, root=base.declared.images.root)
+    return choice
+
+
+def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) -> Manifest:
+    from beam_jobs.output import pipeline_end, result
+    from beam_jobs.runtime import runner
+
+    begun = time.monotonic()
+    job = options.job()
+    run_dir = layout.join(options.append_to, target.run_id)
+    folders.make(target.staging)
+    copy_files(base, run_dir)
+    with temporary_folder(job, target.staging) as temp_dir:
+        plan = _plan(options, base, choice, run_dir=run_dir, staging=target.staging, temp_dir=temp_dir)
+        build = _steps(base, choice.records)
+        runner.run(job, lambda p: pipeline_end.finish(p, plan, build(p, plan)))
+    progress.enter("committing")
+    account = result.read_result(layout.join(target.staging, result.RESULT))
+    account = result.complete(account, target.staging, choice.raw_bytes)
+    again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
+    if len(again) == len(choice.records):
+        raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
+    return _commit(base, choice, again, account, target, begun=begun)
+
+
+def _steps(base: Dataset, records: tuple[Chosen, ...]) -> Callable[[beam.Pipeline, Plan], Steps]:
+    """The steps for this kind of data."""
+    schema, manifest = base.declared, base.manifest
+    if isinstance(schema, Schema):
+        from beam_jobs.replay.csv import replay_csv_steps
+
+        return lambda p, plan: replay_csv_steps(p, plan, schema=schema, manifest=manifest, records=records)
+    from beam_jobs.replay.images import replay_image_steps
+
+    assert isinstance(schema, ImageFolderSchema)  # noqa: S101 - pairs were refused
+    return lambda p, plan: replay_image_steps(p, plan, schema=schema, manifest=manifest, records=records)
+
+
+def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str, staging: str, temp_dir: str) -> Plan:
+    from beam_jobs.core.accounting import RejectLimit
+    from beam_jobs.core.steps import Plan
+
+    return Plan(
+        run_dir=run_dir,
+        temp_dir=temp_dir,
+        total=len(choice.records),
+        limit=RejectLimit(len(choice.records), 1.0),  # what is still wrong stays rejected, however much it is
+        parity_threshold=0,  # the old run's are kept
+        shards=_shards(options, base, choice, staging),
+        preprocessing_fn=None,
+        derived=base.manifest.preprocessing_fn is None,
+        transform_from=base.graphs_dir,
+    )
+
+
+def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str) -> ShardOptions:
+    """One shard for each split."""
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal
+
+    through_files = options.job().is_local and storage.is_local(options.append_to)
+    deal = plan_deal(
+        dict.fromkeys(base.splits, 1.0),
+        estimated_bytes=sum(len(record.raw) for record in choice.records),
+        num_shards=1,
+        shard_bytes=1.0,
+        seed=base.manifest.seed,
+        one_cell_each=not through_files,
+    )
+    counts = tuple(1 if name in base.splits else None for name in SPLITS)
+    return ShardOptions(deal, counts, 1.0, base.manifest.compression, staging, through_files)
+
+
+def _commit(
+    base: Dataset, choice: Choice, again: list[Reject], account: Result, target: Target, *, begun: float
+) -> Manifest:
+    from beam_jobs.core.accounting import READ, WRITTEN
+    from beam_jobs.output import commit
+
+    tried = len(choice.records)
+    if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
+        raise MillraceError(
+            f"{tried:,} records tried, {account.total(READ):,} read, {account.total(WRITTEN):,} written and "
+            f"{len(again):,} rejected. This is a defect; nothing was committed."
+        )
+    output, run_id, old = base.path, target.run_id, base.manifest
+    splits: dict[str, Split] = {
+        name: commit.place_shards(account, name, output=output, run_id=run_id, compression=old.compression)
+        for name in base.splits
+    }
+    rejects = merge_manifest.still_rejects(rejects_of(base), [record.key for record in choice.records], again)
+    written = {(path, split): n for (path, stage, split), n in account.counts.items() if stage == WRITTEN}
+    if rejects:
+        lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
+        storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
+    folders.remove(target.staging)
+    shards = {shard.path for split in splits.values() for shard in split.shards}
+    manifest = merge_manifest.appended(old, merge_manifest.Added(splits, written, rejects)).model_copy(
+        update={
+            "run": run_id,
+            "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+            "versions": commit.versions(),
+            "files": tuple(commit.list_files(output, run_id, except_for=shards)),
+            "previous": commit.previous_runs(output),
+            "transform_from": old.transform_from or old.run,
+            "seconds": round(time.monotonic() - begun, 3),
+        }
+    )
+    commit.publish(output, manifest, held=target.lease, replaces=target.replaces)
+    return manifest

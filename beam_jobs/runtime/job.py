@@ -1,0 +1,271 @@
+"""One preprocessing job, from options to a committed data set: plan, run the pipeline, check, commit."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_jobs.core import parity_sample, progress
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.source import Inputs
+from beam_jobs.csv.source import open_csv_inputs
+from beam_jobs.images.source import check_labels, open_image_inputs
+from beam_jobs.output.cleanup import after_failure, clear
+from schemas import storage
+from schemas.dataset import layout, lease
+from schemas.dataset.manifest import Manifest
+from schemas.dataset.prune import foreign
+from schemas.errors import MillraceError, UsageError
+from schemas.quick_import import quick_import
+from schemas.spec.loader import load_schema
+from schemas.spec.table import SPLITS, Schema
+from schemas.storage import compare_and_swap, folders
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.core.shuffle_plan import ShardOptions
+
+
+def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = storage.say) -> Manifest:
+    """Runs the job to its end. `tell` is given what is worth knowing of its input.
+
+    Raises:
+      UsageError: it was asked wrongly; nothing was done.
+      MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
+    """
+    inputs = check_inputs(options, tell)
+    transform = open_transform(options, inputs)
+    run_id = layout.new_run_id()
+    with lease.hold(options.output, run=run_id) as held:
+        check_output(options)  # again: before the lease was ours, another job may have committed
+        replaces = compare_and_swap.look(layout.join(options.output, layout.MANIFEST))
+        load_libraries()
+        preprocessing_fn = load_preprocessing(options, inputs)
+        progress.reset(total=inputs.total)
+        with progress.Display(enabled=not options.quiet):
+            target = Target(run_id, layout.join(options.output, run_id, "staging"), held, replaces)
+            try:
+                manifest = _run(options, inputs, preprocessing_fn, target, transform=transform)
+            except BaseException as error:
+                manifest = after_failure(
+                    error,
+                    output=options.output,
+                    run_id=run_id,
+                    staging=target.staging,
+                    held=held,
+                    raw_bytes=inputs.raw_bytes,
+                )
+            clear(options.output, held)
+    return manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The run that is being written, and what it takes to commit it."""
+
+    run_id: str
+    staging: str
+    lease: lease.Lease
+    replaces: compare_and_swap.Seen  # the manifest that was there when the lease was taken
+
+
+def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Inputs:
+    """Reads the schema and lists or opens the input. Imports nothing heavy.
+
+    Raises:
+      UsageError: the schema, the input or the output is not as it must be.
+    """
+    schema = load_schema(options.schema, for_job=True)
+    check_output(options)
+
+    def read_once(again: Sequence[tuple[str, str]]) -> None:
+        if not isinstance(schema, Schema) and schema.images.root is None:
+            check_labels(again)
+        tell([storage.told_once(kept, path) for kept, path in again])
+
+    paths = storage.expand(options.input, again=read_once)
+    text = storage.read_bytes(options.schema)
+    if isinstance(schema, Schema):
+        return open_csv_inputs(
+            schema, text, paths, range_bytes=int(options.range_mb * 2**20), max_input_ratio=options.max_input_ratio
+        )
+    inputs = open_image_inputs(schema, text, paths, schema_path=options.schema, patterns=options.input)
+    tell(inputs.listing.repeated)
+    return inputs
+
+
+def check_output(options: JobOptions) -> None:
+    """Refuses an output folder that holds a data set, unless it is to be replaced, or that holds something else."""
+    names = storage.listdir(options.output)
+    if storage.is_local(options.output) and os.path.lexists(options.output):
+        if not os.path.isdir(options.output):
+            raise UsageError(f"--output {options.output}: is no folder; name one, or a new name")
+        storage.check_output(layout.join(options.output, layout.MANIFEST))
+    if layout.MANIFEST in names and not options.overwrite:
+        raise UsageError(
+            f"--output {options.output}: holds a data set already. Give --overwrite to replace it "
+            "once the new one is whole, or name another folder."
+        )
+    others = foreign(options.output)
+    if others and layout.MANIFEST not in names:
+        raise UsageError(
+            f"--output {options.output}: holds {others[0]!r}, which is no part of a data set. Name a folder of its own."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherTransform:
+    """The transform of another data set's run."""
+
+    run_dir: str
+    run: str
+    preprocessing_fn: str | None
+
+
+def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None:
+    """The transform that --transform_from names, if it is given.
+
+    Raises:
+      UsageError: there is no data set, or its transform does not fit this data.
+    """
+    if options.transform_from is None:
+        return None
+    from schemas.dataset import open_dataset
+
+    try:
+        other = open_dataset(options.transform_from, trust=options.trust)
+        graphs_dir = other.graphs_dir
+    except MillraceError as error:
+        raise UsageError(f"--transform_from: {error}") from error
+    misfit = inputs.misfit_of(other)
+    if misfit is not None:
+        raise UsageError(
+            f"--transform_from {options.transform_from}: {misfit}; its transform does not fit {options.schema}. "
+            f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
+        )
+    return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
+
+
+def load_libraries() -> None:
+    """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    quick_import("beam_jobs.output.pipeline_end")
+    tensorflow = importlib.import_module("tensorflow")
+    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
+    with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
+        # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
+        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+
+
+def load_preprocessing(options: JobOptions, inputs: Inputs) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The schema's own preprocessing_fn, or the user's.
+
+    Raises:
+      UsageError: the user's cannot be imported.
+    """
+    if options.preprocessing_fn is None:
+        return inputs.preprocessing_fn()
+    module, _, name = options.preprocessing_fn.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--preprocessing_fn {options.preprocessing_fn}: {error}") from error
+
+
+def _run(
+    options: JobOptions,
+    inputs: Inputs,
+    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
+    target: Target,
+    *,
+    transform: OtherTransform | None,
+) -> Manifest:
+    from beam_jobs.core.accounting import RejectLimit
+    from beam_jobs.core.steps import Plan
+    from beam_jobs.output import commit, pipeline_end, result
+    from beam_jobs.runtime import runner
+
+    begun = time.monotonic()
+    run_id, staging = target.run_id, target.staging
+    folders.make(staging)
+    run_dir = layout.join(options.output, run_id)
+    inputs.write_graphs(run_dir)
+    limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
+    with temporary_folder(options, staging) as temp_dir:
+        plan = Plan(
+            run_dir=run_dir,
+            temp_dir=temp_dir,
+            total=inputs.total,
+            limit=limit,
+            parity_threshold=parity_sample.threshold(inputs.estimated_rows),
+            shards=plan_shards(options, inputs, staging),
+            preprocessing_fn=preprocessing_fn,
+            derived=(transform or options).preprocessing_fn is None,
+            transform_from=transform.run_dir if transform else None,
+            keep_in=temp_dir if options.is_local else None,
+        )
+
+        def build(p: beam.Pipeline) -> None:
+            pipeline_end.finish(p, plan, inputs.steps(p, plan))
+
+        runner.run(options, build)
+    progress.enter("committing")
+    account = result.read_result(layout.join(staging, result.RESULT))
+    run = commit.Run(
+        output=options.output,
+        id=run_id,
+        staging=staging,
+        inputs=inputs,
+        limit=limit,
+        compression=options.compression,
+        seed=options.seed,
+        transform_from=transform.run if transform else None,
+        preprocessing_fn=(transform or options).preprocessing_fn,
+        lease=target.lease,
+        replaces=target.replaces,
+    )
+    commit.check(run, account)
+    return commit.commit(run, result.complete(account, staging, inputs.raw_bytes), begun=begun)
+
+
+def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
+    """Where tf.Transform keeps its graphs: in the staging folder, which goes when a killed job's leftovers go.
+
+    Except where one machine writes to GCS: what is local is faster on a local disk.
+    """
+    if options.is_local and not storage.is_local(staging):
+        return tempfile.TemporaryDirectory()
+    return contextlib.nullcontext(layout.join(staging, "tft"))
+
+
+def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptions:
+    """How rows are dealt to shards, given what is known before the data is read."""
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal, shards_of
+
+    shares = inputs.shares()
+    shard_bytes = options.shard_size_mb * 2**20
+    through_files = options.is_local and storage.is_local(options.output)
+    wanted = options.num_shards
+    if wanted is None and not through_files:  # a cluster's shuffle has to know the number in advance
+        wanted = max(4, round(inputs.estimated_bytes * shares["train"] / shard_bytes))
+    deal = plan_deal(
+        shares,
+        estimated_bytes=inputs.estimated_bytes,
+        num_shards=wanted,
+        shard_bytes=shard_bytes,
+        seed=options.seed,
+        one_cell_each=not through_files,
+    )
+    counts = tuple(
+        None if wanted is None or name not in shares else shards_of(name, shares[name] / shares["train"], wanted)
+        for name in SPLITS
+    )
+    return ShardOptions(deal, counts, shard_bytes, options.compression, staging, through_files)

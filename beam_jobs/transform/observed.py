@@ -1,0 +1,138 @@
+"""What each batch shows of columns that are missing, or the same, in every row of the train split.
+
+No read is made for it, and no column is measured. A bundle in which a column shows nothing but one value counts its
+train rows for that value, and a column for which as many rows are counted as there are is the same in all of them. Of
+nearly all columns, the first rows of a batch tell that they are not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.csv import strings
+from schemas.csv.numbers import missing_tokens
+from schemas.spec.features import Bool, Category, Numeric, Text
+from schemas.spec.table import SPLITS, Schema
+
+# The stages of CountKeys ("<place in a vector> <value>", stage, name). TRAIN counts the train rows that are read, and
+# MISSING those of bundles in which the column has no value. SAME and UNKNOWN are of rows that are written: of bundles
+# in which the column holds one value, and in which none of a feature's `values` occurs.
+TRAIN, MISSING, SAME, UNKNOWN = "*train", "*missing", "*same", "*unknown"
+FIRST = 64  # rows that tell of nearly every column that it is not the same everywhere
+
+Key = tuple[str, str, str]
+
+
+@dataclasses.dataclass
+class Observed:
+    """What all batches so far have shown, and of how many train rows they are."""
+
+    rows: int = 0
+    shown: frozenset[Key] = frozenset()
+
+    def add(self, rows: int, shown: Iterable[Key]) -> None:
+        """A batch's train rows, and what it shows of all of them."""
+        self.shown = frozenset(shown) if not self.rows else self.shown.intersection(shown)
+        self.rows += rows
+
+    def counts(self) -> Iterator[tuple[Key, int]]:
+        """For each that was shown, how many rows count for it."""
+        yield from ((key, self.rows) for key in self.shown)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """The transform's outputs that are observed; of ids, how many are of the `values` that the schema lists."""
+
+    names: frozenset[str] | None  # None: all that are numbers
+    known: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def watched_of(schema: Schema) -> Watched:
+    """Every feature that is read from a column, and the label. What is made of others says nothing new."""
+    items = (*schema.features, schema.label)
+    known = {i.name: len(i.values) for i in items if isinstance(i, Category) and i.values is not None}
+    return Watched(frozenset(item.name for item in items if item.refs), known)
+
+
+def train_rows(splits: np.ndarray) -> np.ndarray:
+    """The places of the rows of the train split."""
+    return np.flatnonzero(splits == SPLITS.index("train"))
+
+
+def observe_stored(batch: pa.RecordBatch, splits: np.ndarray, watched: Watched, observed: Observed) -> None:
+    """Adds what the train rows of a transformed batch show."""
+    rows = train_rows(splits)
+    if len(rows):
+        observed.add(len(rows), _stored(batch, rows, watched))
+
+
+def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: Watched) -> Iterator[Key]:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = _matrix(column) if watched.names is None or name in watched.names else None
+        if values is None:
+            continue
+        known = watched.known.get(name)
+        if known is not None and not ((values[rows[:FIRST]] < known).any() or (values[rows] < known).any()):
+            yield "0", UNKNOWN, name
+        for place in np.flatnonzero(_same(values, rows)).tolist():
+            yield f"{place} {values[rows[0], place] + 0}", SAME, name  # + 0: -0.0 is 0.0
+
+
+def _matrix(column: pa.Array) -> np.ndarray | None:
+    """The numbers of a column `[rows, k]`; None for what is no number, or not as many in every row."""
+    kind = column.type.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    lengths = np.diff(np.asarray(column.offsets))
+    if column.null_count or not lengths[0] or (lengths != lengths[0]).any():
+        return None
+    return np.asarray(column.flatten()).reshape(len(column), -1)
+
+
+def _same(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Which columns of `[rows, k]` hold one value in the given rows. bool `[k]`."""
+    first = values[rows[:FIRST]]
+    same = (first == first[0]).all(axis=0)
+    places = np.flatnonzero(same)
+    if len(places) and len(rows) > FIRST:
+        same[places] = (values[np.ix_(rows, places)] == first[0, places]).all(axis=0)
+    return same
+
+
+class ObserveMissing:
+    """Raw batches -> what is missing in all train rows of a batch, of the features of which a value may be missing."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.tokens = missing_tokens(schema.csv.missing).tokens
+        self.numbers = [f.name for f in schema.features if isinstance(f, Numeric) and f.missing is not None]
+        self.strings = [
+            f.name
+            for f in schema.features
+            if isinstance(f, Text) or (isinstance(f, Category | Bool) and f.missing is not None)
+        ]
+
+    def __call__(self, batch: pa.RecordBatch, splits: np.ndarray, observed: Observed) -> None:
+        """Adds what the train rows of a raw batch lack."""
+        rows = train_rows(splits)
+        if len(rows):
+            observed.add(len(rows), self._missing(batch, rows))
+
+    def _missing(self, batch: pa.RecordBatch, rows: np.ndarray) -> Iterator[Key]:
+        yield "", TRAIN, ""
+        for name in self.numbers:
+            values = np.asarray(batch.column(name).flatten()).reshape(batch.num_rows, -1)
+            for place in np.flatnonzero(np.isnan(values[rows[:FIRST]]).all(axis=0)).tolist():
+                if np.isnan(values[rows, place]).all():
+                    yield f"{place}", MISSING, name
+        for name in self.strings:
+            cells = batch.column(name).flatten()
+            if self._absent(cells, rows[:FIRST]) and self._absent(cells, rows):
+                yield "0", MISSING, name
+
+    def _absent(self, cells: pa.Array, rows: np.ndarray) -> bool:
+        return bool(strings.distinct(cells.take(pa.array(rows)), self.tokens).absent.all())

@@ -1,0 +1,289 @@
+"""The `preprocessing_fn` that a schema implies: raw features in, transformed features out, as a tf.Transform graph.
+
+Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
+reader, so that it means the same at training and serving: white space around strings, the schema's missing tokens, NaN.
+All statistics are of the values that are present, and are taken in one pass: tf.Transform would read the data again for
+a statistic of a filled value. All vocabularies are one analyzer (see `beam_jobs.transform.vocabularies`). Strings are
+trimmed, compared and looked up once for each distinct value of a batch (see `beam_jobs.transform.unique_values`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from beam_jobs.transform.unique_values import Distinct
+from beam_jobs.transform.vocabularies import Vocabulary, apply_vocabulary, measure_vocabularies
+from schemas.spec.features import (
+    Bool,
+    Bucketize,
+    Category,
+    CategoryLabel,
+    Cross,
+    Feature,
+    Key,
+    Label,
+    Numeric,
+    NumericLabel,
+    OneHot,
+    Scale,
+    Text,
+    Weight,
+)
+from schemas.spec.raw_columns import raw_columns
+from schemas.spec.table import Schema
+
+Tensors = dict[str, Any]
+
+QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share of the rows at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """The derived `preprocessing_fn`, as a value that pickles."""
+
+    schema: Schema
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything is measured of the train split, so that there is something to read it for."""
+        return any(map(measured, (*self.schema.features, self.schema.label)))
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        """Maps raw tensors (see `schemas.spec.raw_columns.raw_columns`) to transformed ones."""
+        items = (*self.schema.features, self.schema.label)
+        ready = {i.name: prepare(i, inputs[i.name], self.schema.csv.missing) for i in items if i.name in inputs}
+        vocabularies = measure_vocabularies({v: ready[v.name] for v in map(vocabulary_of, items) if v is not None})
+        outputs: Tensors = {}
+        for item in sorted(items, key=lambda i: isinstance(i, Cross)):  # crosses read the others' ids
+            x: Any = ready.get(item.name)
+            vocabulary = vocabularies.get(item.name)
+            match item:
+                case NumericLabel() | Weight() | Key():
+                    outputs[item.name] = tf.identity(x)
+                case Numeric():
+                    outputs |= transform_numeric(item, x)
+                case Category():
+                    outputs[item.name] = transform_category(item, x, vocabulary)
+                case OneHot():
+                    outputs[item.name] = tf.argmax(x, axis=1, output_type=tf.int64)
+                case Bool():
+                    outputs[item.name] = transform_bool(item, x)
+                case Text():
+                    outputs[item.name] = transform_text(item, x, vocabulary)
+                case Cross():
+                    outputs[item.name] = transform_cross(item, outputs)
+                case CategoryLabel():
+                    outputs[item.name] = transform_label(item, x, vocabulary)
+        return outputs
+
+
+def prepare(item: Feature | Label, x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor | tf.SparseTensor | Distinct:
+    """A raw tensor with its strings trimmed and what is missing made '' or filled; of a text, its tokens."""
+    match item:
+        case Bool():
+            return Distinct.of(x).map(lambda values: clean(values, missing))
+        case Category():
+            words = Distinct.of(x).map(lambda values: clean(values, missing))
+            return words if item.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), item.missing, v))
+        case CategoryLabel():
+            return Distinct.of(x)
+        case Text():
+            x = clean(x, missing)
+            return tf.strings.split(lower(x) if item.lower else x).to_sparse()
+        case _:
+            return x
+
+
+def vocabulary_of(item: Feature | Label) -> Vocabulary | None:
+    """The vocabulary that the train split is to give; None where ids come from elsewhere."""
+    match item:
+        case Category(values=None, hash_buckets=None) | Text():
+            return Vocabulary(item.name, item.top_k, item.frequency_threshold)
+        case CategoryLabel(values=None):
+            return Vocabulary(item.name)
+        case _:
+            return None
+
+
+def measured(item: Feature | Label) -> bool:
+    """Whether its transform takes anything from the train split."""
+    match item:
+        case Numeric(transform="z_score" | "min_max") | Numeric(missing="mean" | "median"):
+            return True
+        case Numeric(transform=Bucketize(bucketize=int())):
+            return True
+        case _:
+            return vocabulary_of(item) is not None
+
+
+def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
+    """Trims strings, and makes every token that means missing the empty string."""
+    x = tf.strings.strip(x)
+    for token in missing:
+        if trimmed := token.encode().strip():
+            x = tf.where(tf.equal(x, trimmed), "", x)
+    return x
+
+
+def lower(x: tf.Tensor) -> tf.Tensor:
+    """Lower case by Unicode, string `[n]`, part by part: `tf.strings.lower` ends a string at its first NUL."""
+    parts = tf.strings.split(x, "\0")
+    ended = parts.with_values(tf.strings.join([tf.strings.lower(parts.values, encoding="utf-8"), tf.constant("\0")]))
+    joined = tf.strings.reduce_join(ended, axis=-1)
+    return tf.strings.substr(joined, tf.zeros_like(joined, tf.int32), tf.strings.length(joined) - 1)
+
+
+def transform_numeric(feature: Numeric, x: tf.Tensor) -> Tensors:
+    """The feature's transformed values, and the indicator where it declares one.
+
+    Undeclared, NaN is no input; a client that sends it all the same gets NaN back, and not an invented number.
+    """
+    absent = tf.math.is_nan(x)
+    outputs = {}
+    if feature.indicator:
+        outputs[f"{feature.name}_missing"] = tf.cast(absent, tf.float32)
+    if isinstance(feature.missing, float | int):
+        x = tf.where(absent, tf.cast(feature.missing, tf.float32), x)
+    outputs[feature.name] = scale_numeric(feature, x, absent)
+    return outputs
+
+
+def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tensor:
+    """Scales, and fills what is missing with the mean or the median of what is present.
+
+    Every statistic is taken of `x` itself, where tf.Transform passes NaN over: a statistic of the filled values would
+    need another read of the data.
+    """
+    name, filled = feature.name, x
+    if feature.missing == "median":
+        filled = restack([tf.where(tf.math.is_nan(column), median(column), column) for column in unstack(x)], x)
+    elif feature.missing == "mean" and feature.transform != "z_score":
+        filled = tf.where(absent, mean_of(x, name), x)
+    match feature.transform:
+        case "z_score" if feature.missing == "median":
+            mean, deviation = mean_of(x, name), deviation_of(x, name)
+            return tf.where(deviation > 0, (filled - mean) / tf.where(deviation > 0, deviation, 1.0), filled - mean)
+        case "z_score":
+            wide = tf.cast(x, tf.float64)  # see `mean_of`
+            z = tf.cast(tft.scale_to_z_score(wide, elementwise=True, name=f"{name}_z_score"), tf.float32)
+            return tf.where(absent, 0.0, z) if feature.missing == "mean" else z
+        case "min_max":
+            low = tft.min(tf.where(absent, x.dtype.max, x), reduce_instance_dims=False, name=f"{name}_min")
+            high = tft.max(tf.where(absent, x.dtype.min, x), reduce_instance_dims=False, name=f"{name}_max")
+            low = tf.where(low > high, 0.0, low)  # of no value at all
+            return (filled - low) / tf.where(high > low, high - low, 1.0)
+        case "log":
+            return tf.math.log1p(filled)
+        case Scale(scale=(low, high)):
+            return (filled - low) / (high - low)
+        case Bucketize(bucketize=tuple(boundaries)):
+            return tft.apply_buckets(filled, tf.constant([boundaries], tf.float32))
+        case Bucketize(bucketize=count):
+            columns = zip(unstack(x), unstack(filled), strict=True)
+            quantiles = [(tft.quantiles(column, count, epsilon=QUANTILE_EPSILON), full) for column, full in columns]
+            return restack([tft.apply_buckets(full, boundaries) for boundaries, full in quantiles], x)
+        case _:
+            return tf.identity(filled)
+
+
+def mean_of(x: tf.Tensor, name: str) -> tf.Tensor:
+    """The mean of each column of what is present, float32.
+
+    It is summed in float64, so that neither the number of rows nor the way they are cut into batches shows in it.
+    """
+    mean = tft.mean(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_mean")
+    return tf.cast(mean, tf.float32)
+
+
+def deviation_of(x: tf.Tensor, name: str) -> tf.Tensor:
+    """The standard deviation of each column of what is present, float32."""
+    variance = tft.var(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_var")
+    return tf.cast(tf.sqrt(variance), tf.float32)
+
+
+def unstack(x: tf.Tensor) -> list[tf.Tensor]:
+    """The columns of `[batch, n]`, or `[batch]` itself."""
+    return [x] if x.shape.rank == 1 else tf.unstack(x, axis=1)
+
+
+def restack(columns: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
+    """Columns in the shape that `unstack` took them from."""
+    return columns[0] if like.shape.rank == 1 else tf.stack(columns, axis=-1)
+
+
+def median(column: tf.Tensor) -> tf.Tensor:
+    """The median of what is present, approximate by `QUANTILE_EPSILON`. A scalar."""
+    return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]
+
+
+def lookup(x: Distinct, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
+    """Ids by the values' places; others by hash into `oov_buckets` ids behind them, or -1 where there are none."""
+
+    def make() -> Any:
+        initializer = tf.lookup.KeyValueTensorInitializer(list(values), list(range(len(values))), tf.string, tf.int64)
+        if oov_buckets:
+            return tf.lookup.StaticVocabularyTable(initializer, oov_buckets)
+        return tf.lookup.StaticHashTable(initializer, -1)
+
+    return x.spread(tft.make_and_track_object(make).lookup(x.values))
+
+
+def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
+    """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
+    if feature.values is not None:
+        return lookup(x, feature.values, feature.oov_buckets)
+    if feature.hash_buckets is not None:
+        return x.spread(tf.strings.to_hash_bucket_fast(x.values, feature.hash_buckets))
+    return apply_vocabulary(x, vocabulary, oov_buckets=feature.oov_buckets)
+
+
+def transform_bool(feature: Bool, x: Distinct) -> tf.Tensor:
+    """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
+    tokens = [token.lower().encode().strip() for token in feature.true]
+    true = tf.reduce_any(tf.equal(lower(x.values)[:, tf.newaxis], [tokens]), axis=1)
+    if feature.missing:
+        true = tf.logical_or(true, tf.equal(x.values, ""))
+    return x.spread(tf.cast(true, tf.float32))
+
+
+def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
+    """Token ids from 1 on, int64: `[batch, length]` padded with 0, or a sparse bag."""
+    ids = apply_vocabulary(tokens, vocabulary, oov_buckets=feature.oov_buckets)
+    ids = tf.SparseTensor(ids.indices, ids.values + 1, ids.dense_shape)
+    if feature.length is None:
+        return ids
+    return tf.RaggedTensor.from_sparse(ids).to_tensor(0, shape=[None, feature.length])
+
+
+def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
+    """The hash of the crossed features' ids, written `1_2_3`, into `buckets`. int64.
+
+    Each combination is written once. They are numbered two features at a time, so that no product of sizes overflows.
+    """
+    first, *others = (Distinct.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
+    for other in others:
+        size = tf.size(other.values, tf.int64)
+        pairs = Distinct.of(first.rows * size + other.rows)
+        left, right = tf.gather(first.values, pairs.values // size), tf.gather(other.values, pairs.values % size)
+        first = dataclasses.replace(pairs, values=tf.strings.join([left, right], separator="_"))
+    return first.spread(tf.strings.to_hash_bucket_fast(first.values, feature.buckets))
+
+
+def transform_label(label: CategoryLabel, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
+    """Class ids, int64; -1 for a class that the train split does not hold."""
+    if label.values is not None:
+        return lookup(x, label.values, 0)
+    return apply_vocabulary(x, vocabulary, oov_buckets=0)
+
+
+def raw_feature_spec(schema: Schema) -> dict[str, tf.io.FixedLenFeature]:
+    """The raw columns as a parsing spec: shape [] or [width], float32 or string."""
+    dtypes = {"float32": tf.float32, "string": tf.string}
+    return {
+        c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], dtypes[c.dtype])
+        for c in raw_columns(schema)
+    }

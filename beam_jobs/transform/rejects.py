@@ -1,0 +1,89 @@
+"""Rows that the transform cannot take: of a class that the train split lacks, or with a number that is not finite.
+
+The transform does not see a row's raw bytes. Its rejects are written without them, as they are found, so that they are
+there however the job ends, and get them at the end, from the input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas import storage
+from schemas.rejects import Reject, read_rejects
+from schemas.spec.not_finite import NOT_FINITE
+from schemas.spec.raw_columns import SPLIT
+from schemas.spec.table import SPLITS
+
+PHASE = "transformed"  # in the name of a file of rejects without raw bytes
+
+RawBytes = Callable[[Sequence[Reject]], list[bytes]]  # of each reject, from the input
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """What messages say of the transform's outputs.
+
+    Attributes:
+      label: the output that is the label.
+      columns: by input file, the columns that an output is read from, as the file calls them. An output that is not
+        there is called by its own name.
+      hints: by output, what may make a value of it that is not finite; it ends the message.
+    """
+
+    label: str
+    columns: Mapping[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+    hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def find(batch: pa.RecordBatch, outputs: Outputs, path: str, offsets: np.ndarray) -> dict[int, Reject]:
+    """The rows of a transformed batch that are rejects, without raw bytes. `offsets` are the rows' places in `path`."""
+    columns = outputs.columns.get(path, {})
+    found: dict[int, Reject] = {}
+    for row in np.flatnonzero(_without_class(batch, outputs.label)).tolist():
+        split = SPLITS[int(batch.column(batch.schema.get_field_index(SPLIT))[row][0].as_py())]
+        detail = f"the label of this row of the {split} split occurs in no row of the train split"
+        column = columns.get(outputs.label, (None,))[0]
+        found[row] = Reject(path, int(offsets[row]), "transform", "label_not_in_vocabulary", column, detail, b"")
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        for row, place, value in _not_finite(values):
+            read_from = columns.get(name, ())
+            what = "this value" if read_from else "this row's values"
+            column = read_from[min(place, len(read_from) - 1)] if read_from else name
+            detail = f"the transform makes {value} of {what}{outputs.hints.get(name, '')}"
+            found.setdefault(row, Reject(path, int(offsets[row]), "transform", NOT_FINITE, column, detail, b""))
+    return found
+
+
+def _without_class(batch: pa.RecordBatch, label: str) -> np.ndarray:
+    """Which rows have the class id -1: a class that the train split does not hold. bool `[rows]`."""
+    values = batch.column(batch.schema.get_field_index(label)).flatten()
+    if not pa.types.is_integer(values.type):
+        return np.zeros(batch.num_rows, bool)
+    return np.asarray(values) < 0
+
+
+def _not_finite(column: pa.Array) -> Iterable[tuple[int, int, float]]:
+    """(row, place in the row, value) of what is not finite; of a row, the first."""
+    if not pa.types.is_floating(column.type.value_type):
+        return
+    values = np.asarray(column.flatten())
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    parents = np.asarray(pc.list_parent_indices(column))
+    bad = np.flatnonzero(~finite)
+    rows, first = np.unique(parents[bad], return_index=True)
+    for row, i in zip(rows.tolist(), bad[first].tolist(), strict=True):
+        yield row, i - int(np.searchsorted(parents, row)), float(values[i])
+
+
+def with_raw_bytes(paths: Iterable[str], raw_bytes: RawBytes) -> list[Reject]:
+    """The rejects of files without raw bytes, by place, with them."""
+    found = {(r.source, r.offset): r for path in paths for r in read_rejects(storage.read_bytes(path))}
+    rejects = [found[place] for place in sorted(found)]
+    return [dataclasses.replace(r, raw=raw) for r, raw in zip(rejects, raw_bytes(rejects), strict=True)]

@@ -1,0 +1,140 @@
+"""All vocabularies of a schema, counted by one tf.Transform analyzer.
+
+`tft.vocabulary` adds some fifty Beam transforms for each vocabulary, which cost most of a second to build and to run
+however few rows there are. Here the words of all features share one count, and each more costs a file and its table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+import tensorflow_transform.beam as tft_beam
+
+from beam_jobs.transform.unique_values import Distinct
+from schemas import storage
+from schemas.dataset import layout
+
+# tf.Transform's own word for a vocabulary without words: a table cannot be made of an empty file.
+EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
+
+Word = tuple[int, bytes]  # the vocabulary's number, and the word
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """Which words a vocabulary holds, most frequent first. `name`: of the feature, and of the file."""
+
+    name: str
+    top_k: int | None = None
+    frequency_threshold: int | None = None
+
+    def choose(self, counts: Iterable[tuple[int, bytes]]) -> list[bytes]:
+        """The words of (count, word) pairs: by falling count, and by falling bytes where counts are equal."""
+        least = self.frequency_threshold or 0
+        ordered = sorted((pair for pair in counts if pair[0] >= least), reverse=True)
+        return [word for _, word in ordered[: self.top_k]] or [EMPTY]
+
+
+def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor]) -> dict[str, tf.Tensor]:
+    """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
+
+    `words` are the strings to count for each.
+    """
+    if not words:
+        return {}
+    distinct = [x if isinstance(x, Distinct) else Distinct.of(x.values) for x in words.values()]
+    paths = tft.experimental.ptransform_analyzer(
+        [
+            tf.stack([tf.size(x.values, tf.int64) for x in distinct]),
+            tf.concat([x.values for x in distinct], 0),
+            tf.concat([x.counts for x in distinct], 0),
+        ],
+        CountAndWrite(tuple(words)),
+        output_dtypes=[tf.string] * len(words),
+        output_shapes=[[]] * len(words),
+        output_asset_default_values=[EMPTY] * len(words),
+        name="vocabularies",
+    )
+    for vocabulary in words:
+        tft.annotate_asset(vocabulary.name, vocabulary.name)
+    return {vocabulary.name: path for vocabulary, path in zip(words, paths, strict=True)}
+
+
+def apply_vocabulary(x: Distinct | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
+    """Ids of strings, int64 and dense or sparse as they are; of others by hash into `oov_buckets` behind them, or -1.
+
+    The ids are those of a `tf.lookup.StaticVocabularyTable`, which is two tables to save and load where one will do.
+    """
+
+    def look_up(words: tf.Tensor, path: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        with tf.init_scope():  # the table is made once, and not in every call of the graph
+            line = tf.lookup.TextFileIndex
+            source = tf.lookup.TextFileInitializer(path, tf.string, line.WHOLE_LINE, tf.int64, line.LINE_NUMBER)
+            table = tf.lookup.StaticHashTable(source, -1)
+        size = table.size()
+        ids = table.lookup(words)
+        if oov_buckets:
+            ids = tf.where(ids < 0, size + tf.strings.to_hash_bucket_fast(words, oov_buckets), ids)
+        if isinstance(x, Distinct):
+            return x.spread(ids), size + oov_buckets
+        return tf.SparseTensor(x.indices, ids, x.dense_shape), size + oov_buckets
+
+    return tft.apply_vocabulary(x.values, path, num_oov_buckets=oov_buckets, lookup_fn=look_up)
+
+
+class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
+    """Batches of (words by vocabulary, words, counts) -> each vocabulary's path, a PCollection for each."""
+
+    def __init__(self, vocabularies: tuple[Vocabulary, ...]) -> None:
+        super().__init__()
+        self.vocabularies = vocabularies
+
+    def expand(self, batches: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        counts = (
+            batches
+            | "Words" >> beam.FlatMap(words_of).with_output_types(tuple[tuple[int, bytes], int])
+            | "Count" >> beam.CombinePerKey(sum)
+        )
+        tags = [str(i) for i in range(len(self.vocabularies))]
+        paths = (
+            batches.pipeline
+            | "Once" >> beam.Create([None])
+            | "Write"
+            >> beam.FlatMap(
+                write_vocabularies,
+                counts=beam.pvalue.AsIter(counts),
+                vocabularies=self.vocabularies,
+                folder=self.base_temp_dir,
+            ).with_outputs(*tags)
+        )
+        return tuple(paths[tag] for tag in tags)
+
+
+def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:
+    """((vocabulary, word), count) of a batch. What a line of a file cannot hold, or is missing, is no word."""
+    sizes, words, counts = batch
+    numbers = np.repeat(np.arange(len(sizes)), sizes)
+    for number, word, count in zip(numbers.tolist(), words.tolist(), counts.tolist(), strict=True):
+        if word and b"\n" not in word and b"\r" not in word:
+            yield (number, word), count
+
+
+def write_vocabularies(
+    _: None, counts: Iterable[tuple[Word, int]], vocabularies: tuple[Vocabulary, ...], folder: str
+) -> Iterator[beam.pvalue.TaggedOutput]:
+    """Writes a file for each vocabulary, in a folder of this attempt's own, and returns its path under its number."""
+    found: list[list[tuple[int, bytes]]] = [[] for _ in vocabularies]
+    for (number, word), count in counts:
+        found[number].append((count, word))
+    attempt = layout.join(folder, uuid.uuid4().hex)
+    for number, vocabulary in enumerate(vocabularies):
+        path = layout.join(attempt, vocabulary.name)
+        storage.write_bytes(path, b"".join(word + b"\n" for word in vocabulary.choose(found[number])))
+        yield beam.pvalue.TaggedOutput(str(number), np.array(path))

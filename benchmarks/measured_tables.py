@@ -1,0 +1,39 @@
+"""Tables of what `benchmarks.training` and `benchmarks.shuffle_quality` have measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from benchmarks.kept import Kept
+
+TRAINING, SHUFFLE = "training", "shuffle"  # the names that their figures are kept under
+
+
+def training(found: Kept | None) -> str:
+    """Steps a second of each case, in Markdown."""
+    if found is None:
+        return "(not measured)"
+    lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
+    lines.append("|---|--:|--:|--:|--:|--:|")
+    for title, figures in found.figures.items():
+        rates = (f"{1 / figures[way]['seconds']:,.1f} steps/s" for way in ("training", "memory", "alone"))
+        lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
+    return "\n".join([*lines, "", found.told()])
+
+
+def shuffle(found: Kept | None) -> str:
+    """What was kept, as a Markdown table."""
+    return "(not measured)" if found is None else scores(found.figures)
+
+
+def scores(found: dict[str, Any]) -> str:
+    """Scores as a Markdown table, with what chance would give. Training reads no shards that are told apart."""
+    chance = 1 / math.sqrt(found["rows"])
+    spread = (found["shards"] - 1) / (found["rows"] - 1)
+    lines = [f"| {found['rows']:,} rows | place | shard | neighbour | spread |", "|---|--:|--:|--:|--:|"]
+    for name, each in found["scores"].items():
+        shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
+        lines.append(f"| {name} | {each['place']:.4f} | {shard} | {each['neighbour']:.4f} | {between} |")
+    told = "chance: one standard deviation, and the spread expected"
+    return "\n".join([*lines, f"| {told} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])

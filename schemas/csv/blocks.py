@@ -1,0 +1,179 @@
+"""A range of a CSV file as blocks of whole records, whatever the sizes of ranges, blocks and records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Iterator
+
+import numpy as np
+
+from schemas import storage
+from schemas.csv.file import MAX_RECORD_BYTES, CsvRange
+from schemas.csv.lines import START, QuotedScanner, Records, find_lines
+from schemas.csv.stream import Reader, open_at, open_stream
+from schemas.spec.table import CsvOptions
+
+HEAD_BYTES = 4096  # how much of a record that is too long a reject keeps
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Records in file order, none of them too long, and (offset, beginning) of those that are."""
+
+    records: Records
+    too_long: list[tuple[int, bytes]]
+
+
+def read_blocks(
+    part: CsvRange,
+    options: CsvOptions,
+    *,
+    block_bytes: int,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Generator[Block, None, None]:
+    """Yields the records that begin in a range. Memory: a block and the longest record allowed, a few times over."""
+    file = part.file
+    if file.mode == "ranges":
+        # One byte earlier: a line begins at `start` if a line feed stands right before it.
+        position = part.start if part.start == file.data_start else part.start - 1
+        reader = open_at(file.path, version=file.version, position=position)
+    else:
+        position = 0
+        reader = open_stream(
+            file.path,
+            version=file.version,
+            size=file.size,
+            gzipped=file.gzip,
+            codec=file.codec,
+            lone_cr=file.lone_cr,
+            max_ratio=file.max_input_ratio,
+        )
+    try:
+        if file.mode == "stream":
+            _skip(reader, part.start)
+            position = part.start
+        if file.quoted_newlines:
+            yield from _quoted_blocks(reader, position, options, block_bytes, max_record_bytes)
+        else:
+            inside = position != part.start
+            sizes = {"block_bytes": block_bytes, "max_record_bytes": max_record_bytes}
+            yield from _line_blocks(reader, position, part.end, inside=inside, **sizes)
+        storage.check_version(file.path, file.version, storage.stat(file.path).version)
+    finally:
+        reader.close()
+
+
+def _skip(reader: Reader, count: int) -> None:
+    while count and (data := reader.read(min(count, 1 << 20))):
+        count -= len(data)
+
+
+def _line_blocks(
+    reader: Reader, position: int, end: int | None, *, inside: bool, block_bytes: int, max_record_bytes: int
+) -> Iterator[Block]:
+    """Lines that begin before `end`; `inside`: what comes up to the next line feed belongs to an earlier line."""
+    pending = b""
+    offset = position  # of pending
+    while True:
+        size = block_bytes
+        if end is not None and offset + len(pending) < end:
+            size = min(size, end - offset - len(pending))
+        elif end is not None:
+            size = min(size, 1 << 16)  # only the rest of the last line is wanted
+        data = reader.read(size)
+        final = not data
+        pending += data
+        if inside:
+            found = pending.find(b"\n")
+            if found < 0:
+                offset += len(pending)
+                pending = b""
+                if final or (end is not None and offset >= end):
+                    return
+                continue
+            offset, pending, inside = offset + found + 1, pending[found + 1 :], False
+        if end is not None and offset >= end:
+            return
+        cut = len(pending) if final else pending.rfind(b"\n") + 1
+        if end is not None and offset + len(pending) >= end:
+            last = pending.find(b"\n", end - 1 - offset)  # ends the last line that begins before `end`
+            if last >= 0:
+                cut, final = last + 1, True
+        too_long: list[tuple[int, bytes]] = []
+        whole, pending, start = pending[:cut], pending[cut:], offset
+        offset += cut
+        if len(pending) > max_record_bytes and not final:
+            too_long.append((offset, _head(pending, max_record_bytes)))
+            offset, pending, inside = offset + len(pending), b"", True
+        if whole or too_long:
+            records, lengths = find_lines(whole, start)
+            yield _without_long(records, lengths, max_record_bytes, too_long)
+        if final:
+            return
+
+
+def _quoted_blocks(
+    reader: Reader, position: int, options: CsvOptions, block_bytes: int, max_record_bytes: int
+) -> Iterator[Block]:
+    """Records that may hold line ends inside quotes."""
+    scanner = QuotedScanner(delimiter=options.delimiter, quote=options.quote)
+    pending = bytearray()
+    offset, state, scanned, size = position, START, 0, block_bytes
+    skipping = False
+    while True:
+        data = reader.read(size)
+        final = not data
+        if skipping:  # the record that is too long goes on; only its end matters
+            end, state = scanner.scan(data, 0, state)
+            if end < 0:
+                offset += len(data)
+                if final:
+                    return
+                continue
+            offset, data, state, skipping = offset + end + 1, data[end + 1 :], START, False
+        pending += data
+        block = bytes(pending)
+        line_ends, state = scanner.boundaries(block, state, scanned)
+        if final and block:
+            line_ends = np.append(line_ends, len(block))
+        cut = min(int(line_ends[-1]) + 1, len(block)) if len(line_ends) else 0
+        too_long: list[tuple[int, bytes]] = []
+        if cut:
+            starts = np.concatenate([[0], line_ends[:-1] + 1])
+            keep = line_ends > starts
+            records = Records(block[:cut], offset, starts[keep], line_ends[keep])
+        else:
+            records = Records(b"", offset, np.empty(0, np.int64), np.empty(0, np.int64))
+        pending, offset = bytearray(block[cut:]), offset + cut
+        scanned = len(pending)
+        size = block_bytes if cut else max(block_bytes, len(pending))  # a long record is scanned few times over
+        if len(pending) > max_record_bytes:
+            too_long.append((offset, _head(bytes(pending), max_record_bytes)))
+            offset, pending, scanned, skipping = offset + len(pending), bytearray(), 0, True
+        if cut or too_long:
+            yield _without_long(records, records.ends - records.starts, max_record_bytes, too_long)
+        if final:
+            return
+
+
+def _head(record: bytes, max_record_bytes: int) -> bytes:
+    """The beginning of a record that is too long, the same whether or not its line end has been seen yet."""
+    return record[: min(HEAD_BYTES, max_record_bytes)].rstrip(b"\r")
+
+
+def _without_long(
+    records: Records, lengths: np.ndarray, max_record_bytes: int, too_long: list[tuple[int, bytes]]
+) -> Block:
+    long = lengths > max_record_bytes
+    if not long.any():
+        return Block(records, too_long)
+    found = []
+    data = bytearray(records.data)
+    for i in np.flatnonzero(long).tolist():
+        begin, end = int(records.starts[i]), int(records.ends[i])
+        found.append(
+            (records.offset + begin, _head(records.data[begin : min(end, begin + HEAD_BYTES)], max_record_bytes))
+        )
+        data[begin:end] = b"\n" * (end - begin)  # empty lines in its place: all other offsets stay
+    kept = Records(bytes(data), records.offset, records.starts[~long], records.ends[~long])
+    return Block(kept, found + too_long)

@@ -1,0 +1,132 @@
+"""Single records of a CSV file, brought back corrected: decoded as the file's own were, without the file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.csv.cell_error import Problem
+from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, items_of
+from schemas.csv.header import header_layout, positional_layout
+from schemas.csv.lines import START, QuotedScanner, Records
+from schemas.csv.reader import Decoded, RecordDecoder, pieces_of
+from schemas.rejects import Reject
+from schemas.spec.raw_columns import OFFSET
+from schemas.spec.table import Schema
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrectedRecords:
+    """Records of one file by their offsets; `start`, `end` and `covers` tell them apart and how much there is."""
+
+    file: CsvFile
+    raws: tuple[bytes, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.covers
+
+    @property
+    def covers(self) -> int:
+        return sum(map(len, self.raws))
+
+
+def remembered_csv(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
+    """A file as `open_csv` found it once, from what the manifest remembers of it. The file need not exist any more.
+
+    Args:
+        path: as the manifest names it; a split by file follows from it.
+        schema: what the file was read with.
+        encoding: the file's, `CsvFile.codec`.
+        header: the names in its first line; None where it had no header.
+    """
+    items = items_of(schema, prediction=False)
+    if header is not None:
+        columns, width = header_layout(path, header, schema, items)
+    else:
+        columns, width = positional_layout(path, schema.csv.width or 0, schema, items, prediction=False)
+    return CsvFile(
+        path=path,
+        size=0,
+        version="",
+        num_columns=width,
+        columns=columns,
+        data_start=0,
+        mode="stream",
+        gzip=False,
+        codec=encoding,
+        lone_cr=False,
+        quoted_newlines=schema.csv.quoted_newlines,
+        header=header,
+    )
+
+
+def decode_records(
+    file: CsvFile,
+    schema: Schema,
+    raws: Sequence[bytes],
+    offsets: Sequence[int],
+    *,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Decoded:
+    """Decodes records by the steps that read a file, each by itself.
+
+    Args:
+        file: where the records belong.
+        schema: the one that the file was opened with.
+        raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); line ends behind a record do not count.
+        offsets: the records' places, which the rows and rejects get.
+
+    Returns:
+        A row or a reject for each record. Beside the reasons of `read_range` there is `not_one_record`: of bytes that
+        are no record, or several.
+    """
+    rejects: list[Reject] = []
+    lines: list[bytes] = []
+    places: list[int] = []
+    for raw, offset in zip(raws, offsets, strict=True):
+        line = raw.rstrip(b"\r\n")
+        problem = _problem(line, schema, file.quoted_newlines, max_record_bytes)
+        if problem is None:
+            lines.append(line)
+            places.append(offset)
+        else:
+            rejects.append(Reject(file.path, offset, "parse", problem.reason, None, problem.detail, raw))
+    decoder = RecordDecoder(file, schema, with_split=True)
+    if not lines:
+        return Decoded(decoder.empty(), rejects, len(raws))
+    ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
+    starts = ends - np.array([len(line) for line in lines], np.int64)
+    records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
+    decoded = [decoder.decode(piece) for piece in pieces_of(records)]
+    batch = pa.concat_batches([piece for piece, _, _ in decoded])
+    found = [reject for _, some, _ in decoded for reject in some]
+    rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]
+    column = batch.schema.get_field_index(OFFSET)
+    index = np.searchsorted(starts, np.asarray(batch.column(column)))
+    batch = batch.set_column(column, OFFSET, pa.array(np.array(places, np.int64)[index]))
+    return Decoded(batch, sorted(rejects, key=lambda reject: reject.offset), len(raws))
+
+
+def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> Problem | None:
+    """Why these bytes are not one record; None where they are."""
+    if not line:
+        return Problem("not_one_record", "found nothing, expected one record")
+    if len(line) > max_record_bytes:
+        return Problem("record_too_long", f"longer than {max_record_bytes} bytes")
+    if not quoted_newlines and b"\n" in line:
+        detail = "found a line end inside, and the schema declares no quoted newlines; expected one record"
+        return Problem("not_one_record", detail)
+    if quoted_newlines:
+        scanner = QuotedScanner(delimiter=schema.csv.delimiter, quote=schema.csv.quote)
+        if scanner.scan(line, 0, START)[0] >= 0:
+            return Problem("not_one_record", "found a line end outside quotes, expected one record")
+    return None

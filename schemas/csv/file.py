@@ -1,0 +1,206 @@
+"""One CSV file as it is found: its compression, encoding and header, and where each raw column stands in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from schemas import storage
+from schemas.csv.fields import split_fields
+from schemas.csv.header import Layout, header_layout, is_header, positional_layout
+from schemas.csv.lines import START, QuotedScanner
+from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
+from schemas.errors import UsageError
+from schemas.spec.features import Cross, Feature, Label, Weight
+from schemas.spec.table import CsvOptions, Schema
+
+MAX_RECORD_BYTES = 16 << 20
+_FIRST_BYTES = 1 << 20  # how far the line ends are looked for
+_BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvFile:
+    """A CSV file and how to read it; holds no open file and can be pickled.
+
+    `columns` is where the raw columns stand in this file. `mode` is "ranges" where any part can be read by itself, and
+    "stream" where the file is read from its beginning; offsets are then in decompressed bytes, and for UTF-16 in the
+    bytes of the same text in UTF-8 (byte-order mark included). `codec` is utf-8, latin-1, utf-16-le or utf-16-be.
+    """
+
+    path: str
+    size: int
+    version: str
+    num_columns: int
+    columns: Layout
+    data_start: int
+    mode: Literal["ranges", "stream"]
+    gzip: bool
+    codec: str
+    lone_cr: bool
+    quoted_newlines: bool
+    header: tuple[str, ...] | None
+    max_input_ratio: float = MAX_INPUT_RATIO  # a gzip file that grows by more than this is refused
+
+    @property
+    def covers(self) -> int:
+        """What its ranges must cover together, told without them: see `CsvRange.covers`."""
+        if not self.columns.items:
+            return 0
+        return 1 if self.mode == "stream" else self.size - self.data_start
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvRange:
+    """The records of a file that begin in [start, end); `end` is None up to the end of the file."""
+
+    file: CsvFile
+    start: int
+    end: int | None
+
+    @property
+    def covers(self) -> int:
+        """Its bytes; 1 for a file that is read in one piece, whose length only its reading tells."""
+        return 1 if self.end is None else self.end - self.start
+
+
+def open_csv(
+    path: str,
+    schema: Schema,
+    *,
+    label: Literal["required", "optional"] = "required",
+    max_input_ratio: float = MAX_INPUT_RATIO,
+) -> CsvFile:
+    """Reads a file's beginning and finds out how to read the rest.
+
+    Args:
+        path: a local path or gs://bucket/name.
+        schema: what the file should hold.
+        label: "optional" reads for prediction: the label and the weight may be absent, and where they are present they
+            are not read.
+        max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are free.
+
+    Raises:
+        UsageError: the header and the schema do not fit each other, or the number of columns is not known.
+        MillraceError: the file cannot be read.
+    """
+    found = storage.stat(path)
+    gzipped, codec, bom = _signature(path, found, schema.csv)
+    first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
+    quoted = schema.csv.quoted_newlines
+    lone_cr = not quoted and b"\n" not in first and b"\r" in first
+    line_end = b"\r" if lone_cr else b"\n"
+    span = _first_record(first, schema.csv, line_end, complete=len(first) < _FIRST_BYTES)
+    if span is None:
+        first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
+        span = _first_record(first, schema.csv, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
+    if span is None:
+        raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
+    start, end, after = span
+    header = None
+    if start == end:  # nothing but empty lines
+        columns, width, data_start = Layout(()), schema.csv.width or 0, bom + len(first)
+    else:
+        fields = _names(split_fields(first[start:end], schema.csv.delimiter, schema.csv.quote), codec)
+        items = items_of(schema, prediction=label == "optional")
+        if is_header(path, fields, schema, items):
+            header = fields
+            columns, width = header_layout(path, fields, schema, items)
+            data_start = bom + after
+        else:
+            columns, width = positional_layout(path, len(fields), schema, items, prediction=label == "optional")
+            data_start = bom + start
+    streamed = gzipped or codec.startswith("utf-16") or lone_cr or quoted
+    return CsvFile(
+        path=path,
+        size=found.size,
+        version=found.version,
+        num_columns=width,
+        columns=columns,
+        data_start=data_start,
+        mode="stream" if streamed else "ranges",
+        gzip=gzipped,
+        codec=codec,
+        lone_cr=lone_cr,
+        quoted_newlines=quoted,
+        header=header,
+        max_input_ratio=max_input_ratio,
+    )
+
+
+def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
+    """A file's records as ranges of `range_bytes` each.
+
+    One range for a file that is read as a stream; none for a file without records.
+    """
+    if not file.columns.items:
+        return []
+    if file.mode == "stream":
+        return [CsvRange(file, file.data_start, None)]
+    starts = range(file.data_start, file.size, max(1, range_bytes))
+    return [CsvRange(file, start, min(start + max(1, range_bytes), file.size)) for start in starts]
+
+
+def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:
+    """What is read from a file: all that holds raw columns; ignored ones are among them, to be known by name."""
+    items = tuple(item for item in (*schema.features, schema.label) if not isinstance(item, Cross))
+    return tuple(i for i in items if not isinstance(i, Weight) and i is not schema.label) if prediction else items
+
+
+def _signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
+    """Compression, codec and the length of the byte-order mark in UTF-8; a mark wins over the schema's encoding."""
+    with storage.open_read(path, version=found.version) as file:
+        gzipped = file.read(2) == GZIP_MAGIC
+    stream = open_stream(path, version=found.version, size=found.size, gzipped=gzipped, codec="utf-8", lone_cr=False)
+    try:
+        beginning = _read_up_to(stream, 3)
+    finally:
+        stream.close()
+    for mark, codec in _BOMS:
+        if beginning.startswith(mark):
+            return gzipped, codec, len("\ufeff".encode())
+    return gzipped, "utf-16-le" if options.encoding == "utf-16" else options.encoding, 0
+
+
+def _first_bytes(path: str, found: storage.FileStat, *, gzipped: bool, codec: str, bom: int, limit: int) -> bytes:
+    stream = open_stream(path, version=found.version, size=found.size, gzipped=gzipped, codec=codec, lone_cr=False)
+    try:
+        return _read_up_to(stream, limit + bom)[bom:]
+    finally:
+        stream.close()
+
+
+def _read_up_to(stream: Reader, size: int) -> bytes:
+    pieces, missing = [], size
+    while missing and (data := stream.read(missing)):
+        pieces.append(data)
+        missing -= len(data)
+    return b"".join(pieces)
+
+
+def _first_record(data: bytes, options: CsvOptions, line_end: bytes, *, complete: bool) -> tuple[int, int, int] | None:
+    """The first record's start and end, and the start of what follows.
+
+    Start and end are equal where there is no record. None: the record is not all there; give more bytes.
+    """
+    start = len(data) - len(data.lstrip(b"\r\n"))
+    if start == len(data):
+        return (start, start, start) if complete else None
+    if not options.quoted_newlines:  # a carriage return that begins a line is part of it
+        start = data.rfind(line_end, 0, start) + 1
+    if options.quoted_newlines:
+        end = QuotedScanner(delimiter=options.delimiter, quote=options.quote).scan(data, start, START)[0]
+    else:
+        end = data.find(line_end, start)
+    if end < 0:
+        return (start, len(data), len(data)) if complete else None
+    return start, start + len(data[start:end].rstrip(b"\r")), end + 1
+
+
+def _names(fields: Sequence[bytes] | str, codec: str) -> tuple[str, ...]:
+    """The first record's fields, trimmed; none where they cannot be told apart: it is then rejected as data."""
+    if isinstance(fields, str):
+        return ()
+    encoding = "latin-1" if codec == "latin-1" else "utf-8"
+    return tuple(field.decode(encoding, "replace").strip() for field in fields)

@@ -1,0 +1,155 @@
+"""Where each raw column of a schema stands in a file: by its header, by `csv.columns`, or by position."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from schemas.errors import UsageError
+from schemas.spec.features import ColumnRef, Feature, Ignore, Label
+from schemas.spec.table import HashSplit, Schema
+
+Items = Sequence[Feature | Label]
+_YAML_WORDS = frozenset({"true", "false", "null"})  # no text in YAML 1.2 unless quoted
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemColumns:
+    """The columns that one feature, or the label, is read from: positions in the file, and names for messages."""
+
+    name: str
+    positions: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The columns of everything that is decoded, in the schema's order, the label last."""
+
+    items: tuple[ItemColumns, ...]
+
+
+def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) -> bool:
+    """Whether a file's first record is a header: as the schema says, or (auto) if it holds the names that it refers to.
+
+    More than half of them suffices, so that a misspelt name is reported as what it is.
+    """
+    if schema.csv.header != "auto":
+        return schema.csv.header == "present"
+    names = {name for item in items for ref in item.refs if (name := _name(ref, schema)) is not None}
+    needed = {
+        name for item in items if not isinstance(item, Ignore) for ref in item.refs if (name := _name(ref, schema))
+    }
+    if 2 * len(names.intersection(fields)) > len(names):
+        return True
+    if needed and schema.csv.width is None:
+        raise UsageError(
+            f"{path}: the first line holds {_some(fields)}; expected a header with {_some(sorted(needed))}. "
+            "If the file has no header, name its columns in the schema: csv: {columns: [...]}"
+        )
+    return False
+
+
+def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items) -> tuple[Layout, int]:
+    """The layout by a header's names, in whatever order they stand, and the number of columns."""
+    twice = sorted(name for name, count in Counter(header).items() if count > 1 and name)
+    if twice:
+        raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
+    places = {name: i for i, name in enumerate(header)}
+    wanted = {item.name for item in items}
+    found, read = [], set()
+    lacking: list[tuple[str, str]] = []
+    for item in (*schema.features, schema.label):
+        refs = [r if (name := _name(r, schema)) is None else name for r in item.refs]
+        positions = [r if isinstance(r, int) else places.get(r, -1) for r in refs]
+        missing = [str(r) for r, p in zip(refs, positions, strict=True) if not 0 <= p < len(header)]
+        read.update(positions)
+        if item.name not in wanted or not positions:
+            continue
+        if missing and (not isinstance(item, Ignore) or item.name in _named_in_split(schema)):
+            lacking.extend((name, item.name) for name in missing)
+        elif not missing and _decoded(item, schema):
+            found.append(ItemColumns(item.name, tuple(positions), tuple(header[p] or str(p) for p in positions)))
+    if lacking:
+        name, feature = lacking[0]
+        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+        raise UsageError(
+            f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it holds {_some(header)}"
+        )
+    unread = [i for i in range(len(header)) if i not in read]
+    if unread:
+        lines = "\n".join(f"  - {_ignore_line(header[i], i)}" for i in unread[:5])
+        more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
+        raise UsageError(
+            f"{path}: the header holds columns that no feature reads: {_some([header[i] for i in unread])}. "
+            f"Declare what is no feature under features:\n{lines}{more}"
+        )
+    return Layout(tuple(found)), len(header)
+
+
+def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:
+    """The layout of a file without a header, whose first record has `width` fields, and the number of columns.
+
+    For prediction a file may lack the label's column; the columns behind it then stand one place further left.
+    """
+    expected = schema.csv.width
+    if expected is None:
+        raise UsageError(
+            f"{path}: no header, and the schema does not say how many columns there are (the first line has {width}); "
+            "expected csv: {columns: [...]} or csv: {num_columns: " + str(width) + "}"
+        )
+    named = None if schema.csv.columns is None else {name: i for i, name in enumerate(schema.csv.columns)}
+    label = _position(path, schema.label.refs[0], named)
+    shifted = prediction and width == expected - 1
+    found = []
+    for item in items:
+        positions = [_position(path, ref, named) for ref in item.refs]
+        names = [schema.csv.columns[p] if schema.csv.columns else str(p) for p in positions]
+        if _decoded(item, schema):
+            places = tuple(p - 1 if shifted and p > label else p for p in positions)
+            found.append(ItemColumns(item.name, places, tuple(names)))
+    return Layout(tuple(found)), expected - 1 if shifted else expected
+
+
+def _decoded(item: Feature | Label, schema: Schema) -> bool:
+    return not isinstance(item, Ignore) or item.name in _named_in_split(schema)
+
+
+def _named_in_split(schema: Schema) -> tuple[str, ...]:
+    return schema.split.by if isinstance(schema.split, HashSplit) and schema.split.by != "row" else ()
+
+
+def _name(ref: ColumnRef, schema: Schema) -> str | None:
+    """A reference's column name, where there is one."""
+    if isinstance(ref, str):
+        return ref
+    columns = schema.csv.columns
+    return columns[ref] if columns is not None and ref < len(columns) else None
+
+
+def _position(path: str, ref: ColumnRef, places: Mapping[str, int] | None) -> int:
+    if isinstance(ref, int):
+        return ref
+    if places is None:
+        raise UsageError(
+            f"{path}: no header, so that the column {ref!r} cannot be found; name the columns: csv: {{columns: [...]}}"
+        )
+    return places[ref]
+
+
+def _ignore_line(name: str, position: int) -> str:
+    plain = name.isidentifier() and name.isascii() and name[0] != "_" and name.lower() not in _YAML_WORDS
+    feature = name if plain else f"column_{position}"
+    column = "" if feature == name else f", column: {_quoted(name)}" if name else f", column: {position}"
+    return f"{{name: {feature}, kind: ignore{column}}}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, the first few of them where there are many."""
+    shown = ", ".join(repr(n if len(n) <= 40 else n[:40] + "...") for n in names[:8])
+    return f"{len(names)} columns, {shown}, ..." if len(names) > 8 else shown

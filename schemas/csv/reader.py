@@ -1,0 +1,194 @@
+"""Ranges of CSV files to Arrow batches of raw columns, every record accounted for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.concurrency import one_behind
+from schemas.csv.blocks import HEAD_BYTES, Block, read_blocks
+from schemas.csv.decode import DecodedColumns, decode_columns
+from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange
+from schemas.csv.lines import Records
+from schemas.csv.parse import Dialect, parse_records
+from schemas.errors import MillraceError
+from schemas.rejects import Reject
+from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn, raw_columns
+from schemas.spec.split_hash import file_split
+from schemas.spec.table import FileSplit, Schema
+
+BATCH_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 20  # what is parsed and decoded at once: small enough for the processor's cache
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoded:
+    """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
+
+    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects).
+    """
+
+    batch: pa.RecordBatch
+    rejects: list[Reject]
+    read: int
+
+
+def read_range(
+    part: CsvRange,
+    schema: Schema,
+    *,
+    batch_bytes: int = BATCH_BYTES,
+    with_split: bool = False,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    threads: int = 2,
+) -> Generator[Decoded, None, None]:
+    """Reads the records that begin in a range.
+
+    The rows and rejects are the same for every way to cut a file into ranges and batches.
+
+    Args:
+        part: from `split_ranges`.
+        schema: the one that the file was opened with.
+        batch_bytes: how many bytes of the file make a batch, about.
+        with_split: adds the column `_split`, by the schema's hash or by the file's name.
+        max_record_bytes: a longer record is rejected as record_too_long.
+        threads: how many pieces of a batch are decoded side by side.
+
+    Raises:
+        MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
+        UsageError: the split is by file, and the file matches no pattern or several.
+    """
+    reader = RecordDecoder(part.file, schema, with_split=with_split)
+    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
+        try:
+            begun = (
+                (block, [pool.submit(reader.decode, piece) for piece in pieces_of(block.records)])
+                for block in blocks
+                if len(block.records) or block.too_long
+            )
+            for block, pieces in one_behind(begun):
+                yield reader.joined(block, [piece.result() for piece in pieces], max_record_bytes)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            blocks.close()
+
+
+def pieces_of(records: Records) -> Iterator[Records]:
+    """The same records in pieces of about _PIECE_BYTES."""
+    first, count = 0, len(records)
+    while first < count:
+        begin = int(records.starts[first])
+        last = max(first + 1, int(np.searchsorted(records.starts, begin + _PIECE_BYTES)))
+        end = int(records.ends[last - 1])
+        starts, ends = records.starts[first:last] - begin, records.ends[first:last] - begin
+        yield Records(records.data[begin:end], records.offset + begin, starts, ends)
+        first = last
+
+
+class RecordDecoder:
+    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads."""
+
+    def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool) -> None:
+        self._file, self._schema, self._with_split = file, schema, with_split
+        options = schema.csv
+        self._dialect = Dialect(options.delimiter, options.quote, lines=not file.quoted_newlines)
+        self._positions = sorted({p for item in file.columns.items for p in item.positions})
+        present = {item.name for item in file.columns.items}
+        self._columns = tuple(c for c in raw_columns(schema) if c.name in present)
+        self._file_split = (
+            file_split(file.path, schema.split) if with_split and isinstance(schema.split, FileSplit) else None
+        )
+
+    def decode(self, records: Records) -> tuple[pa.RecordBatch, list[Reject], int]:
+        """One piece: its batch, its rejects and how many records it holds."""
+        text = _in_utf8(records) if self._file.codec == "latin-1" else records
+        parsed = parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
+        rows = len(parsed.rows)
+        decoded = decode_columns(
+            parsed.columns, self._file.columns.items, self._schema, rows, with_split=self._with_split
+        )
+        rejects = [
+            self._reject(records, index, stage="parse", reason=reason, column=None, detail=detail)
+            for index, reason, detail in parsed.bad
+        ]
+        for row, (column, problem) in decoded.problems.items():
+            why = {"stage": "decode", "reason": problem.reason, "column": column, "detail": problem.detail}
+            rejects.append(self._reject(records, int(parsed.rows[row]), **why))
+        offsets = records.offset + records.starts[parsed.rows]
+        return self._batch(decoded, offsets), rejects, len(records)
+
+    def _reject(self, records: Records, index: int, **why: Any) -> Reject:
+        offset = records.offset + int(records.starts[index])
+        return Reject(source=self._file.path, offset=offset, raw=records.raw(index), **why)
+
+    def _batch(self, decoded: DecodedColumns, offsets: np.ndarray) -> pa.RecordBatch:
+        extra = [pa.array(offsets, pa.int64())]
+        if self._file_split is not None:
+            extra.append(pa.array(np.full(len(offsets), self._file_split, np.int8)))
+        elif decoded.splits is not None:
+            extra.append(pa.array(decoded.splits, pa.int8()))
+        keep = None
+        if decoded.problems:
+            good = np.ones(len(offsets), bool)
+            good[list(decoded.problems)] = False
+            keep = np.flatnonzero(good)
+            extra = [array.take(pa.array(keep)) for array in extra]
+        arrays = [list_array(decoded.columns[c.name], keep) for c in self._columns]
+        return pa.RecordBatch.from_arrays(
+            arrays + extra, schema=batch_schema(self._columns, with_split=self._with_split)
+        )
+
+    def joined(self, block: Block, pieces: list[tuple[pa.RecordBatch, list[Reject], int]], max_record: int) -> Decoded:
+        """A block's pieces as one batch, after a check that no record is missing."""
+        rejects = [reject for _, found, _ in pieces for reject in found]
+        detail = f"longer than {max_record} bytes; the first {HEAD_BYTES} are kept"
+        for offset, head in block.too_long:
+            rejects.append(Reject(self._file.path, offset, "parse", "record_too_long", None, detail, head))
+        rejects.sort(key=lambda reject: reject.offset)
+        read = len(block.records) + len(block.too_long)
+        batch = pa.concat_batches([p[0] for p in pieces]) if pieces else self.empty()
+        if read != batch.num_rows + len(rejects):
+            raise MillraceError(
+                f"{self._file.path}: {read} records near byte {block.records.offset}, but {batch.num_rows} rows and "
+                f"{len(rejects)} rejects; this is a bug in the reader, and nothing of it was taken"
+            )
+        return Decoded(batch, rejects, read)
+
+    def empty(self) -> pa.RecordBatch:
+        """A batch without rows."""
+        return pa.RecordBatch.from_pylist([], schema=batch_schema(self._columns, with_split=self._with_split))
+
+
+def batch_schema(columns: tuple[RawColumn, ...], *, with_split: bool) -> pa.Schema:
+    """The Arrow schema of the batches with these raw columns."""
+    types = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
+    fields = [pa.field(c.name, types[c.dtype]) for c in columns] + [pa.field(OFFSET, pa.int64())]
+    return pa.schema(fields + ([pa.field(SPLIT, pa.int8())] if with_split else []))
+
+
+def _in_utf8(records: Records) -> Records:
+    """Latin-1 records in UTF-8. ASCII stays as it is, so that delimiters, quotes and line ends are the same ones."""
+    if records.data.isascii():
+        return records
+    codes = np.frombuffer(records.data, np.uint8)
+    shift = np.concatenate([[0], np.cumsum(codes >= 0x80)])
+    data = records.data.decode("latin-1").encode("utf-8")
+    return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
+
+
+def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
+    """Rows of k values each as a list column; only the rows `keep` where given."""
+    if isinstance(values, np.ndarray):
+        matrix = values if keep is None else values[keep]
+        count, width = matrix.shape
+        flat = pa.array(matrix.reshape(-1), pa.float32(), from_pandas=False)
+    else:
+        flat = values if keep is None else values.take(pa.array(keep))
+        count, width = len(flat), 1
+    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), flat)

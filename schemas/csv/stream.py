@@ -1,0 +1,134 @@
+"""A CSV file's bytes from its beginning on: decompressed, in UTF-8 or Latin-1, lines ended by line feeds."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zlib
+from typing import BinaryIO, Protocol, cast
+
+from schemas import storage
+from schemas.errors import MillraceError
+
+GZIP_MAGIC = b"\x1f\x8b"
+# Decompressed bytes to compressed ones: most CSV grows 5 to 20 times, a thousand one-hot columns 400 times at gzip's
+# best, and what gzip makes of nothing but zeros 1,030 times.
+MAX_INPUT_RATIO = 500.0
+_FREE_BYTES = 64 << 20  # what any file may decompress to, however small it is
+
+
+class Reader(Protocol):
+    """What is read from: `read(n)` gives up to n bytes, and b"" at the end only."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Gunzip:
+    """Decompresses gzip, of several members too; refuses what is cut off, broken or grows out of all proportion."""
+
+    def __init__(self, file: Reader, *, path: str, compressed: int, max_ratio: float) -> None:
+        self._file, self._path = file, path
+        self._gzip = gzip.GzipFile(fileobj=cast(BinaryIO, file))
+        self._compressed = compressed
+        self._limit = max(_FREE_BYTES, int(compressed * max_ratio))
+        self._max_ratio = max_ratio
+        self._done = 0
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            data = self._gzip.read(size)
+        except EOFError as error:
+            raise MillraceError(
+                f"{self._path}: the gzip file is cut off after {self._done} decompressed bytes; fetch it again"
+            ) from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise MillraceError(f"{self._path}: broken gzip after {self._done} decompressed bytes: {error}") from error
+        self._done += len(data)
+        if self._done > self._limit:
+            raise MillraceError(
+                f"{self._path}: its {self._compressed:,} bytes decompress to more than {self._limit:,}, which is over "
+                f"{self._limit // max(self._compressed, 1):,} times as many, as a gzip bomb does; --max_input_ratio "
+                f"{self._max_ratio:g} is allowed. If the file is what it should be, raise --max_input_ratio."
+            )
+        return data
+
+    def close(self) -> None:
+        self._gzip.close()
+        self._file.close()
+
+
+class Utf16ToUtf8:
+    """Re-encodes UTF-16; a lone surrogate becomes bytes that are no UTF-8, so that its row is rejected later."""
+
+    def __init__(self, source: Reader, *, path: str, codec: str) -> None:
+        self._source, self._path = source, path
+        self._decoder = codecs.getincrementaldecoder(codec)("surrogatepass")
+        self._left = b""
+        self._ended = False
+
+    def read(self, size: int, /) -> bytes:
+        while len(self._left) < size and not self._ended:
+            data = self._source.read(max(size, 2))
+            self._ended = not data
+            try:
+                text = self._decoder.decode(data, self._ended)
+            except UnicodeDecodeError as error:
+                raise MillraceError(f"{self._path}: not UTF-16: {error.reason}") from error
+            self._left += text.encode("utf-8", "surrogatepass")
+        data, self._left = self._left[:size], self._left[size:]
+        return data
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class ReturnsToLineFeeds:
+    """Old Mac lines: every carriage return ends one."""
+
+    def __init__(self, source: Reader) -> None:
+        self._source = source
+
+    def read(self, size: int, /) -> bytes:
+        return self._source.read(size).replace(b"\r", b"\n")
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def open_stream(
+    path: str, *, version: str, size: int, gzipped: bool, codec: str, lone_cr: bool, max_ratio: float = MAX_INPUT_RATIO
+) -> Reader:
+    """The whole file from its first byte; `codec` is utf-8, latin-1 (neither is touched) or utf-16, -le, -be."""
+    source: Reader = _Named(storage.open_read(path, version=version), path)
+    if gzipped:
+        source = Gunzip(source, path=path, compressed=size, max_ratio=max_ratio)
+    if codec.startswith("utf-16"):
+        source = Utf16ToUtf8(source, path=path, codec=codec)
+    return ReturnsToLineFeeds(source) if lone_cr else source
+
+
+class _Named:
+    """A file whose read errors name it."""
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self._file, self._path = file, path
+
+    def read(self, size: int, /) -> bytes:
+        with storage.wrap_errors(self._path):
+            return self._file.read(size)
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position, io.SEEK_SET)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def open_at(path: str, *, version: str, position: int) -> Reader:
+    """A plain file's bytes from `position` on."""
+    source = _Named(storage.open_read(path, version=version), path)
+    source.seek(position)
+    return source

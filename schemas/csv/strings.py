@@ -1,0 +1,150 @@
+"""Text columns: checked value by value, where each distinct value is looked at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.csv.cell_error import Problem, absent_problem, shown
+from schemas.spec.features import Bool, CategoryLabel
+from schemas.spec.split_hash import hash_strings
+
+
+@dataclasses.dataclass(frozen=True)
+class Distinct:
+    """A column as the number of each cell's value among its distinct values.
+
+    `codes` is int32 `[n]`; `values` the distinct values as they stand, `trimmed` without white space around, `absent`
+    whether they mean a missing value.
+    """
+
+    codes: np.ndarray
+    values: pa.BinaryArray
+    trimmed: pa.BinaryArray
+    absent: np.ndarray
+
+    @property
+    def canonical(self) -> pa.BinaryArray:
+        """The distinct values as the split's hash takes them: trimmed, and whatever means missing as one."""
+        return pc.if_else(pa.array(self.absent), pa.scalar(b"", pa.binary()), self.trimmed)
+
+
+def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray) -> Distinct:
+    """The distinct values of binary `[n]`."""
+    encoded = cells.dictionary_encode()
+    values = encoded.dictionary
+    text = pa.StringArray.from_buffers(len(values), *values.buffers()[1:], None, 0, values.offset)
+    trimmed = pc.ascii_trim_whitespace(text).view(pa.binary())
+    absent = pc.is_in(trimmed, value_set=missing).to_numpy(zero_copy_only=False)
+    return Distinct(encoded.indices.to_numpy(zero_copy_only=False), values, trimmed, absent)
+
+
+def not_utf8(column: Distinct) -> dict[int, Problem]:
+    """The problems by distinct value."""
+    try:
+        column.values.cast(pa.string())
+        return {}
+    except pa.ArrowInvalid:
+        return {
+            i: Problem("not_utf8", f"found {shown(value)}, expected UTF-8 (or declare csv: {{encoding: latin-1}})")
+            for i, value in enumerate(column.values.to_pylist())
+            if not _is_utf8(value)
+        }
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+def absent_values(column: Distinct) -> dict[int, Problem]:
+    """missing_value for each distinct value that means missing."""
+    return {
+        i: absent_problem(column.values[i].as_py(), "missing_value") for i in np.flatnonzero(column.absent).tolist()
+    }
+
+
+def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, Problem]:
+    """What a vocabulary cannot hold, since its file has one value to a line: the problems by distinct value.
+
+    `values` are what is looked up of each distinct value. line_end_in_value: a CR or LF within. `if_empty` is the
+    reason code of an empty value, which a graph takes for a missing one; None: that is filled.
+    """
+    problems = {}
+    data = values.buffers()[2]
+    together = b"" if data is None else data.to_pybytes()
+    if b"\n" in together or b"\r" in together:  # a tenth of what it costs to look into each value
+        for i, value in enumerate(values.to_pylist()):
+            if b"\n" in value or b"\r" in value:
+                detail = f"found {shown(value)}, expected no line end within: a vocabulary has one value to a line"
+                problems[i] = Problem("line_end_in_value", detail)
+    if if_empty is not None:
+        empty = pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        problems |= {i: absent_problem(b"", if_empty) for i in np.flatnonzero(empty).tolist()}
+    return problems
+
+
+def rows_of(problems: dict[int, Problem], codes: np.ndarray) -> dict[int, Problem]:
+    """Problems by distinct value as problems by row."""
+    if not problems:
+        return {}
+    rows = np.flatnonzero(np.isin(codes, list(problems)))
+    return {row: problems[code] for row, code in zip(rows.tolist(), codes[rows].tolist(), strict=True)}
+
+
+def bool_values(column: Distinct, feature: Bool) -> tuple[list[bytes], dict[int, Problem]]:
+    """Each distinct value as b"1", b"0" or b"" (missing), and not_a_bool for the others."""
+    tokens = {t.lower().encode().strip(): b"0" for t in feature.false}
+    tokens |= {t.lower().encode().strip(): b"1" for t in feature.true}
+    problems = {}
+    canonical = []
+    for i, value in enumerate(column.trimmed.to_pylist()):
+        token = tokens.get(_lower(value))
+        canonical.append(b"" if column.absent[i] or token is None else token)
+        if token is None and not column.absent[i]:
+            expected = ", ".join((*feature.true, *feature.false))
+            problems[i] = Problem("not_a_bool", f"found {shown(value)}, expected one of {expected}")
+    return canonical, problems
+
+
+def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], dict[int, Problem]]:
+    """Each distinct value as the label it stands for; missing_label, label_not_in_values for what stands for none."""
+    aliases = {spelling.encode().strip(): value.encode().strip() for spelling, value in label.aliases.items()}
+    values = None if label.values is None else {v.encode().strip(): v.encode() for v in label.values}
+    problems = {}
+    canonical = []
+    for i, spelling in enumerate(column.trimmed.to_pylist()):
+        value = aliases.get(spelling, spelling)
+        known = value if values is None else values.get(value)
+        canonical.append(value if known is None else known)
+        if column.absent[i] and spelling not in aliases and (values is None or known is None):
+            problems[i] = absent_problem(column.values[i].as_py(), "missing_label")
+        elif known is None:
+            expected = ", ".join((label.values or ())[:20])
+            problems[i] = Problem(
+                "label_not_in_values", f"found {shown(column.values[i].as_py())}, expected one of {expected}"
+            )
+    return canonical, problems
+
+
+def hash_distinct(values: pa.BinaryArray | list[bytes], codes: np.ndarray) -> np.ndarray:
+    """uint64 `[n]`: each row's string hash, each distinct value hashed once."""
+    return hash_strings(pa.array(values, pa.binary()))[codes] if len(values) else np.empty(0, np.uint64)
+
+
+def take(values: list[bytes], codes: np.ndarray) -> pa.BinaryArray:
+    """binary `[n]`: each row's value."""
+    return pa.array(values, pa.binary()).take(pa.array(codes))
+
+
+def _lower(value: bytes) -> bytes:
+    try:
+        return value.decode("utf-8").lower().encode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,5 @@
+"""The dataset directory: opened, shown, verified, pruned; its manifest, and the lease that one job at a time holds."""
+
+from schemas.dataset.opening import Dataset, open_dataset
+
+__all__ = ["Dataset", "checksums", "layout", "lease", "manifest", "open_dataset", "prune", "verify"]

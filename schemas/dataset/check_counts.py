@@ -1,0 +1,187 @@
+"""A manifest against itself (its numbers, and the names of its files), and against the rejects that the run keeps.
+
+`open_dataset` refuses what the manifest alone shows; `verify_dataset` tells all of it.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.issues import Problem
+from schemas.dataset.manifest import Manifest, Shard
+from schemas.errors import MillraceError
+from schemas.spec.table import SPLITS
+
+_NAME = re.compile(r"(?P<split>[a-z]+)-\d{5,}-of-(?P<count>\d{5,})\.tfrecord(?:\.gz)?")
+_NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
+_NUMBERS = ("rows", "bytes", "read", "written", "rejected")
+
+_Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
+
+
+def verify_account(manifest: Manifest) -> Iterator[Problem]:
+    """Whether the manifest agrees with itself: numbers add up by input, split, shard and in all, and names fit."""
+    yield from _twice(manifest)
+    yield from _negative(manifest)
+    yield from _inputs(manifest)
+    yield from _splits(manifest)
+    for name in ("read", "written", "rejected"):
+        total = sum(getattr(file, name) for file in manifest.inputs)
+        if getattr(manifest, name) != total:
+            yield _off(f"{name} is {getattr(manifest, name):,}, and the inputs' sum to {total:,}")
+    yield from _shard_names(manifest)
+    yield from _files(manifest)
+
+
+def named(manifest: Manifest) -> list[str]:
+    """Every file that the manifest names, by path relative to the data set directory."""
+    shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
+    return shards + [file.path for file in manifest.files]
+
+
+def _twice(manifest: Manifest) -> Iterator[Problem]:
+    """Paths that are named more than once: their records would be read, or counted, as often."""
+    for paths, what in ((named(manifest), ""), ([file.path for file in manifest.inputs], "the input ")):
+        for path, times in collections.Counter(paths).items():
+            if times > 1:
+                yield Problem(layout.MANIFEST, "manifest", f"names {what}{path} {times} times")
+
+
+def _negative(manifest: Manifest) -> Iterator[Problem]:
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    counted: list[tuple[str, object]]
+    counted = [("in all", manifest)]
+    counted += [(file.path, file) for file in manifest.inputs]
+    counted += [(file.path, file) for file in manifest.files]
+    counted += [(shard.path, shard) for shard in shards]
+    counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
+    counted += [(f"{count.input}, {count.reason or count.split}", count) for count in manifest.counts]
+    for what, item in counted:
+        for name in _NUMBERS:
+            if (number := getattr(item, name, 0)) < 0:
+                yield _off(f"{what}: {name} is {number:,}")
+
+
+def _inputs(manifest: Manifest) -> Iterator[Problem]:
+    by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
+    for count in manifest.counts:
+        by_outcome[count.input, count.outcome] += count.rows
+        told = (count.split is not None, count.stage is not None, count.reason is not None)
+        if told != ((True, False, False) if count.outcome == "written" else (False, True, True)):
+            yield _off(
+                f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
+                f"the stage {count.stage!r} and the reason {count.reason!r}; what is written has the first, what is "
+                "rejected the others"
+            )
+    for file in manifest.inputs:
+        if file.header is not None and not 0 <= file.header < len(manifest.headers):
+            yield _off(f"{file.path}: has the header {file.header}, of {len(manifest.headers)}")
+        lost = file.read - file.written - file.rejected
+        if lost:
+            yield _off(
+                f"{file.path}: {file.read:,} records read, {file.written:,} written and {file.rejected:,} rejected: "
+                f"{abs(lost):,} {'unaccounted for' if lost > 0 else 'too many'}"
+            )
+        for outcome, total in (("written", file.written), ("rejected", file.rejected)):
+            counted = by_outcome.pop((file.path, outcome), 0)
+            if counted != total:
+                yield _off(f"{file.path}: {outcome} is {total:,}, and its counts sum to {counted:,}")
+    for (path, outcome), rows in by_outcome.items():
+        if rows:
+            yield _off(f"{path}: {rows:,} records are counted as {outcome}, and it is no input of this data set")
+
+
+def _splits(manifest: Manifest) -> Iterator[Problem]:
+    by_split: collections.Counter[str] = collections.Counter()
+    for count in manifest.counts:
+        if count.split is not None:
+            by_split[count.split] += count.rows
+    for name, split in manifest.splits.items():
+        in_shards = sum(shard.rows for shard in split.shards)
+        if split.rows != in_shards:
+            yield _off(f"split {name!r}: {split.rows:,} rows, and its shards' sum to {in_shards:,}")
+        if split.rows != by_split[name]:
+            yield _off(f"split {name!r}: {split.rows:,} rows, and {by_split[name]:,} are counted as written to it")
+    for name in by_split.keys() - manifest.splits.keys():
+        yield _off(f"split {name!r}: {by_split[name]:,} rows are counted as written to it, and it has no shards")
+
+
+def _shard_names(manifest: Manifest) -> Iterator[Problem]:
+    """Whether each run's shards of a split are all there, in order: train-00000-of-00002, train-00001-of-00002."""
+    for name, split in manifest.splits.items():
+        if name not in SPLITS:
+            yield _off(f"split {name!r}: is none of {', '.join(SPLITS)}")
+        by_run: dict[str, list[Shard]] = collections.defaultdict(list)
+        for shard in split.shards:
+            by_run[shard.path.rpartition("/")[0]].append(shard)
+        for run, shards in by_run.items():
+            yield from _one_run(name, run, shards, manifest.compression)
+
+
+def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Problem]:
+    found = _NAME.fullmatch(shards[0].path.rpartition("/")[2])
+    count = int(found["count"]) if found else len(shards)
+    if count != len(shards):
+        yield _off(f"split {split!r}: {len(shards)} shards of {run}, whose names say {count}")
+    for index, shard in enumerate(shards):
+        expected = layout.join(run, layout.shard_name(split, index, count, compression))
+        if shard.path != expected:
+            yield _off(f"split {split!r}: names {shard.path} where {expected} is expected")
+
+
+def _files(manifest: Manifest) -> Iterator[Problem]:
+    """Whether the run's own files are named, among them those without which it cannot be read."""
+    names = {file.path for file in manifest.files}
+    for path in sorted(names):
+        if not path.startswith(f"{manifest.run}/"):
+            yield _off(f"{path}: is no file of the run {manifest.run}")
+    for name in _NEEDED:
+        if (path := layout.join(manifest.run, name)) not in names:
+            yield _off(f"{path}: is not named, and every run has it")
+    kept = any(layout.REJECTS.fullmatch(path.rpartition("/")[2]) for path in names)
+    if manifest.rejected > 0 and not kept:
+        yield _off(f"rejected is {manifest.rejected:,}, and no rejects-*.jsonl is named")
+
+
+def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Problem]:
+    """Whether the run's rejects files hold as many rejects, by stage and reason, as the manifest counts."""
+    kept: _Reasons = collections.Counter()
+    prefix = layout.join(manifest.run, "rejects-")
+    for file in manifest.files:
+        if file.path.startswith(prefix):
+            try:
+                yield from _read(data_dir, file.path, kept)
+            except MillraceError:
+                return  # missing or unreadable, which is said elsewhere: the sums would only repeat it
+    counted: _Reasons = collections.Counter()
+    for count in manifest.counts:
+        if count.outcome == "rejected":
+            counted[count.stage or "", count.reason or ""] += count.rows
+    for key in sorted(kept.keys() | counted.keys()):
+        if kept[key] != counted[key]:
+            yield Problem(
+                f"{prefix}*.jsonl",
+                "account",
+                f"{kept[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, and {layout.MANIFEST} counts "
+                f"{counted[key]:,}",
+            )
+
+
+def _read(data_dir: str, path: str, kept: _Reasons) -> Iterator[Problem]:
+    full = layout.join(data_dir, path)
+    with storage.wrap_errors(full), storage.open_read(full) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                reject = json.loads(line)
+                kept[reject["stage"], reject["reason"]] += 1
+            except (ValueError, LookupError, TypeError) as error:
+                yield Problem(path, "account", f"line {number:,} is no reject: {error}")
+
+
+def _off(message: str) -> Problem:
+    return Problem(layout.MANIFEST, "account", message)

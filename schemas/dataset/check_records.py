@@ -1,0 +1,156 @@
+"""Stored records against what they should hold: every feature there, of its dtype and shape, and its values possible.
+
+tfx_bsl decodes a batch of serialized `tf.Example`s to Arrow in C++, and whole columns are judged at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.dataset.stored_features import StoredFeature
+from schemas.images import keys
+from schemas.images.header import BadImage, ends_early, read_header
+from schemas.spec.image_options import Exact, ImageOptions
+
+_DTYPES = {"int64": pa.int64(), "float32": pa.float32(), "string": pa.large_binary()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+Fault = tuple[int, str]  # a record's place in the batch, and what is wrong with it
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredImages:
+    """How a data set's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
+
+    sides: tuple[str, ...]
+    options: ImageOptions
+    classes: tuple[str, ...]
+
+
+class RecordCheck:
+    """Judges batches of records. One for each thread."""
+
+    def __init__(self, features: Sequence[StoredFeature], images: StoredImages | None = None) -> None:
+        from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+        self._features = tuple(features)
+        self._images = images
+        self._decoder = ExamplesToRecordBatchDecoder()  # without a schema, so that it shows what no schema names
+
+    def __call__(self, records: Sequence[bytes]) -> dict[int, str]:
+        """What is wrong, by place in `records`, in order; the first thing of each."""
+        try:
+            batch = self._decoder.DecodeBatch(list(records))
+        except RuntimeError as error:
+            if len(records) == 1:
+                return {0: f"is no tf.Example ({error})"}
+            half = len(records) // 2  # somewhere here is a record that cannot be parsed, or of other types
+            later = {half + place: what for place, what in self(records[half:]).items()}
+            return self(records[:half]) | later
+        faults = dict(reversed([*self._form(batch)]))
+        if self._features and len(faults) < batch.num_rows:
+            good = np.setdiff1d(np.arange(batch.num_rows), np.array(list(faults), np.int64))
+            rest = batch.take(pa.array(good)) if faults else batch
+            faults |= dict(reversed([(int(good[place]), what) for place, what in self._content(rest)]))
+        return dict(sorted(faults.items()))
+
+    def _form(self, batch: pa.RecordBatch) -> Iterator[Fault]:
+        """Features that are missing, of another dtype or length, or not declared."""
+        for feature in self._features:
+            place = batch.schema.get_field_index(feature.name)
+            lengths = np.zeros(batch.num_rows, np.int64)
+            column = batch.column(place) if place >= 0 else pa.nulls(0)
+            if not pa.types.is_null(column.type):  # so it is where no record of the batch holds a value
+                lengths = np.asarray(pc.fill_null(column.value_lengths(), 0))
+                found = column.type.value_type
+                if found != _DTYPES[feature.dtype]:
+                    for row in np.flatnonzero(lengths):
+                        yield int(row), f"{feature.name!r} holds {_NAMES.get(found, found)}, expected {feature.dtype}"
+                    lengths = np.where(lengths, feature.length or 0, 0)  # said already
+            if feature.length is not None:
+                for row in np.flatnonzero(lengths != feature.length):
+                    yield int(row), f"{feature.name!r} holds {lengths[row]} values, expected {feature.length}"
+        for name in sorted(set(batch.schema.names) - {feature.name for feature in self._features}):
+            for row in np.flatnonzero(np.asarray(batch.column(batch.schema.get_field_index(name)).is_valid())):
+                yield int(row), f"holds {name!r}, which is no feature of this data set"
+
+    def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
+        """Numbers out of their range, and images that are not as they are stored. Lengths are right by now."""
+        for feature in self._features:
+            if feature.finite:
+                yield from _not_finite(batch, feature.name)
+            if feature.low is None and feature.high is None:
+                continue
+            column = batch.column(batch.schema.get_field_index(feature.name))
+            values, rows = np.asarray(column.flatten()), np.asarray(pc.list_parent_indices(column))
+            low = np.iinfo(np.int64).min if feature.low is None else feature.low
+            high = np.iinfo(np.int64).max if feature.high is None else feature.high
+            for i in np.flatnonzero((values < low) | (values > high)):
+                yield int(rows[i]), f"{feature.name!r} is {values[i]}, which is not from {low} to {high}"
+        if self._images is not None:
+            for side in self._images.sides:
+                yield from _image_faults(batch, side, self._images.options)
+            if self._images.classes:
+                yield from _class_faults(batch, self._images.classes)
+
+
+def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
+    place = batch.schema.get_field_index(name)
+    if place < 0 or pa.types.is_null(batch.column(place).type):
+        return  # where no record of the batch holds a value
+    values = np.asarray(batch.column(place).flatten())
+    if not np.isfinite(values).all():
+        rows = np.asarray(pc.list_parent_indices(batch.column(place)))
+        for i in np.flatnonzero(~np.isfinite(values)):
+            yield int(rows[i]), f"{name!r} is {values[i]}, which is no finite number"
+
+
+def _image_faults(batch: pa.RecordBatch, side: str, options: ImageOptions) -> Iterator[Fault]:
+    names = (keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED)
+    expected = keys.FORMATS[options.store]
+    for row, values in enumerate(zip(*(_scalars(batch, side + name) for name in names), strict=True)):
+        kind, height, width, encoded = (value.as_py() for value in values)
+        if kind != expected:
+            yield row, f"{side + keys.FORMAT!r} is {kind!r}, expected {expected!r}"
+        elif not _is_size(options, height, width):
+            yield row, f"holds an image of {height} x {width} pixels, which is not what `resize` leaves"
+        elif what := _pixels_fault(encoded, height, width, options):
+            yield row, f"{side + keys.ENCODED!r} {what}"
+
+
+def _class_faults(batch: pa.RecordBatch, classes: tuple[str, ...]) -> Iterator[Fault]:
+    names = (keys.CLASS, keys.TEXT)
+    for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
+        number, text = (value.as_py() for value in values)
+        if 0 <= number < len(classes) and classes[number].encode() != text:
+            yield row, f"is of class {number}, {classes[number]!r}, and says {text!r}"
+
+
+def _scalars(batch: pa.RecordBatch, name: str) -> Any:
+    """A scalar feature's values, one each record."""
+    return batch.column(batch.schema.get_field_index(name)).flatten()
+
+
+def _is_size(options: ImageOptions, height: int, width: int) -> bool:
+    resize = options.resize
+    return (height, width) == resize.exact if isinstance(resize, Exact) else min(height, width) == resize.shorter
+
+
+def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -> str:
+    """What is wrong with a stored image; '' if nothing is."""
+    if options.store == "raw":
+        return "" if len(data) == 3 * height * width else f"holds {len(data):,} bytes for {height} x {width} pixels"
+    try:
+        header = read_header(data)
+    except BadImage as error:
+        return f"is no image ({error})"
+    if (header.format, header.height, header.width) != ("jpeg", height, width):
+        found = f"a {header.format} of {header.height} x {header.width} pixels"
+        return f"holds {found}, expected a jpeg of {height} x {width}"
+    return "ends early" if ends_early(header, data) else ""

@@ -1,0 +1,141 @@
+"""One shard, read whole: its bytes against the manifest, its records against their checksums and the schema."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import google_crc32c
+import numpy as np
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.check_records import RecordCheck
+from schemas.dataset.issues import Problem, Tally
+from schemas.dataset.manifest import Shard
+from schemas.errors import MillraceError
+from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
+
+CHUNK = 1 << 20  # bytes read at once
+TOLD = 10  # records of a shard that are named one by one
+
+Content = tuple[int, str]  # a file's bytes and their crc32c
+
+
+@dataclasses.dataclass
+class _Seen:
+    """What a shard turned out to hold."""
+
+    bytes: int = 0
+    rows: int = 0
+    crc: google_crc32c.Checksum = dataclasses.field(default_factory=google_crc32c.Checksum)
+    damaged: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)  # record, its frame's begin and end
+    faults: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)  # record, its frame's begin, what
+    broken: str = ""  # why the rest cannot be read
+
+    @property
+    def content(self) -> Content:
+        return self.bytes, self.crc.hexdigest().decode()
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardCheck:
+    """Reads shards of one data set.
+
+    Attributes:
+      data_dir: the data set directory.
+      compressed: the shards are gzip'd.
+      by_content: the paths of all its shards by what they hold, to tell of a swapped one what it holds.
+      record_check: makes what judges records, for each shard its own; None leaves them unjudged.
+    """
+
+    data_dir: str
+    compressed: bool
+    by_content: dict[Content, list[str]]
+    record_check: Callable[[], RecordCheck] | None
+
+    def __call__(self, shard: Shard, tally: Tally) -> list[Problem]:
+        """Everything that is wrong with a shard. Holds a few MB and one record, however large it is."""
+        path = layout.join(self.data_dir, shard.path)
+        if not storage.exists(path):
+            return [Problem(shard.path, "missing", "is missing. Restore it, or write the data set again.")]
+        seen = _Seen()
+        try:
+            with storage.wrap_errors(path), storage.open_read(path) as file:
+                chunks = _chunks(file, seen, tally)
+                self._read(chunks, seen, tally)
+                collections.deque(chunks, maxlen=0)  # what stands behind a place that cannot be read
+        except MillraceError as error:
+            return [Problem(shard.path, "unreadable", f"cannot be read to its end: {error}")]
+        tally.add(files=1)
+        return list(self._judge(shard, seen))
+
+    def _read(self, chunks: Iterator[bytes], seen: _Seen, tally: Tally) -> None:
+        judge = self.record_check() if self.record_check else None
+        try:
+            for frames in read_frames(gunzip(chunks) if self.compressed else chunks):
+                seen.rows += len(frames.records)
+                tally.add(rows=len(frames.records))
+                seen.damaged += [(frames.first + i, frames.offsets[i], frames.offsets[i + 1]) for i in frames.damaged]
+                if judge:
+                    whole = np.delete(np.arange(len(frames.records)), frames.damaged).tolist()
+                    for i, what in judge([frames.records[i] for i in whole]).items():
+                        seen.faults.append((frames.first + whole[i], frames.offsets[whole[i]], what))
+        except BrokenFileError as error:
+            seen.broken = f"record {error.record:,} at byte {error.offset:,}: {error.reason}"
+        except BrokenGzipError as error:
+            seen.broken = f"behind {seen.rows:,} whole records, at compressed {error}"
+
+    def _judge(self, shard: Shard, seen: _Seen) -> Iterator[Problem]:
+        written = (shard.bytes, shard.crc32c)
+        others = [path for path in self.by_content.get(seen.content, ()) if path != shard.path]
+        if seen.content != written and others:
+            yield Problem(shard.path, "swapped", f"holds the bytes of {' and of '.join(others)}")
+            return
+        problems = [*_ends(shard, seen), *_damaged(shard, seen)]
+        if seen.content == written and not seen.broken and seen.rows != shard.rows:
+            said = f"holds {seen.rows:,} records, and {layout.MANIFEST} says {shard.rows:,}"
+            problems.append(Problem(shard.path, "rows", said))
+        elif seen.content != written and not problems:
+            size, crc = seen.content
+            said = (
+                f"is not the file that was written: {seen.rows:,} records in {size:,} bytes, crc32c {crc}, and "
+                f"{layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
+            )
+            problems.append(Problem(shard.path, "changed", said))
+        yield from problems
+        for record, offset, what in seen.faults[:TOLD]:
+            yield Problem(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
+        if more := len(seen.faults[TOLD:]):
+            yield Problem(shard.path, "record", f"{more:,} more records that are not as the schema says")
+
+
+def _ends(shard: Shard, seen: _Seen) -> Iterator[Problem]:
+    """Where the file ends, or cannot be read on, before it should."""
+    readable = f"{seen.rows:,} of its {shard.rows:,} records can be read"
+    if seen.bytes < shard.bytes:
+        where = seen.broken or f"behind record {seen.rows - 1:,}, at the boundary of a record"
+        yield Problem(shard.path, "cut", f"{seen.bytes:,} of {shard.bytes:,} bytes are left, cut {where}; {readable}")
+    elif seen.broken:
+        yield Problem(shard.path, "damaged", f"{seen.broken}; {readable}")
+
+
+def _damaged(shard: Shard, seen: _Seen) -> Iterator[Problem]:
+    """Records that do not match their own checksums."""
+    for record, start, end in seen.damaged[:TOLD]:
+        said = f"record {record:,} at bytes {start:,} to {end:,}: does not match its checksum"
+        yield Problem(shard.path, "damaged", said)
+    if more := len(seen.damaged[TOLD:]):
+        yield Problem(shard.path, "damaged", f"{more:,} more records do not match their checksums")
+
+
+def _chunks(file: BinaryIO, seen: _Seen, tally: Tally) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK):
+        if tally.stop.is_set():
+            return
+        seen.crc.update(chunk)
+        seen.bytes += len(chunk)
+        tally.add(bytes=len(chunk))
+        yield chunk

@@ -1,0 +1,78 @@
+"""What may be loaded as a TensorFlow graph: the files that a manifest names, unchanged, and no others beside them.
+
+Loading a SavedModel runs its graph, and a graph can read and write files. The checksums show that the files are those
+that were written; they do not show by whom. Whoever may write to the folder can write its manifest too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.manifest import Manifest
+from schemas.errors import MillraceError
+from schemas.storage import folders
+from schemas.storage.links import links_in, links_to, told
+
+GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
+_CHUNK = 1 << 20
+
+
+def sha256(path: str) -> str:
+    """A file's SHA-256, 64 hex digits; it is read a part at a time."""
+    digest = hashlib.sha256()
+    with storage.wrap_errors(path), storage.open_read(path) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def checksums(folder: str, *, besides: Iterable[str] = ()) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path relative to it; `besides` are left out."""
+    names = [name for name in folders.walk(folder) if not name.endswith("/") and name not in set(besides)]
+    return {name: sha256(storage.join(folder, name)) for name in names}
+
+
+def check_graphs(data_dir: str, manifest: Manifest) -> None:
+    """Compares the transform's and the ingest graph's files with the manifest, before one of them is loaded.
+
+    Raises:
+      MillraceError: one was changed, is missing, is a link, or is not named by the manifest.
+    """
+    for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
+        path = storage.join(data_dir, link)
+        raise MillraceError(f"{path}: {told(path)}. No graph is loaded through it: loading a graph runs it.")
+    for graph in GRAPHS:
+        prefix = f"{manifest.run}/{graph}/"
+        named = {file.path[len(prefix) :]: file.sha256 for file in manifest.files if file.path.startswith(prefix)}
+        problem = difference(storage.join(data_dir, manifest.run, graph), named, says=layout.MANIFEST)
+        if problem is not None:
+            raise MillraceError(f"{problem}. It is not loaded: loading a graph runs it. Write the data set again.")
+
+
+def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Iterable[str] = ()) -> str | None:
+    """What is wrong with the first file of a folder that is not as it is named; None where there is none.
+
+    Links below the folder are never as they are named; the folder itself may be one.
+
+    Args:
+      folder: where the files lie, local or gs://.
+      named: their SHA-256 by path relative to it.
+      says: the file in which they are named, for the message.
+      besides: paths that may lie there as well.
+    """
+    for link in links_in(folder):
+        path = storage.join(folder, link)
+        return f"{path}: {told(path)}"
+    found = checksums(folder, besides=besides)
+    for name in sorted({*found, *named}):
+        path = storage.join(folder, name)
+        if name not in named:
+            return f"{path}: is not named by {says}"
+        if name not in found:
+            return f"{path}: missing, and {says} names it"
+        if found[name] != named[name]:
+            return f"{path}: was changed: its SHA-256 is {found[name][:16]}..., and {says} says {named[name][:16]}..."
+    return None

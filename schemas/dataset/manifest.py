@@ -1,0 +1,154 @@
+"""The manifest of a data set directory: what a run read, wrote and rejected. It is written last, in one put."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.errors import MillraceError, UsageError
+from schemas.spec.features import Strict
+
+FORMAT_VERSION = 1
+
+
+def _inside(path: str) -> str:
+    if {"", ".", ".."} & set(path.split("/")) or "\\" in path or not path.isprintable():
+        raise ValueError(f"{path[:200]!r} leads out of the data set directory")
+    return path
+
+
+Inside = Annotated[str, AfterValidator(_inside)]  # relative to the data set directory, which it cannot leave
+
+
+class Shard(Strict):
+    """One TFRecord file of a split."""
+
+    path: Inside
+    rows: int
+    bytes: int
+    crc32c: str  # of the file's bytes, 8 hex digits; the same that GCS keeps
+
+
+class File(Strict):
+    """A file of the run that is not a shard."""
+
+    path: Inside
+    bytes: int
+    sha256: str
+
+
+class Input(Strict):
+    """One input file and what became of its records: read = written + rejected."""
+
+    path: str
+    bytes: int
+    version: str  # mtime in ns, or the GCS generation
+    read: int
+    written: int
+    rejected: int
+    encoding: str | None = None  # of a CSV file, as it was found: what its records' raw bytes are in
+    header: int | None = None  # of a CSV file that has one: its place among the manifest's `headers`
+
+
+class Count(Strict):
+    """How many records of one input went one way."""
+
+    input: str
+    outcome: Literal["written", "rejected"]
+    split: str | None = None  # of what was written
+    stage: str | None = None  # of what was rejected
+    reason: str | None = None
+    rows: int
+
+
+class DataWarning(Strict):
+    """What the train split shows that is no fault of a record and hardly meant."""
+
+    feature: str
+    code: str  # missing, constant, values_never_occur, one_class
+    message: str  # the feature, what was found, what it means, what to do
+
+
+class Split(Strict):
+    """One split's shards, in order."""
+
+    rows: int
+    shards: tuple[Shard, ...]
+
+
+def _as_runs(value: object) -> object:
+    """Earlier releases wrote the one run before, or null."""
+    if isinstance(value, list):
+        return tuple(value)
+    return () if value is None else (value,) if isinstance(value, str) else value
+
+
+Runs = Annotated[tuple[Inside, ...], BeforeValidator(_as_runs)]
+
+
+class Manifest(Strict):
+    """A data set's table of contents. Readers take the shard list from here and never glob."""
+
+    format_version: Literal[1] = 1
+    run: Inside
+    created: str
+    name: str
+    schema_fingerprint: str
+    format: str = "csv"
+    classes: tuple[str, ...] = ()  # by id, for images; the transform of a CSV data set holds its own
+    compression: Literal["none", "gzip"]
+    seed: int
+    split_hash_version: int
+    versions: dict[str, str]
+    inputs: tuple[Input, ...]
+    headers: tuple[tuple[str, ...], ...] = ()  # the CSV files' headers, each different one once
+    splits: dict[str, Split]
+    files: tuple[File, ...]
+    counts: tuple[Count, ...]
+    read: int
+    written: int
+    rejected: int
+    previous: Runs = ()  # the runs that the manifest before named, kept for readers that have it open
+    transform_from: str | None = None  # the run whose transform this one applies, where it measured none
+    preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
+    finite: bool = False  # whether the release that wrote it rejects rows with numbers that are not finite
+    warnings: tuple[DataWarning, ...] = ()  # of the rows that the job wrote; replays do not look again
+    seconds: float = Field(ge=0)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The runs that this data set consists of: the current one, and the older ones in whose folders files lie."""
+        paths = [shard.path for split in self.splits.values() for shard in split.shards] + [f.path for f in self.files]
+        return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
+
+    def to_json(self) -> bytes:
+        """The file's bytes."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def read_manifest(data_dir: str) -> Manifest:
+    """Reads `data_dir/manifest.json`.
+
+    Raises:
+      UsageError: there is none, so there is no data set.
+      MillraceError: it cannot be read.
+    """
+    storage.check_scheme(data_dir)
+    path = layout.join(data_dir, layout.MANIFEST)
+    if not storage.exists(path):
+        raise UsageError(
+            f"{data_dir}: no {layout.MANIFEST}, so this is no data set, or its job has not committed. "
+            "Run `python -m beam_jobs.preprocess` with this folder as --output."
+        )
+    try:
+        return Manifest.model_validate_json(storage.read_bytes(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise MillraceError(
+            f"{path}: {place}: {first['msg']}. Not a manifest of format version {FORMAT_VERSION}; "
+            "write the data set again."
+        ) from error

@@ -1,0 +1,147 @@
+"""A data set opened for reading: manifest, schema and shards, checked as far as sizes, names and sums tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.check_counts import named, verify_account
+from schemas.dataset.checksums import check_graphs
+from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.errors import MillraceError
+from schemas.spec.images import ImageSchema
+from schemas.spec.loader import AnySchema, load_schema
+from schemas.spec.table import Schema
+from schemas.storage.links import links_of, told
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """One committed run of a data set directory."""
+
+    path: str
+    manifest: Manifest
+    declared: AnySchema
+    trust: bool = False  # its graphs may do more than compute
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of a CSV data set.
+
+        Raises:
+          MillraceError: this is a data set of images.
+        """
+        if not isinstance(self.declared, Schema):
+            raise MillraceError(f"{self.path}: a data set of the format {self.declared.format}, where CSV is wanted")
+        return self.declared
+
+    @property
+    def image_schema(self) -> ImageSchema | None:
+        """The schema of an image data set; None for CSV."""
+        return None if isinstance(self.declared, Schema) else self.declared
+
+    @property
+    def run(self) -> str:
+        return self.manifest.run
+
+    @property
+    def run_dir(self) -> str:
+        """The run's folder."""
+        return layout.join(self.path, self.run)
+
+    @functools.cached_property
+    def graphs_dir(self) -> str:
+        """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph.
+
+        Raises:
+          MillraceError: a file of these graphs is not as the manifest names it, or one of them could do more than
+            compute; looked at once, before the first use.
+        """
+        from schemas.graphs.check import check_graph  # not for those who read no graph
+
+        check_graphs(self.path, self.manifest)
+        for graph in () if self.trust else (layout.TRANSFORM_FN, layout.INGEST_FN):
+            if any(file.path.startswith(f"{self.run}/{graph}/") for file in self.manifest.files):
+                check_graph(layout.join(self.run_dir, graph), objects=True)
+        return self.run_dir
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.manifest.splits)
+
+    @property
+    def compression(self) -> str:
+        """As `tf.data.TFRecordDataset` names it: '' or 'GZIP'."""
+        return layout.COMPRESSIONS[self.manifest.compression]
+
+    def shards(self, split: str) -> tuple[str, ...]:
+        """The split's shards by full path, in order.
+
+        Raises:
+          MillraceError: the data set has no such split.
+        """
+        if split not in self.manifest.splits:
+            raise MillraceError(f"{self.path}: no split {split!r}; it has {', '.join(self.splits)}")
+        return tuple(layout.join(self.path, shard.path) for shard in self.manifest.splits[split].shards)
+
+    def rows(self, split: str) -> int:
+        """How many examples the split holds."""
+        self.shards(split)
+        return self.manifest.splits[split].rows
+
+    def check_sizes(self) -> None:
+        """Looks again at what `open_dataset` has looked at: is every file there, and of its size?
+
+        Raises:
+          MillraceError: naming the first that is not.
+        """
+        _check_sizes(self.path, self.manifest)
+
+
+def open_dataset(path: str, *, trust: bool = False) -> Dataset:
+    """Opens the data set directory's current run.
+
+    Args:
+      path: the directory.
+      trust: load its graphs even if they can do more than compute.
+
+    Raises:
+      UsageError: no manifest, so no data set.
+      MillraceError: the manifest does not agree with itself; a file that it names is missing, is a link or has another
+        size; another schema.
+    """
+    manifest = read_manifest(path)
+    for problem in verify_account(manifest):
+        raise MillraceError(
+            f"{layout.join(path, layout.MANIFEST)}: {problem.message}: the file was changed after it was written. "
+            "Restore it, or write the data set again."
+        )
+    _check_sizes(path, manifest)
+    schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
+    if schema.fingerprint != manifest.schema_fingerprint:
+        raise MillraceError(
+            f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
+        )
+    return Dataset(path, manifest, schema, trust)
+
+
+def _check_sizes(path: str, manifest: Manifest) -> None:
+    for link in links_of(path, manifest.run, (layout.MANIFEST, *named(manifest))):
+        full = layout.join(path, link)
+        raise MillraceError(f"{full}: {told(full)}, or write the data set again.")
+    sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
+    sizes += [(f.path, f.bytes) for f in manifest.files]
+    for name, size in sizes:
+        full = layout.join(path, name)
+        if not storage.exists(full):
+            raise MillraceError(
+                f"{full}: missing, and {layout.MANIFEST} names it. Restore it, or write the data set again."
+            )
+        found = storage.stat(full).size
+        if found != size:
+            raise MillraceError(
+                f"{full}: {found:,} bytes, and {layout.MANIFEST} says {size:,}: the file was cut or changed "
+                "after it was written. Restore it, or write the data set again."
+            )

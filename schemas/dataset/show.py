@@ -1,0 +1,145 @@
+"""What a data set is, told from its manifest and its schema: for a person as text, for a program as JSON."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.prune import foreign, leftovers
+from schemas.dataset.stored_features import stored_features
+from schemas.spec.features import CategoryLabel
+from schemas.spec.images import ImagePairsSchema
+from schemas.spec.loader import AnySchema, load_schema
+from schemas.spec.table import Schema
+
+_CLASSES = 20  # that are shown to a person
+
+
+def describe(data_dir: str) -> dict[str, Any]:
+    """A data set as plain values, by name: what `--json` prints.
+
+    Raises:
+      MillraceError: there is no data set, or its schema or the description of its features cannot be read.
+    """
+    manifest = read_manifest(data_dir)
+    schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
+    label, classes = _label(data_dir, manifest, schema)
+    rejects: collections.Counter[tuple[str, str]] = collections.Counter()
+    for count in manifest.counts:
+        if count.outcome == "rejected":
+            rejects[count.stage or "", count.reason or ""] += count.rows
+    return {
+        "path": data_dir,
+        "name": manifest.name,
+        "format": manifest.format,
+        "run": manifest.run,
+        "created": manifest.created,
+        "compression": manifest.compression,
+        "schema_fingerprint": manifest.schema_fingerprint,
+        "transform_from": manifest.transform_from,
+        "preprocessing_fn": manifest.preprocessing_fn,
+        "splits": {
+            name: {"rows": split.rows, "shards": len(split.shards), "bytes": sum(s.bytes for s in split.shards)}
+            for name, split in manifest.splits.items()
+        },
+        "features": [
+            {"name": f.name, "dtype": f.dtype, "shape": None if f.shape is None else list(f.shape)}
+            for f in stored_features(data_dir, manifest, schema)
+        ],
+        "label": label,
+        "classes": classes,
+        "read": manifest.read,
+        "written": manifest.written,
+        "rejected": manifest.rejected,
+        "rejects": [{"stage": s, "reason": r, "rows": rows} for (s, r), rows in rejects.most_common()],
+        "warnings": [warning.model_dump() for warning in manifest.warnings],
+        "inputs": [
+            file.model_dump(include={"path", "bytes", "read", "written", "rejected"}) for file in manifest.inputs
+        ],
+        "versions": manifest.versions,
+        "seconds": manifest.seconds,
+        "runs": {
+            "in_use": sorted(manifest.runs),
+            "previous": sorted(set(manifest.previous) - manifest.runs),
+            "unnamed": leftovers(data_dir),  # a running job's among them
+            "foreign": foreign(data_dir),
+        },
+    }
+
+
+def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, list[str] | None]:
+    """The label's feature, and the classes by id; None for a number."""
+    if not isinstance(schema, Schema):
+        return "same" if isinstance(schema, ImagePairsSchema) else "image/class/label", list(manifest.classes)
+    label = schema.label
+    if not isinstance(label, CategoryLabel):
+        return label.name, None
+    if label.values is not None:
+        return label.name, list(label.values)
+    vocabulary = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", label.name)
+    if not storage.exists(vocabulary):  # a preprocessing_fn of one's own has its own names
+        return label.name, None
+    words = storage.read_bytes(vocabulary).decode(errors="replace")
+    return label.name, words.removesuffix("\n").split("\n")  # other signs that end lines for Python are part of a word
+
+
+def render(described: dict[str, Any]) -> str:
+    """The same for a person."""
+    return "\n".join(_lines(described))
+
+
+def _lines(d: dict[str, Any]) -> Iterator[str]:
+    yield f"{d['name']} ({d['format']}), run {d['run']} of {d['created']}, {d['seconds']:,.1f} s"
+    if d["transform_from"]:
+        yield f"transform of run {d['transform_from']}"
+    if d["preprocessing_fn"]:
+        yield f"preprocessing_fn {d['preprocessing_fn']}"
+    yield ""
+    splits = [(name, f"{s['rows']:,}", f"{s['shards']:,}", f"{s['bytes']:,}") for name, s in d["splits"].items()]
+    packed = "gzip'd bytes" if d["compression"] == "gzip" else "bytes"
+    yield from _table(("split", "rows", "shards", packed), splits)
+    yield ""
+    features = [(f["name"], f["dtype"], _shape(f["shape"]), _role(f, d)) for f in d["features"]]
+    yield from _table(("feature", "dtype", "shape", ""), features, left=4)
+    yield ""
+    inputs = [(f["path"], *(f"{f[name]:,}" for name in ("bytes", "read", "written", "rejected"))) for f in d["inputs"]]
+    yield from _table(("input", "bytes", "read", "written", "rejected"), inputs)
+    if d["rejects"]:
+        yield ""
+        rejects = [(r["reason"], r["stage"], f"{r['rows']:,}") for r in d["rejects"]]
+        yield from _table(("rejected for", "at", "rows"), rejects, left=2)
+    if d["warnings"]:
+        yield ""
+        yield from (f"warning: {warning['message']}" for warning in d["warnings"])
+    yield ""
+    yield "versions   " + ", ".join(f"{name} {version}" for name, version in d["versions"].items())
+    for name, names in d["runs"].items():
+        if names:
+            yield f"{name.replace('_', ' '):<10} {', '.join(names)}"
+
+
+def _shape(shape: list[int] | None) -> str:
+    return "any number" if shape is None else f"[{', '.join(map(str, shape))}]"
+
+
+def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
+    if feature["name"] != described["label"]:
+        return ""
+    classes = described["classes"]
+    if classes is None:
+        return "the label"
+    more = f" and {len(classes) - _CLASSES:,} more" if len(classes) > _CLASSES else ""
+    return f"the label: {', '.join(classes[:_CLASSES])}{more}"
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, left: int = 1) -> Iterator[str]:
+    """Columns of their own width, the first `left` of them flush left."""
+    table = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,164 @@
+"""A data set directory against its manifest, whole: every byte of every file that belongs to it is read.
+
+`open_dataset` refuses what sizes, names, links and the manifest's own sums can tell. What else can befall files (a
+flipped bit, a shard in another's place, a graph of another run) shows only here.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterator
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.check_counts import named, verify_account, verify_rejects
+from schemas.dataset.check_records import RecordCheck, StoredImages
+from schemas.dataset.check_shard import CHUNK, Content, ShardCheck
+from schemas.dataset.issues import Problem, Tally
+from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
+from schemas.dataset.stored_features import image_sides, stored_features
+from schemas.errors import MillraceError
+from schemas.spec.images import ImageFolderSchema, ImageSchema
+from schemas.spec.loader import AnySchema, load_schema
+from schemas.storage import folders
+from schemas.storage.links import links_of, told
+
+_GRAPHS = {
+    layout.TRANSFORM_FN: "the transform graph",
+    layout.TRANSFORMED_METADATA: "the description of the transformed features",
+    layout.INGEST_FN: "the ingest graph",
+}
+
+
+def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Problem]:
+    """Reads all of a data set and finds everything that is wrong with it.
+
+    Args:
+      data_dir: a data set directory, local or gs://.
+      threads: files that are read at once; None: as many as there are cores.
+      tally: counts what has been read, for a display.
+
+    Returns:
+      The problems, those of the manifest first, then by path; none where the data set is whole.
+
+    Raises:
+      MillraceError: there is no manifest, or it cannot be read.
+    """
+    manifest = read_manifest(data_dir)
+    tally = tally or Tally()
+    links = _links(data_dir, manifest)
+    problems = [*verify_account(manifest), *links, *_extra(data_dir, manifest, {link.path for link in links})]
+    checks, unread = _checks(data_dir, manifest, {link.path for link in links})
+    problems += unread
+    with concurrent.futures.ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
+        try:
+            jobs = [pool.submit(check, tally) for check in checks]
+            found = [problem for job in jobs for problem in job.result()]
+        except BaseException:
+            tally.stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    found += verify_rejects(data_dir, manifest)
+    return problems + sorted(found, key=lambda p: p.path)  # stable: a file's own problems stay in their order
+
+
+def total_bytes(manifest: Manifest) -> int:
+    """How much `verify_dataset` reads."""
+    shards = sum(shard.bytes for split in manifest.splits.values() for shard in split.shards)
+    return shards + sum(file.bytes for file in manifest.files)
+
+
+def _links(data_dir: str, manifest: Manifest) -> list[Problem]:
+    """Links in the run's folder, and wherever else the manifest names a file."""
+    found = links_of(data_dir, manifest.run, (layout.MANIFEST, *named(manifest)))
+    return [Problem(path, "link", told(layout.join(data_dir, path))) for path in found]
+
+
+def _behind(links: Collection[str], path: str) -> bool:
+    """Whether a path is a link, or leads through one: what is behind it is not read."""
+    return any(path == link or path.startswith(f"{link}/") for link in links)
+
+
+def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Problem]:
+    """Files in the run's folder that the manifest does not name."""
+    known = set(named(manifest))
+    for name in folders.walk(layout.join(data_dir, manifest.run)):
+        path = layout.join(manifest.run, name)
+        if path not in known and not path.endswith("/") and not _behind(links, path):
+            yield Problem(path, "extra", f"is not named by {layout.MANIFEST}: no reader reads it, and no job wrote it")
+
+
+def _checks(
+    data_dir: str, manifest: Manifest, links: Collection[str]
+) -> tuple[list[Callable[[Tally], list[Problem]]], list[Problem]]:
+    """What is to be run for each file, the largest first, and what cannot be: records without a schema."""
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    by_content: dict[Content, list[str]] = collections.defaultdict(list)
+    for shard in shards:
+        by_content[shard.bytes, shard.crc32c].append(shard.path)
+    record_check, problems = _record_check(data_dir, manifest)
+    check = ShardCheck(data_dir, manifest.compression == "gzip", dict(by_content), record_check)
+    by_sha = {file.sha256: file.path for file in manifest.files}
+    jobs: list[tuple[Shard | File, Callable[[Tally], list[Problem]]]] = []
+    jobs += [(shard, functools.partial(check, shard)) for shard in shards]
+    jobs += [(file, functools.partial(_check_file, data_dir, file, by_sha)) for file in manifest.files]
+    jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
+    return [job for _, job in sorted(jobs, key=lambda item: -item[0].bytes)], problems
+
+
+def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Problem]]:
+    """What judges records; None, and why, where what they should hold cannot be read."""
+    path = layout.join(manifest.run, layout.SCHEMA_YAML)
+    try:
+        schema = load_schema(layout.join(data_dir, path))
+        if schema.fingerprint != manifest.schema_fingerprint:
+            return None, [Problem(path, "schema", "is not the schema that this data set was written with")]
+        features = stored_features(data_dir, manifest, schema)
+    except MillraceError as error:
+        return None, [Problem(path, "schema", f"so the records are not compared with the schema: {error}")]
+    return functools.partial(RecordCheck, features, _images(schema, manifest)), []
+
+
+def _images(schema: AnySchema, manifest: Manifest) -> StoredImages | None:
+    if not isinstance(schema, ImageSchema):
+        return None
+    classes = manifest.classes if isinstance(schema, ImageFolderSchema) else ()
+    return StoredImages(image_sides(schema), schema.images, classes)
+
+
+def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Problem]:
+    """A file that is no shard: its size and its checksum."""
+    path = layout.join(data_dir, file.path)
+    if not storage.exists(path):
+        return [Problem(file.path, "missing", "is missing. Restore it, or write the data set again.")]
+    digest, size = hashlib.sha256(), 0
+    try:
+        with storage.wrap_errors(path), storage.open_read(path) as opened:
+            while (chunk := opened.read(CHUNK)) and not tally.stop.is_set():
+                digest.update(chunk)
+                size += len(chunk)
+                tally.add(bytes=len(chunk))
+    except MillraceError as error:
+        return [Problem(file.path, "unreadable", f"cannot be read to its end: {error}")]
+    tally.add(files=1)
+    if (size, digest.hexdigest()) == (file.bytes, file.sha256):
+        return []
+    return [_changed(file, size, digest.hexdigest(), by_sha)]
+
+
+def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Problem:
+    if sha256 in by_sha:
+        return Problem(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
+    graph = next((what for name, what in _GRAPHS.items() if file.path.split("/")[1] == name), None)
+    what = f"is not {graph} that this data set was written with" if graph else "was changed after it was written"
+    said = (
+        f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes with"
+    )
+    return Problem(file.path, "graph" if graph else "changed", f"{said} {file.sha256[:16]}...")
+
+
+__all__ = ["Problem", "Tally", "total_bytes", "verify_dataset"]

@@ -1,0 +1,94 @@
+"""One image file as the job and `trainer.predict` read it: the same limits, and the same words for what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import stat
+
+from schemas import storage
+from schemas.errors import MillraceError
+from schemas.images.header import BadImage, ImageHeader, ends_early
+from schemas.images.limits import check_image
+from schemas.spec.image_options import ImageOptions
+
+ERRORS = (BadImage, MillraceError, MemoryError)  # what reading and decoding a file may raise; see `ImageFile.refusal`
+_NODES = re.compile(r"^(?:\{\{[^}]*\}\}\s*)+")  # the ops that an error came through: other ones in a job and a model
+
+_OPS = re.compile(r" \[\[| \[Op:")
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why a file is not taken: the words of a reject."""
+
+    stage: str
+    reason: str
+    detail: str
+
+
+class ImageFile:
+    """A file on its way from its path to its checked bytes: first `measure`, which opens nothing, then `read`."""
+
+    def __init__(self, path: str, images: ImageOptions) -> None:
+        self._path = path
+        self._images = images
+        self._size: int | None = None
+        self._stage = "read"
+
+    def measure(self) -> int:
+        """The file's bytes, which `read` will hold.
+
+        Raises:
+          BadImage: a folder, a pipe or a device, which reading could wait on for ever; or too many bytes.
+          MillraceError: there is no such file.
+        """
+        self._size = _size(self._path)
+        if self._size > self._images.max_file_bytes:
+            raise BadImage("file_too_large", f"at most {self._images.max_file_bytes:,} bytes are read")
+        return self._size
+
+    def read(self) -> tuple[bytes, ImageHeader]:
+        """The bytes, and the header of an image that may be decoded.
+
+        Raises:
+          BadImage: what `check_image` raises.
+          MillraceError: the file cannot be read.
+        """
+        data = storage.read_bytes(self._path)
+        self._stage = "ingest"
+        return data, check_image(data, self._images)
+
+    def refusal(self, error: BaseException) -> Refusal:
+        """What is said of one of ERRORS."""
+        if isinstance(error, BadImage):
+            reason, detail = error.reason, error.detail
+        elif isinstance(error, MemoryError):
+            reason, detail = "out_of_memory", "there was no memory to decode it"
+        else:
+            reason, detail = "unreadable_file", str(error)
+        told = detail if self._size is None else f"{detail} ({self._size:,} bytes)"
+        return Refusal(self._stage, reason, told)
+
+
+def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
+    """For a file that passed the look at its header: what TensorFlow's decoder says of it."""
+    reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
+    return BadImage(reason, f"{header.format.upper()}, {header.height} x {header.width} pixels: {decoder_says(error)}")
+
+
+def decoder_says(error: Exception) -> str:
+    """What is wrong, without the ops' names that TensorFlow puts around it."""
+    lines = _OPS.split(str(getattr(error, "message", error)), maxsplit=1)[0].strip().splitlines()
+    return _NODES.sub("", lines[-1].strip())[:300] if lines else type(error).__name__
+
+
+def _size(path: str) -> int:
+    if not storage.is_local(path):
+        return storage.stat(path).size
+    with storage.wrap_errors(path):
+        found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadImage("not_a_file", "a folder, a pipe or a device stands here")
+    return found.st_size

@@ -1,0 +1,169 @@
+"""Which images a data set has, and which label each: from folders' names, or from a CSV file. No image is read."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from schemas import storage
+from schemas.csv.cell_error import Problem
+from schemas.errors import UsageError
+from schemas.images.paths import (
+    CONTROL,
+    Inside,
+    fields,
+    is_absolute,
+    name_problem,
+    numbered_lines,
+    path_problem,
+    plain,
+)
+from schemas.rejects import Reject
+
+BUNDLE = 256  # images that one worker takes at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """The images in order, as columns: where each is, what it is called in the records, and its label.
+
+    `rejects` are lines and names that are refused; they count as read. `repeated` says which lines of a CSV file name
+    an image that a line before them names: each of them is a record as well.
+    """
+
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    rejects: tuple[Reject, ...] = ()
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, each once, sorted."""
+        return tuple(sorted(set(self.labels)))
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageBundle:
+    """Consecutive images of a listing; `first` is the place of the first one in it."""
+
+    first: int
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def bundles(listing: Listing, size: int = BUNDLE) -> Iterator[ImageBundle]:
+    """The listing cut into bundles of at most `size` images."""
+    for i in range(0, len(listing.paths), size):
+        part = slice(i, i + size)
+        yield ImageBundle(i, listing.paths[part], listing.names[part], listing.labels[part])
+
+
+def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
+    """What a listing says of an image, which a reject keeps as its raw bytes: its path, or a line `path,label`."""
+    if not by_csv:
+        return path.encode()
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow((name, label))
+    return line.getvalue().encode()
+
+
+def list_folders(paths: Sequence[str]) -> Listing:
+    """Image files by path (see `schemas.storage.expand`); a file's label is the name of the folder it stands in.
+
+    A path that holds a control character, or that is not UTF-8, is a reject with its place as offset.
+
+    Raises:
+      UsageError: a path without a folder.
+    """
+    good: list[tuple[str, str, str]] = []
+    rejects: list[Reject] = []
+    for path in paths:
+        name, label = path.rpartition("/")[2], sys.intern(folder_label(path))
+        if label in ("", ".", ".."):
+            raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
+        if (problem := name_problem(path)) is not None:
+            # A name that is not UTF-8 comes with surrogates, which nothing can store.
+            rejects.append(_refuse(plain(path), len(good) + len(rejects), problem, os.fsencode(path)))
+        else:
+            good.append((path, f"{label}/{name}", label))
+    return _listing(good, rejects)
+
+
+def folder_label(path: str) -> str:
+    """The name of the folder that a file stands in."""
+    return path.rpartition("/")[0].rpartition("/")[2]
+
+
+def list_csv(path: str, root: str) -> Listing:
+    """Images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot leave.
+
+    A first line that reads `path,label` is a header. `root` itself may be relative to the CSV file's folder. A line
+    that names a place outside `root` (by `..`, an absolute path, a scheme or a symbolic link), or that has no label,
+    is a reject with its line's number as offset.
+
+    Raises:
+      UsageError: the file is not UTF-8, or `root` is no folder.
+    """
+    try:
+        text = storage.read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; expected lines of path,label") from error
+    rows = (
+        (n, line) for n, line in numbered_lines(text) if n > 1 or [f.strip() for f in fields(line)] != ["path", "label"]
+    )
+    return list_lines(rows, path, root)
+
+
+def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listing:
+    """Images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
+    if not is_absolute(root):
+        root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
+    if storage.is_local(root) and not os.path.isdir(root):
+        raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are under")
+    good: list[tuple[str, str, str]] = []
+    rejects: list[Reject] = []
+    first: dict[str, int] = {}
+    repeated: list[str] = []
+    stays_inside = Inside(root)
+    for number, line in lines:
+        row = fields(line)
+        problem, column = _problem(row)
+        if problem is None and not stays_inside(row[0]):
+            problem, column = Problem("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
+        if problem is None:
+            good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
+            before = first.setdefault(os.path.normpath(row[0]), number)
+            if before != number:
+                repeated.append(f"{path}: line {number} names {row[0]} as line {before} does; each is a record")
+        else:
+            told = Problem(problem.reason, f"line {number}: {problem.detail}")
+            rejects.append(_refuse(path, number, told, line.encode(), column))
+    return _listing(good, rejects, repeated)
+
+
+def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
+    """What is wrong with a line, and in which column."""
+    if len(row) != 2:
+        reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
+        return Problem(reason, f"{len(row)} fields, expected path,label"), None
+    name, label = row
+    if (problem := path_problem(name, relative_to="the root")) is not None:
+        return problem, "path"
+    if CONTROL.search(label):
+        return Problem("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
+    return (None, None) if label.strip() else (Problem("missing_label", f"no label for {name[:200]!r}"), "label")
+
+
+def _refuse(source: str, offset: int, problem: Problem, raw: bytes, column: str | None = None) -> Reject:
+    return Reject(source, offset, "list", problem.reason, column, problem.detail, raw)
+
+
+def _listing(good: list[tuple[str, str, str]], rejects: list[Reject], repeated: Sequence[str] = ()) -> Listing:
+    paths, names, labels = zip(*good, strict=True) if good else ((), (), ())
+    return Listing(paths, names, labels, tuple(rejects), tuple(repeated))

@@ -1,0 +1,89 @@
+"""Draws sample images: discs, squares and triangles, in a folder for each. They are made, and stand for nothing.
+
+    python -m schemas.image_samples shapes/ --each 150 --seed 1
+
+Place, size, colour and background are drawn at random, so that only the shape tells the class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import UsageError
+
+SIDE = 80  # pixels
+
+Mask = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]
+
+# Whether a point lies in the shape; (0, 0) is its centre, and it reaches to about 1.
+SHAPES: dict[str, Mask] = {
+    "disc": lambda y, x: y**2 + x**2 < 1,
+    "square": lambda y, x: (abs(y) < 0.85) & (abs(x) < 0.85),
+    "triangle": lambda y, x: (y < 0.8) & (y > 2 * abs(x) - 0.95),
+}
+
+
+def draw(shape: str, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """One image, uint8 `[SIDE, SIDE, 3]`."""
+    radius = rng.uniform(0.34, 0.46) * SIDE
+    center = rng.uniform(radius, SIDE - radius, 2)
+    y, x = (np.mgrid[:SIDE, :SIDE] - center[:, None, None]) / radius
+    background, color = rng.integers(0, 256, (2, 3))
+    while abs(background - color).sum() < 200:
+        color = rng.integers(0, 256, 3)
+    image = np.where(SHAPES[shape](y, x)[..., None], color, background) + rng.normal(0, 4, (SIDE, SIDE, 3))
+    return image.clip(0, 255).astype(np.uint8)
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    """A PNG file of uint8 `[height, width, 3]` (https://www.w3.org/TR/png-3/), each row unfiltered."""
+    height, width, _ = image.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    pixels = zlib.compress(rows.tobytes(), 6)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def write_shapes(folder: str, *, each: int, seed: int) -> int:
+    """Writes `each` images of every shape as `folder/<shape>/<number>.png`. Returns how many there are."""
+    rng = np.random.default_rng(seed)
+    for shape in SHAPES:
+        os.makedirs(os.path.join(folder, shape), exist_ok=True)
+        for i in range(each):
+            with open(os.path.join(folder, shape, f"{i:05d}.png"), "wb") as file:
+                file.write(png(draw(shape, rng)))
+    return each * len(SHAPES)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m schemas.image_samples", description=__doc__.splitlines()[0])
+    parser.add_argument("output", help="the folder to write into")
+    parser.add_argument(
+        "--each", type=int, default=150, metavar="N", help="images of each shape (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        if options.each < 1:
+            raise UsageError(f"--each {options.each}: must be 1 or more")
+        if os.path.lexists(options.output) and not os.path.isdir(options.output):
+            raise UsageError(f"{options.output}: is no folder; name one, or a new name")
+        count = write_shapes(options.output, each=options.each, seed=options.seed)
+    except UsageError as error:
+        print(f"schemas.image_samples: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"{count} drawn images of {', '.join(SHAPES)} in {options.output}")
+    return 0

@@ -1,0 +1,3 @@
+"""The schema: what a YAML file declares of a dataset, and what follows from it alone."""
+
+__all__ = ["features", "image_options", "images", "loader", "not_finite", "raw_columns", "split_hash", "table"]

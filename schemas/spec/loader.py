@@ -1,0 +1,203 @@
+"""Reads a schema file: a small, plain part of YAML, checked against the model, every mistake told at once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+import yaml
+from pydantic import ValidationError
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from schemas import storage
+from schemas.errors import MillraceError, UsageError
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.messages import FORMATS, Mistake, Path, explain, report, wrong_format
+from schemas.spec.table import Schema
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 16
+
+# YAML 1.2's words only, so that `yes`, `no`, `on` and `off` stay text, and dates too. A number whose digits would not
+# come back as they were written (007, +5, 1_000) stays text: tokens such as postal codes are compared as text.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
+_WORDS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+}
+
+
+AnySchema = Schema | ImageFolderSchema | ImagePairsSchema
+
+
+def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
+    """The schema that a YAML file declares, local or gs://.
+
+    `for_job`: data is to be written by it, so that what no data set should be written with is a mistake too. Data sets
+    that earlier releases wrote with such a schema still open.
+
+    Raises:
+      UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
+        and what is allowed`.
+    """
+    if not storage.exists(path):
+        raise UsageError(f"{path}: there is no such schema file")
+    try:
+        with storage.wrap_errors(path), storage.open_read(path) as file:
+            data = file.read(MAX_BYTES + 1)
+    except MillraceError as error:
+        raise UsageError(f"the schema file cannot be read: {error}") from None
+    return parse_schema(data, path, for_job=for_job)
+
+
+def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchema:
+    """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
+    reader = _Reader()
+    try:
+        value = reader.read(data)
+    except _Stop as stop:
+        raise UsageError(report(source, [stop.mistake])) from None
+    if reader.mistakes:
+        raise UsageError(report(source, reader.mistakes))
+    if isinstance(value, dict) and value.get("format") not in FORMATS:
+        raise UsageError(report(source, [wrong_format(value, reader.lines)]))
+    try:
+        model = FORMATS[value["format"] if isinstance(value, dict) else "csv"]
+        return model.model_validate(value, context={"for_job": for_job})
+    except ValidationError as error:
+        raise UsageError(report(source, explain(error, value, reader.lines))) from None
+
+
+def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
+    """A mistake that only the raw data shows, at a key of a schema file that has been read, told as all others are."""
+    reader = _Reader()
+    reader.read(data)
+    return UsageError(report(source, [Mistake(reader.lines[key], key, message)]))
+
+
+class _Stop(Exception):
+    """A mistake after which the rest of the file cannot be read."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.mistake = Mistake(line, (), message)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """SafeLoader that refuses anchors, aliases and tags while it composes, and resolves nothing."""
+
+    depth = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event = self.peek_event()
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise _Stop(line, f"found the alias '*{event.anchor}'; aliases are not allowed: write the value out")
+        if event.anchor is not None:
+            raise _Stop(line, f"found the anchor '&{event.anchor}'; anchors are not allowed: write each value out")
+        if event.tag is not None:
+            raise _Stop(line, f"found the tag {event.tag!r}; tags are not allowed: write the plain value")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _Stop(line, f"is nested more than {MAX_DEPTH} levels deep; no schema needs that")
+        node: Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+_PlainLoader.yaml_implicit_resolvers = {}  # _Reader resolves
+
+
+class _Reader:
+    """Turns nodes into mappings, tuples and plain values, and notes the line of every key and item."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Path, int] = {}
+        self.mistakes: list[Mistake] = []
+
+    def read(self, data: bytes) -> object:
+        """The file's value. Raises _Stop where the rest cannot be read; other mistakes are collected."""
+        if len(data) > MAX_BYTES:
+            raise _Stop(1, f"the file is larger than {MAX_BYTES // 1024} KiB; a schema is a page or two")
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise _Stop(data.count(b"\n", 0, error.start) + 1, "the file is not UTF-8 text") from None
+        node = _compose(text)
+        if node is None:
+            raise _Stop(1, "the file is empty; a schema has the keys name, format, features and label")
+        self.lines[()] = node.start_mark.line + 1
+        return self._value(node, ())
+
+    def _value(self, node: Node, path: Path) -> object:
+        match node:
+            case MappingNode():
+                return dict(self._items(node, path))
+            case SequenceNode():
+                return tuple(self._placed(item, (*path, i), item) for i, item in enumerate(node.value))
+            case ScalarNode():
+                return self._scalar(node, path)
+            case _:
+                raise TypeError(f"YAML has no other nodes than these, found {type(node)}")
+
+    def _placed(self, node: Node, path: Path, where: Node) -> object:
+        """The value, after noting where it stands: at `where`, which is its key or itself."""
+        self.lines[path] = where.start_mark.line + 1
+        return self._value(node, path)
+
+    def _items(self, node: MappingNode, path: Path) -> Iterator[tuple[str, object]]:
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, ScalarNode):
+                self.mistakes.append(Mistake(line, path, "a key is one word, not a list or a mapping"))
+                continue
+            if key.value in first:
+                message = f"the key {key.value!r} is given twice (first in line {first[key.value]}); give it once"
+                self.mistakes.append(Mistake(line, path, message))
+                continue
+            first[key.value] = line
+            yield key.value, self._placed(value, (*path, key.value), key)
+
+    def _scalar(self, node: ScalarNode, path: Path) -> object:
+        text: str = node.value
+        if node.style is not None:
+            return text  # quoted, or a block: always text
+        if text in _WORDS:
+            if _WORDS[text] is None:
+                message = 'has no value; leave the key out, or write "" for an empty text'
+                self.mistakes.append(Mistake(self.lines[path], path, message))
+            return _WORDS[text]
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if not _NUMBER.fullmatch(text):
+            return text
+        if not math.isfinite(float(text)):
+            self.mistakes.append(Mistake(self.lines[path], path, f"found {text}; a number must fit a 64-bit float"))
+        return float(text)
+
+
+def _compose(text: str) -> Node | None:
+    """The one document's root node; None for an empty file. Raises _Stop on anything that is not such a document."""
+    try:
+        loader = _PlainLoader(text)
+        try:
+            return loader.get_single_node()
+        finally:
+            loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _Stop(line, f"found the character U+{error.character:04X}, which YAML does not allow") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = f"{error.context}: {error.problem}" if error.context else str(error.problem)
+        if "another document" in problem:
+            message = "found a second document ('---'); a schema file holds one"
+        elif "'\\t'" in problem:
+            message = "found a tab where YAML wants spaces; indent with spaces"
+        else:
+            message = f"is not YAML: {problem}"
+        raise _Stop(mark.line + 1 if mark else 1, message) from None

@@ -1,0 +1,249 @@
+"""Puts what the model refused into words: the line, the key path, what was found, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from schemas.spec.features import Feature, Label
+from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions, SplitPairs
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, Schema
+
+MAX_TOLD = 200  # of the mistakes in a file; a person mends these first
+
+Path = tuple[str | int, ...]
+
+
+class Mistake(NamedTuple):
+    """One mistake: its line (from 1), the path of keys that leads to it, and what is wrong."""
+
+    line: int
+    path: Path
+    message: str
+
+
+FORMATS: dict[str, type[Schema] | type[ImageFolderSchema] | type[ImagePairsSchema]] = {
+    "csv": Schema,
+    "image_folder": ImageFolderSchema,
+    "image_pairs": ImagePairsSchema,
+}
+_IMAGE_KEYS: dict[str, type[BaseModel]] = {
+    "images": ImageOptions,
+    "label": ImageLabel,
+    "split": ImageSplit,
+    "pairs": PairOptions,
+}
+
+# What a key takes where a list of alternatives cannot say it well by itself.
+_COLUMN = "a position counted from 0, or a column's name"
+_RANGE = "[first, last]: two positions counted from 0, or two numbered names such as [pixel0, pixel783]"
+_FORMS: dict[str, str] = {
+    "transform": "z_score, min_max, log, none, {scale: [low, high]} with low < high, {bucketize: n} with n quantile "
+    "buckets (2 or more), or {bucketize: [boundaries]} that rise strictly",
+    "numeric.missing": "mean, median, or a number that takes the missing value's place",
+    "column": _COLUMN,
+    "columns": _RANGE,
+    "resize": "{shorter: N}, or {exact: [height, width]}, in pixels",
+    "channels": "measured, or {means: [r, g, b]} with `deviations: [r, g, b]` beside them if wanted, from 0 to 255",
+    "by": "row, file, or a list of features such as [customer]",
+}
+_TYPES: dict[str, str] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list, such as [a, b]",
+    "dict_type": "a mapping, such as {key: value}",
+    "model_type": "a mapping, such as {key: value}",
+    "model_attributes_type": "a mapping, such as {name: age, kind: numeric}",
+}
+
+
+def report(source: str, mistakes: Iterable[Mistake]) -> str:
+    """One line for each mistake, in the file's order: `source:line: key.path[0]: message`."""
+    return "\n".join(
+        f"{source}:{m.line}: {_dotted(m.path)}: {m.message}" if m.path else f"{source}:{m.line}: {m.message}"
+        for m in sorted(mistakes, key=lambda m: m.line)
+    )
+
+
+def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) -> list[Mistake]:
+    """What the model refused in `value`, in words; `lines` holds the line of every path of the file."""
+    found: dict[tuple[Path, str], Mistake] = {}
+    refused = error.errors(include_url=False)
+    errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in refused[:MAX_TOLD]]
+    reasons = {path for path, e in errors if e["type"] == "value_error"}
+    for path, details in errors:
+        inner = any(len(p) > len(path) and p[: len(path)] == path for p, _ in errors)
+        if details["type"] in ("too_short", "too_long") and inner:
+            continue  # pydantic counts only the items that passed, and those that did not are told one by one
+        form = _form(path, value)
+        if form is not None and details["type"] != "value_error" and form[0] in reasons:
+            continue  # one alternative says what is wrong with it; that the others do not fit says nothing
+        for place, message in _told(path, details, value):
+            line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
+            found.setdefault((place, message), Mistake(line, place, message))
+    more = len(refused) - len(errors)
+    return [*found.values(), *([Mistake(max(lines.values()), (), f"and {more:,} mistakes more")] if more else [])]
+
+
+def _path_in(value: object, loc: Path, kind: str) -> Path:
+    """The path within the file: `loc` without the names of union members, which pydantic puts between the keys."""
+    path: Path = ()
+    tagged = _format(value) == "csv"
+    for i, step in enumerate(loc):
+        if tagged and i == len(path) and (path == ("label",) or (len(path) == 2 and path[0] == "features")):
+            continue  # the feature's kind
+        in_mapping = isinstance(value, Mapping) and step in value
+        in_tuple = isinstance(value, tuple) and isinstance(step, int) and step < len(value)
+        if in_mapping or in_tuple:
+            value = value[step]  # type: ignore[index]
+        elif kind != "missing" or i < len(loc) - 1:
+            continue
+        path = (*path, step)
+    return path
+
+
+def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]:
+    """Where one of pydantic's errors belongs, and what it says to the one who wrote the file."""
+    kind, context = details["type"], details.get("ctx", {})
+    form = _form(path, value)
+    if kind == "value_error" and isinstance(context["error"], Misplaced):
+        yield from context["error"].mistakes
+    elif kind == "value_error":
+        yield path, str(context["error"])
+    elif form is not None and not (kind in ("missing", "extra_forbidden") and path == form[0]):
+        yield form[0], f"found {_show(_at(value, form[0]))}; allowed: {form[1]}"
+    elif kind == "extra_forbidden":
+        keys = _keys(path[:-1], value)
+        yield path, f"unknown key{_nearest(str(path[-1]), keys)}; allowed: {', '.join(keys)}"
+    elif kind == "missing":
+        yield path[:-1], f"the key {path[-1]!r} is missing"
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        yield _wrong_kind(path, _at(value, path))
+    else:
+        found = _at(value, path)
+        yield path, f"found {_show(found)}; allowed: {_allowed(kind, context, details['msg'], found)}"
+
+
+def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mistake:
+    """What to say of a schema whose format is unknown or left out."""
+    allowed = ", ".join(FORMATS)
+    if "format" not in value:
+        return Mistake(lines[()], (), f"the key 'format' is missing; allowed: {allowed}")
+    found = value["format"]
+    near = _nearest(found, list(FORMATS)) if isinstance(found, str) else ""
+    return Mistake(lines[("format",)], ("format",), f"found {_show(found)}{near}; allowed: {allowed}")
+
+
+def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
+    kinds = _kinds(path)
+    if not isinstance(item, Mapping) or "kind" not in item:
+        return path, f"the key 'kind' is missing; allowed: {', '.join(kinds)}"
+    found = item["kind"]
+    near = _nearest(found, kinds) if isinstance(found, str) else ""
+    return (*path, "kind"), f"found {_show(found)}{near}; allowed: {', '.join(kinds)}"
+
+
+def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, found: object) -> str:
+    match kind:
+        case "literal_error":
+            words = [w.strip("' ") for w in context["expected"].replace(" or ", ", ").split(",")]
+            return ", ".join(words)
+        case "greater_than":
+            return f"more than {context['gt']:.12g}"
+        case "greater_than_equal":
+            return f"{context['ge']:.12g} or more"
+        case "less_than_equal":
+            return f"{context['le']:.12g} or less"
+        case "string_too_short" | "too_short":
+            return f"at least {context['min_length']} {_unit(kind, context['min_length'])}"
+        case "string_too_long" | "too_long":
+            return f"at most {context['max_length']} {_unit(kind, context['max_length'])}"
+        case "string_type" if isinstance(found, bool | float | int):
+            return 'text; put it in quotes: "' + _show(found) + '"'
+        case _:
+            return _TYPES.get(kind, otherwise)
+
+
+def _unit(kind: str, count: int) -> str:
+    return ("character" if kind.startswith("string") else "item") + ("" if count == 1 else "s")
+
+
+def _form(path: Path, value: object) -> tuple[Path, str] | None:
+    """The key with alternatives that `path` lies at or under, and what it takes."""
+    at = 3 if path[:1] == ("features",) else 2
+    if len(path) < at or path[0] not in (("features", "label", "split") if _format(value) == "csv" else ("images",)):
+        return None
+    item, key = _at(value, path[: at - 1]), path[at - 1]
+    for name in (key, f"{item['kind']}.{key}" if isinstance(item, Mapping) and "kind" in item else key):
+        if name in _FORMS:
+            return path[:at], _FORMS[str(name)]
+    return None
+
+
+def _format(value: object) -> object:
+    """The schema's format; csv where there is no telling."""
+    return value.get("format", "csv") if isinstance(value, Mapping) else "csv"
+
+
+def _at(value: object, path: Path) -> object:
+    for step in path:
+        value = value[step]  # type: ignore[index]
+    return value
+
+
+def _members(path: Path) -> dict[str, type[BaseModel]]:
+    union = get_args(Label if path == ("label",) else Feature)[0]
+    return {get_args(m.model_fields["kind"].annotation)[0]: m for m in get_args(union)}
+
+
+def _kinds(path: Path) -> list[str]:
+    return list(_members(path))
+
+
+def _keys(path: Path, value: object) -> list[str]:
+    """The keys that the mapping at `path` can have."""
+    found = _at(value, path)
+    form = str(_at(value, ("format",)))
+    model: type[BaseModel] = FORMATS[form]
+    if path and form != "csv":
+        model = _IMAGE_KEYS[str(path[0])] if len(path) == 1 else SplitPairs
+    elif path == ("csv",):
+        model = CsvOptions
+    elif path == ("split",):
+        model = FileSplit if isinstance(found, Mapping) and found.get("by") == "file" else HashSplit
+    elif path and isinstance(found, Mapping):
+        model = _members(path)[found["kind"]]
+    return list(model.model_fields)
+
+
+def _nearest(word: str, words: list[str]) -> str:
+    near = difflib.get_close_matches(word, words, n=1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _show(value: object) -> str:
+    """A value as it would stand in the file, cut where it is long."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return reprlib.repr(value)
+        case tuple():
+            return "[" + ", ".join(_show(v) for v in value[:4]) + (", ..." if len(value) > 4 else "") + "]"
+        case Mapping():
+            return "{" + ", ".join(f"{k}: {_show(v)}" for k, v in list(value.items())[:4]) + "}"
+        case _:
+            return str(value)
+
+
+def _dotted(path: Path) -> str:
+    """features[2].transform"""
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")

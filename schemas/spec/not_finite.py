@@ -1,0 +1,14 @@
+"""What is said of a row of which the transform makes a number that is not finite: by the job, and by a prediction."""
+
+from __future__ import annotations
+
+from schemas.spec.features import Numeric
+from schemas.spec.table import Schema
+
+NOT_FINITE = "not_finite"  # the reason code
+
+
+def hints_of(schema: Schema) -> dict[str, str]:
+    """What may make a value that is not finite, by feature."""
+    logs = (item.name for item in schema.features if isinstance(item, Numeric) and item.transform == "log")
+    return dict.fromkeys(logs, "; `transform: log` is for values above -1")

@@ -1,0 +1,105 @@
+"""Which split a row belongs to: a stable 64-bit hash of its parsed values, or the file it stands in.
+
+The hash depends on the values alone, so that equal rows land in one split on every machine, in any order and chunking.
+It must never change: a data set that is written again, or appended to, keeps its rows where they were. A better hash
+would be version 2, beside this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import UsageError
+from schemas.spec.table import SPLITS, FileSplit, HashSplit
+
+VERSION = 1
+_SEED = 0x4D696C6C72616365  # "Millrace"
+_CANONICAL_NAN = 0x7FC00000
+_ROWS = 4096  # rows of a wide matrix that are hashed at once, so that the work stays in the cache
+
+
+def hash_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Version 1 of the hash: uint64 `[n]` from columns of n rows.
+
+    Multilinear: seed + sum of value_i * odd_i mod 2^64 (Lemire and Kaser, "Strongly universal string hashing is fast",
+    2014), then the finaliser of splitmix64 (Steele, Lea and Flood, 2014), which also gives the odd constants.
+
+    Args:
+        columns: float32 `[n]` or `[n, k]`, taken by their bits with one NaN and one zero; or uint64 `[n]`, taken as
+            they are (see `hash_strings`). Each of the k columns counts as one value; their order matters.
+    """
+    rows = len(columns[0])
+    total = np.full(rows, _SEED, np.uint64)
+    used = 0
+    for column in columns:
+        width = 1 if column.ndim == 1 else column.shape[1]
+        odd = _odd_constants(used, width)
+        used += width
+        if column.dtype == np.uint64:
+            total += column * odd[0]
+        elif column.ndim == 1:
+            total += _canonical_bits(column) * odd[0]
+        else:
+            for start in range(0, rows, _ROWS):
+                total[start : start + _ROWS] += _canonical_bits(column[start : start + _ROWS]) @ odd
+    return _mix(total)
+
+
+def hash_strings(values: pa.BinaryArray) -> np.ndarray:
+    """uint64 `[n]`: BLAKE2b (8 bytes, little endian) of each value's bytes, as they are."""
+    if not len(values):
+        return np.empty(0, np.uint64)
+    encoded = values.dictionary_encode()
+    digests = b"".join(hashlib.blake2b(value, digest_size=8).digest() for value in encoded.dictionary.to_pylist())
+    return np.frombuffer(digests, "<u8").astype(np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def assign_splits(hashes: np.ndarray, split: HashSplit) -> np.ndarray:
+    """int8 `[n]`, indices into SPLITS: the hash as a fraction of 2^64 falls into one of the shares."""
+    shares = [getattr(split, name) for name in SPLITS]
+    last = max(i for i, share in enumerate(shares) if share > 0)
+    limits = np.array([round(sum(shares[: i + 1]) * 2**53) for i in range(last)], np.uint64)
+    return np.searchsorted(limits, hashes >> np.uint64(11), side="right").astype(np.int8)
+
+
+def file_split(path: str, split: FileSplit) -> int:
+    """The index into SPLITS of the one split whose pattern matches the path's end, folder by folder.
+
+    Raises:
+        UsageError: no pattern matches, or more than one.
+    """
+    patterns = {name: pattern for name in SPLITS if (pattern := getattr(split, name)) is not None}
+    matching = [name for name, pattern in patterns.items() if PurePosixPath(path).match(pattern)]
+    if len(matching) == 1:
+        return SPLITS.index(matching[0])
+    listed = ", ".join(f"{name}: {pattern!r}" for name, pattern in patterns.items())
+    found = "matches none of the patterns" if not matching else f"matches the patterns of {' and of '.join(matching)}"
+    raise UsageError(f"{path}: {found} under split ({listed}); expected each input file to match exactly one")
+
+
+def _odd_constants(start: int, count: int) -> np.ndarray:
+    """uint64 `[count]`: outputs start, start + 1, ... of splitmix64 from the seed, made odd."""
+    steps = np.arange(start + 1, start + count + 1, dtype=np.uint64)
+    return _mix(np.uint64(_SEED) + steps * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _canonical_bits(values: np.ndarray) -> np.ndarray:
+    """uint64: the float32 bits, with -0 as 0 and every NaN as one."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        values = np.ascontiguousarray(values, np.float32) + np.float32(0)  # -0 + 0 is 0
+    bits = values.view(np.uint32)
+    missing = np.isnan(values)
+    if missing.any():
+        bits = np.where(missing, np.uint32(_CANONICAL_NAN), bits)
+    return bits.astype(np.uint64)

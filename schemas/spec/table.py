@@ -1,0 +1,241 @@
+"""A data set's schema: the value that one YAML file declares, and what follows from it alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
+
+from schemas.spec.features import (
+    MAX_COLUMNS,
+    Bucketize,
+    Category,
+    ColumnRef,
+    Cross,
+    Feature,
+    Ignore,
+    Key,
+    Label,
+    Name,
+    Numeric,
+    OneHot,
+    Strict,
+    Text,
+    Token,
+    Weight,
+    is_word,
+)
+
+SPLITS = ("train", "eval", "test")
+
+Mistake = tuple[tuple[str | int, ...], str]  # the path of keys that leads to it, and what is wrong
+
+
+class Misplaced(ValueError):
+    """Mistakes that no field shows by itself, each with the place that it belongs to."""
+
+    def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
+        super().__init__("; ".join(message for _, message in mistakes))
+        self.mistakes = mistakes
+
+
+class CsvOptions(Strict):
+    """How the files are written."""
+
+    header: Literal["auto", "present", "none"] = "auto"  # auto: a first line that holds the columns' names is a header
+    columns: tuple[str, ...] | None = None  # the columns' names in the files' order, where no header gives them
+    num_columns: Annotated[int, Field(gt=0, le=MAX_COLUMNS)] | None = (
+        None  # how many columns, where neither a header nor `columns` says
+    )
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    quote: Annotated[str, Field(min_length=1, max_length=1)] = '"'
+    quoted_newlines: bool = False  # a quoted field may hold line ends; else a record is one line
+    missing: tuple[Token, ...] = ("",)  # compared after trimming
+    encoding: Literal["utf-8", "utf-16", "latin-1"] = "utf-8"
+
+    @model_validator(mode="after")
+    def _single_byte_signs(self) -> CsvOptions:
+        for key, sign in (("delimiter", self.delimiter), ("quote", self.quote)):
+            if not sign.isascii() or sign in "\r\n":
+                raise ValueError(f"{key}: {sign!r} is not one ASCII character other than a line end")
+        if self.delimiter == self.quote:
+            raise ValueError("delimiter and quote must differ")
+        if self.columns is not None and self.num_columns is not None and len(self.columns) != self.num_columns:
+            raise ValueError(f"columns names {len(self.columns)} columns, num_columns says {self.num_columns}")
+        if self.columns is not None and len(set(self.columns)) != len(self.columns):
+            raise ValueError("columns must name each column once")
+        return self
+
+    @property
+    def width(self) -> int | None:
+        """How many columns a row has, where the schema says."""
+        return len(self.columns) if self.columns is not None else self.num_columns
+
+
+class HashSplit(Strict):
+    """Shares of a stable hash over the whole row, or over the named features."""
+
+    by: Literal["row"] | tuple[Name, ...] = "row"
+    train: Annotated[float, Field(ge=0, le=1)] = 0.8
+    eval: Annotated[float, Field(ge=0, le=1)] = 0.1
+    test: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> HashSplit:
+        if abs(self.train + self.eval + self.test - 1) > 1e-9:
+            raise ValueError(f"train + eval + test is {self.train + self.eval + self.test:g}, and must be 1")
+        if self.train == 0:
+            raise ValueError("train: 0 leaves nothing to learn from")
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have a share."""
+        return tuple(s for s in SPLITS if getattr(self, s) > 0)
+
+
+class FileSplit(Strict):
+    """A pattern per split, matched against the end of a file's path (fnmatch)."""
+
+    by: Literal["file"]
+    train: str
+    eval: str | None = None
+    test: str | None = None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have a pattern."""
+        return tuple(s for s in SPLITS if getattr(self, s) is not None)
+
+
+def _split_tag(value: object) -> str:
+    by = value.get("by") if isinstance(value, dict) else getattr(value, "by", None)
+    return "file" if by == "file" else "hash"
+
+
+Split = Annotated[Annotated[HashSplit, Tag("hash")] | Annotated[FileSplit, Tag("file")], Discriminator(_split_tag)]
+
+
+class Schema(Strict):
+    """One data set: its files, features, label and splits."""
+
+    name: Name
+    format: Literal["csv"]
+    csv: CsvOptions = CsvOptions()
+    features: Annotated[tuple[Feature, ...], Field(min_length=1)]
+    label: Label
+    split: Split = HashSplit()
+
+    @model_validator(mode="after")
+    def _names_and_references(self, info: ValidationInfo) -> Schema:
+        total = sum(item.width for item in self.features if not isinstance(item, Cross))
+        if total > MAX_COLUMNS:  # before anything goes through them one by one
+            raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
+        mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns()]
+        if (info.context or {}).get("for_job"):
+            mistakes += self._not_meant()
+        if mistakes:
+            raise Misplaced(tuple(mistakes))
+        return self
+
+    def _names(self) -> Iterator[Mistake]:
+        seen: set[str] = set()
+        for path, item in self._items():
+            made = (f"{item.name}_missing",) if isinstance(item, Numeric) and item.indicator else ()
+            for name in (item.name, *made):
+                if name in seen:
+                    yield (*path, "name"), f"the name {name!r} is used twice"
+                seen.add(name)
+        if not self.inputs:
+            yield ("features",), "every feature is ignored, a key or a weight: a model would have no input"
+        for kind in (Weight, Key):
+            for i in [i for i, f in enumerate(self.features) if isinstance(f, kind)][1:]:
+                yield ("features", i), f"a data set has one {kind.__name__.lower()} at most"
+
+    def _crosses(self) -> Iterator[Mistake]:
+        crossable = {f.name for f in self.features if isinstance(f, Category | OneHot)}
+        crossable |= {
+            f.name
+            for f in self.features
+            if isinstance(f, Numeric) and isinstance(f.transform, Bucketize) and f.width == 1
+        }
+        for i, f in enumerate(self.features):
+            if isinstance(f, Cross):
+                for name in f.of:
+                    if name not in crossable:
+                        message = f"{name!r} is no category, one_hot or bucketized feature of one column"
+                        yield ("features", i, "of"), message
+
+    def _split_columns(self) -> Iterator[Mistake]:
+        if isinstance(self.split, HashSplit) and self.split.by != "row":
+            known = {item.name for _, item in self._items() if not isinstance(item, Cross)}
+            for name in self.split.by:
+                if name not in known:
+                    yield ("split", "by"), f"{name!r} is no feature that is read from a column"
+
+    def _not_meant(self) -> Iterator[Mistake]:
+        """What can be read, and is surely not meant: earlier releases wrote data sets with it."""
+        for i, f in enumerate(self.features):
+            if isinstance(f, Cross):
+                for name in sorted({name for name in f.of if f.of.count(name) > 1}):
+                    yield ("features", i, "of"), f"{name!r} is crossed with itself; name each feature once"
+            if isinstance(f, Category) and f.in_vocabulary and f.missing is not None and not is_word(f.missing):
+                message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
+                yield ("features", i, "missing"), f"found {f.missing!r}; {message}such as '<unknown>'"
+        if isinstance(self.split, HashSplit) and self.split.by != "row" and self.label.name in self.split.by:
+            message = f"{self.label.name!r} is the label, whose classes would not be spread over the splits"
+            yield ("split", "by"), f"{message}; allowed: row, file, or features"
+
+    def _columns(self) -> Iterator[Mistake]:
+        width = self.csv.width
+        places = None if self.csv.columns is None else {name: i for i, name in enumerate(self.csv.columns)}
+        taken: dict[ColumnRef, str] = {}
+        for path, item in self._items():
+            for ref in item.refs:
+                if isinstance(ref, str) and places is not None and ref not in places:
+                    yield path, f"{item.name!r} reads the column {ref!r}, which csv.columns does not name"
+                    break
+                place = ref if isinstance(ref, int) or places is None else places[ref]
+                if isinstance(place, int) and width is not None and place >= width:
+                    yield path, f"{item.name!r} reads column {ref}, and a row has columns 0 to {width - 1}"
+                    break
+                if place in taken:
+                    yield path, f"{item.name!r} and {taken[place]!r} both read column {ref!r}"
+                    break
+                taken[place] = item.name
+        if self.csv.header == "none" and width is None:
+            yield ("csv", "header"), "header: none needs `columns` or `num_columns`"
+
+    def _items(self) -> Iterator[tuple[tuple[str | int, ...], Feature | Label]]:
+        """Every feature and the label, each with its path in the file."""
+        for i, f in enumerate(self.features):
+            yield ("features", i), f
+        yield ("label",), self.label
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """The splits that the data set has."""
+        return self.split.splits
+
+    @property
+    def inputs(self) -> tuple[Feature, ...]:
+        """The features that a model reads, in the schema's order."""
+        return tuple(f for f in self.features if not isinstance(f, Ignore | Weight | Key))
+
+    @property
+    def key(self) -> Key | None:
+        return next((f for f in self.features if isinstance(f, Key)), None)
+
+    @property
+    def weight(self) -> Weight | None:
+        return next((f for f in self.features if isinstance(f, Weight)), None)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the canonical JSON: the same for two files that declare the same."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+__all__ = ["SPLITS", "Category", "CsvOptions", "FileSplit", "HashSplit", "Schema", "Text"]

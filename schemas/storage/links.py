@@ -1,0 +1,58 @@
+"""Symbolic links where files that were written should be.
+
+A job and an export write files and folders, never links. What a link leads to is outside of the folder that is checked,
+copied and removed, so that readers refuse one wherever it leads. The folder itself may be reached through links.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from schemas.storage.paths import is_local, join
+
+
+def links_to(root: str, names: Iterable[str]) -> list[str]:
+    """Which of the files and of the folders that lead to them are links, relative to `root`, sorted; on GCS none."""
+    if not is_local(root):
+        return []
+    below = set(names)
+    todo = below
+    while todo:
+        todo = {os.path.dirname(name) for name in todo} - below - {""}
+        below |= todo
+    return sorted(name for name in below if os.path.islink(join(root, name)))
+
+
+def links_in(folder: str) -> list[str]:
+    """All links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
+    if not is_local(folder):
+        return []
+    found, waiting = [], [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:  # which tells links without a look at each
+                for entry in entries:
+                    if entry.is_symlink():
+                        found.append(os.path.relpath(entry.path, folder))
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:  # no folder, or none to look into: whoever reads it says so
+            continue
+    return sorted(found)
+
+
+def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
+    """All links in a run's folder, and in place of a file or folder that a manifest names, relative to `data_dir`."""
+    found = {join(run, name) for name in links_in(join(data_dir, run))}
+    elsewhere = [name for name in names if not name.startswith(f"{run}/")]
+    return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
+
+
+def told(path: str) -> str:
+    """What is wrong with a link, without its own path."""
+    try:
+        target = os.readlink(path)
+    except OSError:  # replaced since
+        target = "another place"
+    return f"is a link to {target[:200]}, and only files and folders are read here; put what was written in its place"

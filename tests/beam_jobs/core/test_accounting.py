@@ -1,0 +1,200 @@
+"""read = written + rejected, whatever happens: a part that loses, merges or doubles records fails the job."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.shuffle_plan import Deal, ShardOptions
+from beam_jobs.csv import source
+from beam_jobs.output import encode
+from beam_jobs.preprocess import main
+from beam_jobs.runtime import job
+from schemas.csv import cells, reader
+from schemas.csv import parse as csv_parse
+from schemas.csv.file import split_ranges
+from schemas.dataset import Dataset, layout
+from tests.support.people import PLAIN_SCHEMA, Job, make_job, people_csv, people_row
+from tests.support.written_records import records
+
+BAD = [
+    'stray,"quote',
+    "too,few",
+    people_row(5).replace(",yes", ",perhaps").replace(",no", ",perhaps"),
+    people_row(6).replace("k6,", "k6,x"),
+]
+
+
+def fails(people: Job, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says when it fails; nothing may have been committed."""
+    arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output), "--quiet"]
+    assert main(arguments) == 1
+    assert not (people.output / layout.MANIFEST).exists()
+    assert not list(people.output.glob("*/*.tfrecord"))
+    return capsys.readouterr().err
+
+
+def without_last(column: pa.Array) -> pa.Array:
+    return column.slice(0, len(column) - 1)
+
+
+def merged(column: pa.Array) -> pa.Array:
+    """The last two lines as one, as a quote that is left open makes of them."""
+    return pa.concat_arrays([column.slice(0, len(column) - 2), column.slice(len(column) - 1)])
+
+
+def doubled(column: pa.Array) -> pa.Array:
+    return pa.concat_arrays([column, column.slice(len(column) - 1)])
+
+
+@pytest.mark.parametrize("lie", [without_last, merged, doubled])
+@pytest.mark.parametrize("quoted_newlines", [False, True])
+def test_columns_that_lose_merge_or_double_lines_fail_the_job(people, capsys, monkeypatch, lie, quoted_newlines):
+    if quoted_newlines:
+        people.schema.write_text(people.schema.read_text().replace("csv: {", "csv: {quoted_newlines: true, "))
+    take = cells.take_columns
+    monkeypatch.setattr(csv_parse, "take_columns", lambda *args: {p: lie(c) for p, c in take(*args).items()})
+    assert "this is a bug in the reader, and no row was taken" in fails(people, capsys)
+
+
+def test_a_parser_of_ones_own_that_drops_a_line_fails_the_job(people, capsys, monkeypatch):
+    parse = csv_parse.parse_records
+
+    def lie(*args: Any, **options: Any) -> csv_parse.Parsed:
+        parsed = parse(*args, **options)
+        columns = {place: column.slice(0, len(column) - 1) for place, column in parsed.columns.items()}
+        return dataclasses.replace(parsed, columns=columns, rows=parsed.rows[:-1])
+
+    monkeypatch.setattr(reader, "parse_records", lie)
+    message = fails(people, capsys)
+    assert "500 records near byte" in message
+    assert "but 499 rows and 0 rejects; this is a bug in the reader" in message
+
+
+def test_a_reject_that_is_forgotten_fails_the_job(people, capsys, monkeypatch):
+    people.raw.write_text(people_csv(500) + "too,few\n")
+    parse = csv_parse.parse_records
+    monkeypatch.setattr(reader, "parse_records", lambda *a, **o: dataclasses.replace(parse(*a, **o), bad=[]))
+    assert "but 500 rows and 0 rejects; this is a bug in the reader" in fails(people, capsys)
+
+
+def test_a_row_that_is_lost_behind_the_parser_fails_the_job(people, capsys, monkeypatch):
+    process = encode.EncodeExamples.process
+    monkeypatch.setattr(encode.EncodeExamples, "process", lambda self, batch: process(self, batch.slice(1)))
+    assert f"{people.raw}: 500 records read, 499 written and 0 rejected: 1 unaccounted for" in fails(people, capsys)
+
+
+def test_a_record_that_is_lost_in_the_shuffle_fails_the_job(people, capsys, monkeypatch):
+    encoded = encode.Encoded
+
+    def lossy(frames: pa.LargeBinaryArray, splits: Any, *place: int) -> encode.Encoded:
+        return encoded(frames[1:], splits[1:], *place)
+
+    monkeypatch.setattr(encode, "Encoded", lossy)
+    assert "499 records in the shards, 500 encoded" in fails(people, capsys)
+
+
+@pytest.mark.parametrize("fault", [lambda parts: parts[:-1], lambda parts: [*parts, parts[-1]]], ids=["lost", "twice"])
+def test_a_range_that_nobody_or_everybody_reads_fails_the_job(people, capsys, monkeypatch, fault):
+    split = split_ranges
+    monkeypatch.setattr(source, "split_ranges", lambda file, range_bytes: fault(split(file, range_bytes=5000)))
+    assert "bytes, images or pairs were gone through: a part was left out or read twice" in fails(people, capsys)
+
+
+def account(dataset: Dataset) -> dict[str, Any]:
+    """What a data set says of its input, without what depends on when and how it was written."""
+    manifest = dataset.manifest
+    for file in manifest.inputs:
+        of_file = [c for c in manifest.counts if c.input == file.path]
+        assert file.read == file.written + file.rejected
+        assert file.written == sum(c.rows for c in of_file if c.outcome == "written")
+        assert file.rejected == sum(c.rows for c in of_file if c.outcome == "rejected")
+    rejects = Counter(
+        line for path in Path(dataset.run_dir).glob("rejects-*.jsonl") for line in path.read_text().splitlines()
+    )
+    by_outcome = Counter((c.input, c.stage, c.reason) for c in manifest.counts for _ in range(c.rows) if c.reason)
+    told = Counter((r["source"], r["stage"], r["reason"]) for r in map(json.loads, rejects.elements()))
+    assert by_outcome == told
+    return {
+        "records": {split: records(dataset, split) for split in dataset.splits},
+        "rejects": rejects,
+        "counts": sorted(c.model_dump_json() for c in manifest.counts),
+        "inputs": manifest.inputs,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Shaken:
+    """A job, and what it made of its input at first."""
+
+    people: Job
+    account: dict[str, Any] = dataclasses.field(repr=False)
+
+
+@pytest.fixture(scope="module")
+def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
+    """Three files, one of them gzip'd, with bad rows strewn in, and what the job makes of them at first."""
+    people = make_job(tmp_path_factory.mktemp("shaken"), PLAIN_SCHEMA)
+    rows = people_csv(500).splitlines()
+    for i in range(0, 400, 40):
+        rows.insert(20 + i, BAD[i // 40 % len(BAD)])
+    header, body = rows[0], rows[1:]
+    people.raw.unlink()
+    for name, part in (("a.csv", body[:200]), ("b.csv", body[200:300])):
+        (people.folder / name).write_text("\r\n".join([header, *part]))
+    (people.folder / "c.csv.gz").write_bytes(gzip.compress("\n".join([header, *body[300:]]).encode()))
+    people = dataclasses.replace(people, raw=people.folder / "[abc].csv*")
+    first = account(people.run())
+    assert sum(first["rejects"].values()) == 10
+    assert len(first["inputs"]) == 3
+    return Shaken(people, first)
+
+
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    range_bytes=st.sampled_from([500, 1777, 9000, 1 << 20]),
+    num_shards=st.sampled_from([None, 1, 3, 40]),
+    threads=st.integers(1, 4),
+    seed=st.integers(0, 9),
+    batch_bytes=st.sampled_from([300, 8 << 20]),
+    through_files=st.booleans(),
+)
+def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
+    shaken, range_bytes, num_shards, threads, seed, batch_bytes, through_files
+):
+    plan_shards = job.plan_shards
+
+    def by_either_shuffle(options: JobOptions, *args: Any) -> ShardOptions:
+        """A cluster's shuffle has to know the number of shards in advance."""
+        planned = plan_shards(options, *args)
+        counts = (num_shards or 2, 1, 2)
+        deal = Deal(cells=counts, seed=seed)
+        cluster = dataclasses.replace(planned, deal=deal, num_shards=counts, through_files=False)
+        return planned if through_files else cluster
+
+    defaults = {**(reader.read_range.__kwdefaults__ or {}), "batch_bytes": batch_bytes}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(job, "plan_shards", by_either_shuffle),
+        mock.patch.object(reader.read_range, "__kwdefaults__", defaults),
+    ):
+        dataset = shaken.people.run(
+            output=f"{folder}/out",
+            range_mb=range_bytes / 2**20,
+            num_shards=num_shards,
+            seed=seed,
+            beam_args=("--direct_num_workers", str(threads), "--direct_running_mode", "multi_threading"),
+        )
+        assert account(dataset) == shaken.account

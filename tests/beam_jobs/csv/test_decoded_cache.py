@@ -1,0 +1,95 @@
+"""What the first read decoded comes back as it was, or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pyarrow as pa
+import pytest
+
+from beam_jobs.csv.decoded_cache import keeping, kept, kept_path
+from schemas.csv.file import open_csv, split_ranges
+from schemas.csv.reader import Decoded, read_range
+from schemas.spec.loader import load_schema
+from schemas.spec.table import Schema
+from tests.support.people import PLAIN_SCHEMA, make_job, people_csv
+
+
+@pytest.fixture
+def decoded(tmp_path):
+    """Three batches of people, one of them with a reject whose bytes are no UTF-8."""
+    job = make_job(tmp_path, PLAIN_SCHEMA)
+    job.raw.write_bytes(people_csv(300).encode() + b"\xff\xfe,too short\n")
+    schema = load_schema(str(job.schema))
+    assert isinstance(schema, Schema)
+    (part,) = split_ranges(open_csv(str(job.raw), schema), range_bytes=1 << 20)
+    found = list(read_range(part, schema, batch_bytes=8000, with_split=True))
+    assert len(found) > 2
+    assert [r.raw for d in found for r in d.rejects] == [b"\xff\xfe,too short"]
+    return found
+
+
+def same(a: Decoded, b: Decoded) -> bool:
+    rows = [repr((batch.schema, batch.to_pylist())) for batch in (a.batch, b.batch)]  # NaN equals nothing
+    return rows[0] == rows[1] and (a.rejects, a.read) == (b.rejects, b.read)
+
+
+def test_batches_rejects_and_counts_come_back(tmp_path, decoded):
+    path = str(tmp_path / "made" / "kept.arrow")
+    assert list(keeping(path, iter(decoded))) == decoded
+    assert all(same(a, b) for a, b in zip(kept(path), decoded, strict=True))
+    assert os.listdir(tmp_path / "made") == ["kept.arrow"]
+
+
+def test_ranges_are_told_apart(tmp_path):
+    job = make_job(tmp_path, PLAIN_SCHEMA)
+    schema = load_schema(str(job.schema))
+    assert isinstance(schema, Schema)
+    parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
+    assert len({kept_path("folder", part) for part in parts}) == len(parts) > 1
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_read_that_ends_early_keeps_nothing(tmp_path, decoded, taken):
+    path = str(tmp_path / "made" / "kept.arrow")
+    items = keeping(path, iter(decoded))
+    for _ in range(taken):
+        next(items)
+    items.close()
+    assert taken == 0 or os.listdir(tmp_path / "made") == []
+
+
+def test_a_read_that_fails_keeps_nothing(tmp_path, decoded):
+    def failing():
+        yield decoded[0]
+        raise ValueError("the file has changed")
+
+    path = str(tmp_path / "kept.arrow")
+    with pytest.raises(ValueError, match="has changed"):
+        list(keeping(path, failing()))
+    with pytest.raises(FileNotFoundError):
+        list(kept(path))
+
+
+def test_a_file_that_was_cut_is_no_shorter_file(tmp_path, decoded):
+    path = tmp_path / "kept.arrow"
+    list(keeping(str(path), iter(decoded)))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(pa.ArrowInvalid):
+        list(kept(str(path)))
+
+
+@pytest.mark.parametrize("room", [0, 100, 10_000])
+def test_a_full_disk_ends_the_keeping_and_not_the_read(tmp_path, decoded, room):
+    path = str(tmp_path / "made" / "kept.arrow")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))  # what is beyond cannot be written, as on a full disk
+    try:
+        read = keeping(path, iter(decoded))
+        begun = [next(read) for _ in decoded]
+        assert os.listdir(tmp_path / "made") == []  # its room is given back at once
+        assert [*begun, *read] == decoded
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert os.listdir(tmp_path / "made") == []

@@ -1,0 +1,287 @@
+"""Whole jobs on image files: every image stored or rejected, and what is stored is what the ingest graph makes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas import storage
+from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset.verify import verify_dataset
+from schemas.errors import MillraceError, UsageError
+from schemas.rejects import Reject
+from tests.support.drawn_images import draw, write_folders
+from tests.support.written_records import examples
+
+FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
+PAIRS = """\
+name: pairs
+format: image_pairs
+images: {resize: {shorter: 24}, crop: [24, 24]}
+pairs: {seed: 3, train: {identities: 0.7, same: 20, different: 30}, eval: {identities: 0.3, same: 5, different: 6}}
+"""
+ALL_TRAIN = FOLDERS + "split: {train: 1, eval: 0, test: 0}\n"
+PAIRS_OF_ALL = """\
+name: pairs
+format: image_pairs
+images: {resize: {exact: [24, 24]}}
+pairs: {train: {identities: 1, same: 20, different: 10}}
+"""
+
+
+def run(folder: Path, schema: str, *inputs: str, output: str = "out", **changes: Any) -> Dataset:
+    (folder / "schema.yaml").write_text(schema)
+    options = {"quiet": True, **changes}
+    run_job(JobOptions(schema=str(folder / "schema.yaml"), input=inputs, output=str(folder / output), **options))
+    return open_dataset(str(folder / output))
+
+
+def rejects_of(dataset: Dataset) -> dict[str, Reject]:
+    files = sorted(Path(dataset.run_dir).glob("rejects-*"))
+    found = [Reject.from_json(line) for path in files for line in path.read_text().splitlines()]
+    return {Path(r.source).name: r for r in found}
+
+
+def parity_records(dataset: Dataset, name: str) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(f"{dataset.run_dir}/{name}")
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Dataset]:
+    """60 drawn images and four files that are not to be stored."""
+    folder = tmp_path_factory.mktemp("shapes")
+    write_folders(folder / "raw", each=30)
+    disc = folder / "raw" / "disc"
+    whole = tf.io.encode_png(draw(0, 5)).numpy()
+    (disc / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (disc / "empty.jpg").write_bytes(b"")
+    (disc / "text.jpg").write_bytes(b"this is no image")
+    huge = whole[:16] + (60_000).to_bytes(4, "big") * 2 + whole[24:]  # a header that promises 3.6 gigapixels
+    (disc / "huge.png").write_bytes(huge)
+    return folder, run(folder, FOLDERS, str(folder / "raw/*/*"), max_reject_fraction=1.0)
+
+
+def test_every_image_is_stored_or_rejected_with_its_reason(shapes):
+    _, dataset = shapes
+    assert (dataset.manifest.read, dataset.manifest.written, dataset.manifest.rejected) == (64, 60, 4)
+    assert dataset.manifest.classes == ("bar", "disc")
+    reasons = {name: r.reason for name, r in rejects_of(dataset).items()}
+    assert reasons["empty.jpg"] == "empty_file"
+    assert reasons["text.jpg"] == "not_an_image"
+    assert reasons["huge.png"] == "too_many_pixels"
+    assert reasons["cut.png"] in ("truncated_image", "undecodable_image")
+    for reject in rejects_of(dataset).values():
+        assert (reject.stage, reject.column, reject.raw) == ("ingest", None, reject.source.encode())
+
+
+def test_records_follow_the_imagenet_convention(shapes):
+    _, dataset = shapes
+    stored = [e for s in dataset.splits for e in examples(dataset, s)]
+    for example in stored:
+        assert example["image/format"] == [b"RAW"]
+        assert (example["image/height"], example["image/width"]) == ([24], [32])
+        assert len(example["image/encoded"][0]) == 24 * 32 * 3
+        text = example["image/class/text"][0].decode()
+        assert dataset.manifest.classes[example["image/class/label"][0]] == text
+        assert example["image/filename"][0].decode().startswith(text + "/")
+    assert len({e["image/filename"][0] for e in stored}) == 60
+
+
+def test_the_saved_ingest_graph_makes_the_stored_record_of_the_raw_file(shapes):
+    folder, dataset = shapes
+    ingest = tf.saved_model.load(str(Path(dataset.run_dir) / layout.INGEST_FN)).signatures["serving_default"]
+    for example in examples(dataset, "eval"):
+        path = folder / "raw" / example["image/filename"][0].decode()
+        made = ingest(image_bytes=tf.constant([path.read_bytes()]))
+        assert made["image/encoded"].numpy()[0] == example["image/encoded"][0]
+
+
+def test_the_transform_normalises_by_the_train_splits_channels(shapes):
+    _, dataset = shapes
+    pixels = np.concatenate(
+        [np.frombuffer(e["image/encoded"][0], np.uint8).reshape(-1, 3) for e in examples(dataset, "train")]
+    )
+    output = tft.TFTransformOutput(dataset.run_dir)
+    made = output.transform_raw_features({"pixels": tf.constant(pixels, tf.float32)}, drop_unused_features=True)
+    normal = made["pixels"].numpy()
+    assert np.abs(normal.mean(axis=0)).max() < 1e-3
+    assert np.abs(normal.std(axis=0) - 1).max() < 1e-3
+
+
+def test_parity_holds_raw_files_beside_their_records(shapes):
+    _, dataset = shapes
+    raw, stored = (
+        [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, name)]
+        for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED)
+    )
+    assert len(raw) == len(stored) == 60
+    for a, b in zip(raw, stored, strict=True):
+        assert a.features.feature["label"] == b.features.feature["image/class/text"]
+
+
+def test_fixed_means_are_taken_as_they_are(tmp_path):
+    write_folders(tmp_path / "raw", each=6)
+    fixed = (
+        FOLDERS.replace("store: raw", "channels: {means: [123, 117, 104]}") + "split: {train: 1, eval: 0, test: 0}\n"
+    )
+    dataset = run(tmp_path, fixed, str(tmp_path / "raw/*/*"))
+    output = tft.TFTransformOutput(dataset.run_dir)
+    made = output.transform_raw_features({"pixels": tf.constant([[123.0, 118.0, 0.0]])}, drop_unused_features=True)
+    assert made["pixels"].numpy().tolist() == [[0.0, 1.0, -104.0]]
+
+
+def test_a_list_of_paths_and_labels(tmp_path):
+    write_folders(tmp_path / "raw", each=6)
+    lines = [f"{p.relative_to(tmp_path / 'raw')},{p.parent.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
+    lines += ["../secret.png,disc", "/etc/passwd,disc", "gs://b/x.png,disc", "disc/nowhere.png,disc"]
+    (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines) + "\n")
+    schema = "name: s\nformat: image_folder\nimages: {listing: csv, root: raw, resize: {exact: [8, 8]}}\n"
+    schema += "split: {train: 1, eval: 0, test: 0}\n"
+    dataset = run(tmp_path, schema, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
+    assert (dataset.manifest.read, dataset.manifest.written) == (16, 12)
+    reasons = [(c.stage, c.reason, c.rows) for c in dataset.manifest.counts if c.outcome == "rejected"]
+    assert ("list", "path_outside_root", 3) in reasons
+    assert sum(rows for *_, rows in reasons) == 4
+    rejects = rejects_of(dataset)
+    assert rejects["nowhere.png"].raw == b"disc/nowhere.png,disc"
+    assert (rejects["list.csv"].raw, rejects["list.csv"].column) == (b"gs://b/x.png,disc", "path")
+
+
+def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
+    for person in range(10):
+        (tmp_path / "raw" / f"p{person}").mkdir(parents=True)
+        for i in range(4):
+            data = tf.io.encode_jpeg(draw(person % 2, 100 * person + i)).numpy()
+            (tmp_path / "raw" / f"p{person}" / f"{i}.jpg").write_bytes(data)
+    dataset = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"))
+    assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 50, "eval": 11}
+    assert verify_dataset(dataset.path) == []
+    people = {}
+    for split in dataset.splits:
+        stored = examples(dataset, split)
+        sides = [[e[f"{s}/image/filename"][0].decode().split("/")[0] for s in ("left", "right")] for e in stored]
+        assert [[int(a == b)] for a, b in sides] == [e["same"] for e in stored]
+        people[split] = {person for pair in sides for person in pair}
+    assert not people["train"] & people["eval"]
+    (tmp_path / "raw" / "p0" / "0.jpg").write_bytes(b"broken")
+    (tmp_path / "raw" / "p0" / "a\tb.jpg").write_bytes(b"a name that is refused")
+    again = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"), output="out2", max_reject_fraction=1.0)
+    assert again.manifest.read == 62  # the pairs, and the name that the listing refused
+    reasons = {(c.stage, c.reason) for c in again.manifest.counts if c.outcome == "rejected"}
+    assert reasons == {("pair", "not_an_image"), ("list", "bad_name")}
+    files = sorted(Path(again.run_dir).glob("rejects-*"))
+    found = [Reject.from_json(line) for path in files for line in path.read_text().splitlines()]
+    pairs = [r for r in found if r.stage == "pair"]
+    assert len({(r.source, r.offset) for r in pairs}) == len(pairs) == again.manifest.rejected - 1
+    for reject in pairs:
+        assert reject.source == str(tmp_path / "raw/p0/0.jpg")
+        assert reject.source in reject.raw.decode().split(",")
+
+
+@pytest.mark.parametrize(("schema", "written"), [(ALL_TRAIN, 12), (PAIRS_OF_ALL, 30)])
+def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch, schema, written):
+    write_folders(tmp_path / "raw", each=6)
+    files = {str(p): p.read_bytes() for p in sorted((tmp_path / "raw").glob("*/*"))}
+    read_bytes = storage.read_bytes
+
+    def read_and_lose(path: str) -> bytes:
+        data = read_bytes(path)
+        if path in files:
+            os.unlink(path) if path.endswith("1.png") else Path(path).write_bytes(b"another file by now")
+        return data
+
+    monkeypatch.setattr(storage, "read_bytes", read_and_lose)
+    dataset = run(tmp_path, schema, str(tmp_path / "raw/*/*"))
+    assert (dataset.manifest.written, dataset.manifest.rejected) == (written, 0)
+    kept = [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, layout.PARITY_RAW)]
+    assert len(kept) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == written
+    names = ["left", "right"] if "left" in kept[0].features.feature else ["image"]
+    assert {e.features.feature[n].bytes_list.value[0] for e in kept for n in names} == set(files.values())
+
+
+def test_too_many_broken_images_fail_the_job(tmp_path):
+    write_folders(tmp_path / "raw", each=6)
+    for i in range(12):
+        (tmp_path / "raw" / "disc" / f"bad{i}.png").write_bytes(b"broken")
+    with pytest.raises(MillraceError, match="--max_rejects 10"):
+        run(tmp_path, FOLDERS, str(tmp_path / "raw/*/*"))
+    assert not (tmp_path / "out" / layout.MANIFEST).exists()
+    assert len(list((tmp_path / "out" / layout.FAILED).glob("*/rejects-*.jsonl"))) >= 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern", "message"),
+    [
+        (FOLDERS, "nowhere/*", "no file matches this glob"),
+        (FOLDERS, "raw/disc/*", "holds the one class 'disc'"),
+        (PAIRS, "raw/*/*", r"schema\.yaml:4: pairs\.train\.same: found 20; .* \(1\) hold 1 such pairs"),
+    ],
+)
+def test_what_cannot_become_a_data_set_is_told_before_any_work(tmp_path, schema, pattern, message):
+    write_folders(tmp_path / "raw", each=2)
+    with pytest.raises(UsageError, match=message):
+        run(tmp_path, schema, str(tmp_path / pattern))
+
+
+def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
+    write_folders(tmp_path / "raw", each=1)
+    (tmp_path / "list.csv").write_text("disc/000.jpg;disc\nbar/000.jpg;bar\n")
+    schema = FOLDERS.replace("images: {", "images: {listing: csv, root: raw, ")
+    with pytest.raises(
+        UsageError, match="lists no image, and refuses 2 such as: line 1: 1 fields, expected path,label"
+    ):
+        run(tmp_path, schema, str(tmp_path / "list.csv"))
+
+
+def test_new_images_go_through_an_existing_transform(tmp_path):
+    write_folders(tmp_path / "raw", each=10)
+    first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
+    for path in (tmp_path / "raw").glob("*/*"):
+        path.write_bytes(tf.io.encode_png(np.full((30, 30, 3), 200, np.uint8)).numpy())
+    source = str(tmp_path / "out")
+    second = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"), output="more", transform_from=source)
+    probe = {"pixels": tf.constant([[1.0, 2.0, 3.0]])}
+    made = [
+        tft.TFTransformOutput(d.run_dir).transform_raw_features(probe, drop_unused_features=True)["pixels"].numpy()
+        for d in (first, second)
+    ]
+    assert (made[0] == made[1]).all()
+
+
+def test_a_transform_fits_however_the_same_images_are_listed(tmp_path):
+    write_folders(tmp_path / "raw", each=6)
+    first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
+    listed = "disc/001.png,disc\nbar/001.png,bar\n"
+    (tmp_path / "list.csv").write_text(listed)
+    by_list = ALL_TRAIN.replace("images: {", "images: {listing: csv, root: raw, max_pixels: 1000000, ")
+    second = run(tmp_path, by_list, str(tmp_path / "list.csv"), output="more", transform_from=first.path)
+    assert (second.manifest.written, second.manifest.transform_from) == (2, first.run)
+    (tmp_path / "list.csv").write_text(listed + "disc/002.png,ring\n")
+    with pytest.raises(UsageError, match=r"has the classes bar, disc, and not bar, disc, ring .*values: \[bar, disc\]"):
+        run(tmp_path, by_list, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
+    smaller = by_list.replace("[24, 32]", "[24, 30]")
+    with pytest.raises(UsageError, match="was written with other `images`"):
+        run(tmp_path, smaller, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
+
+
+def test_the_nasty_images_are_each_stored_or_rejected(real_data: Path, tmp_path: Path) -> None:
+    nasty = real_data / "nasty_images"
+    schema = "name: nasty\nformat: image_folder\nimages: {resize: {exact: [64, 64]}}\n"
+    schema += "label: {values: [nasty_images, other]}\nsplit: {train: 1, eval: 0, test: 0}\n"
+    dataset = run(tmp_path, schema, str(nasty / "*"), max_reject_fraction=1.0)
+    files = {p.name for p in nasty.iterdir()}
+    assert set(json.loads((nasty / "MANIFEST.json").read_text())) <= files
+    stored = {Path(e["image/filename"][0].decode()).name for e in examples(dataset, "train")}
+    rejected = rejects_of(dataset)
+    assert stored | set(rejected) == files
+    assert not stored & set(rejected)
+    assert all(r.reason for r in rejected.values())

@@ -1,0 +1,241 @@
+"""Bundles to batches: every image stored or rejected with its reason, whatever the files are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+from beam_jobs.images import reader as image_batches
+from beam_jobs.images.reader import ImageReader
+from beam_jobs.images.records import KEYED_RECORDS, MOMENTS, RECORDS, ImageBatch, moments
+from schemas.images.listing import bundles, list_folders
+from schemas.spec.image_options import Exact, ImageOptions, ImageSplit
+from tests.support.image_bytes import GRADIENT, gif, png
+
+RAW = ImageOptions(resize=Exact(exact=(9, 12)), store="raw", max_pixels=10_000)
+ALL_TRAIN = ImageSplit(train=1.0, eval=0.0, test=0.0)
+
+
+def read(
+    paths: Sequence[Path],
+    *,
+    images: ImageOptions = RAW,
+    split: ImageSplit | Mapping[str, str] = ALL_TRAIN,
+    classes: Sequence[str] | None = None,
+    threads: int | None = None,
+    size: int = 256,
+) -> list[ImageBatch]:
+    listing = list_folders([str(p) for p in paths])
+    with ImageReader(images, classes=classes or listing.classes, split=split, threads=threads) as reader:
+        return [batch for bundle in bundles(listing, size) for batch in reader.read(bundle)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for i in range(20):
+            (tmp_path / label / f"{i:02d}.png").write_bytes(png(rng.integers(0, 256, (20, 30, 3)).astype(np.uint8)))
+    return tmp_path
+
+
+def column(batch: pa.RecordBatch, name: str) -> list[object]:
+    return batch.column(batch.schema.get_field_index(name)).flatten().to_pylist()
+
+
+def test_records_and_moments(folder: Path) -> None:
+    paths = sorted(folder.glob("*/*"))
+    (batch,) = read(paths)
+    assert batch.records.schema == KEYED_RECORDS
+    assert batch.moments.schema == MOMENTS
+    assert (batch.read, batch.records.num_rows, batch.moments.num_rows, batch.rejects) == (40, 40, 40, ())
+    assert column(batch.records, "_offset") == list(range(40))
+    assert column(batch.records, "image/class/label") == [0] * 20 + [1] * 20
+    assert column(batch.records, "image/class/text") == [b"cat"] * 20 + [b"dog"] * 20
+    assert column(batch.records, "image/filename")[0] == b"cat/00.png"
+    pixels = np.frombuffer(b"".join(column(batch.records, "image/encoded")), np.uint8).astype(np.int64)  # type: ignore[arg-type]
+    sums = np.array(column(batch.moments, "image/sums")).reshape(-1, 3).sum(0)
+    squares = np.array(column(batch.moments, "image/squares")).reshape(-1, 3).sum(0)
+    np.testing.assert_array_equal(sums, pixels.reshape(-1, 3).sum(0))
+    np.testing.assert_array_equal(squares, (pixels.reshape(-1, 3) ** 2).sum(0))
+    assert column(batch.moments, "image/pixels") == [9 * 12] * 40
+
+
+def test_records_are_the_examples_that_other_readers_know(folder: Path) -> None:
+    (batch,) = read(sorted(folder.glob("dog/*")))
+    example = tf.io.parse_single_example(
+        RecordBatchToExamples(batch.records.select(RECORDS.names))[0],
+        {
+            "image/encoded": tf.io.FixedLenFeature([], tf.string),
+            "image/format": tf.io.FixedLenFeature([], tf.string),
+            "image/height": tf.io.FixedLenFeature([], tf.int64),
+            "image/width": tf.io.FixedLenFeature([], tf.int64),
+            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+            "image/class/text": tf.io.FixedLenFeature([], tf.string),
+            "image/filename": tf.io.FixedLenFeature([], tf.string),
+        },
+    )
+    assert example["image/format"] == b"RAW"
+    assert (example["image/height"], example["image/width"]) == (9, 12)
+
+
+@pytest.mark.parametrize(("threads", "size"), [(1, 256), (3, 256), (2, 7)])
+def test_the_same_whatever_the_threads_and_bundles(folder: Path, threads: int, size: int) -> None:
+    paths = sorted(folder.glob("*/*"))
+    split = ImageSplit(train=0.5, eval=0.25, test=0.25)
+    (once,) = read(paths, split=split)
+    others = read(paths, split=split, threads=threads, size=size)
+    assert pa.Table.from_batches([b.records for b in others]).equals(pa.Table.from_batches([once.records]))
+    assert sum(b.moments.num_rows for b in others) == once.moments.num_rows
+
+
+def test_copies_share_a_split_and_moments_come_from_train_alone(folder: Path) -> None:
+    for path in folder.glob("cat/*"):
+        (folder / "dog" / f"copy of {path.name}").write_bytes(path.read_bytes())
+    (batch,) = read(sorted(folder.glob("*/*")), split=ImageSplit(train=0.5, eval=0.25, test=0.25))
+    splits = dict(zip(column(batch.records, "image/filename"), column(batch.records, "_split"), strict=True))
+    assert set(splits.values()) == {0, 1, 2}
+    assert all(splits[b"cat/%02d.png" % i] == splits[b"dog/copy of %02d.png" % i] for i in range(20))
+    assert batch.moments.num_rows == list(splits.values()).count(0)
+
+
+def test_splits_by_name_and_by_label(folder: Path) -> None:
+    paths = sorted(folder.glob("*/*"))
+    by_name = ImageSplit(by="name", train=0.5, eval=0.25, test=0.25)
+    (before,) = read(paths, split=by_name)
+    for path in paths:
+        path.write_bytes(gif([np.ones((5, 5), np.uint8)]))
+    (after,) = read(paths, split=by_name)
+    assert column(before.records, "_split") == column(after.records, "_split")
+    (batch,) = read(paths, split={"cat": "train", "dog": "test"})
+    assert column(batch.records, "_split") == [0] * 20 + [2] * 20
+
+
+def test_batches_are_bounded_by_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_batches, "BATCH_BYTES", 3 * 9 * 12 * 3)
+    batches = read(sorted(folder.glob("*/*")))
+    assert [b.records.num_rows for b in batches] == [3] * 13 + [1]
+
+
+def test_each_broken_file_is_a_reject_with_reason_and_size(folder: Path) -> None:
+    broken = folder / "cat"
+    (broken / "a").write_bytes(b"")
+    (broken / "b").write_bytes(b"some text")
+    (broken / "c").write_bytes(png(GRADIENT)[:-20])
+    (broken / "d").write_bytes(png(GRADIENT, size=(60_000, 60_000)))
+    (broken / "e").mkdir()
+    os.mkfifo(broken / "f")
+    (broken / "g").symlink_to("nowhere")
+    (broken / "h").write_bytes(bytes(RAW.max_file_bytes + 1))
+    (broken / "i").write_bytes(png(GRADIENT).replace(b"IDAT", b"IDAX"))
+    (folder / "bird").mkdir()
+    (folder / "bird" / "j").write_bytes(png(GRADIENT))
+    paths = sorted(folder.glob("*/?")) + sorted(folder.glob("dog/*"))
+    (batch,) = read(paths, classes=("cat", "dog"))
+    told = {(Path(r.source).name, r.stage, r.reason) for r in batch.rejects}
+    assert told == {
+        ("a", "ingest", "empty_file"),
+        ("b", "ingest", "not_an_image"),
+        ("c", "ingest", "truncated_image"),
+        ("d", "ingest", "too_many_pixels"),
+        ("e", "read", "not_a_file"),
+        ("f", "read", "not_a_file"),
+        ("g", "read", "unreadable_file"),
+        ("h", "read", "file_too_large"),
+        ("i", "ingest", "undecodable_image"),
+        ("j", "label", "label_not_in_values"),
+    }
+    assert batch.read == len(paths) == batch.records.num_rows + len(batch.rejects)
+    details = {Path(r.source).name: r.detail for r in batch.rejects}
+    assert details["b"].endswith("(9 bytes)")
+    assert "PNG, 12 x 16 pixels" in details["c"]
+
+
+def test_moments_are_exact_at_their_largest() -> None:
+    white = np.full((2**14, 3, 3), 255, np.uint8)
+    np.testing.assert_array_equal(moments(white), [[255 * 3 * 2**14] * 3, [255**2 * 3 * 2**14] * 3])
+
+
+STORED = [
+    "DERIVED_png_named.jpg",
+    "hopper.bmp",
+    "hopper.gif",
+    "hopper.png",
+    "hopper_gray.jpg",
+    "hopper_orientation_3.jpg",
+    "hopper_orientation_6.jpg",
+    "hopper_orientation_7.jpg",
+    "icc_profile_big.jpg",
+    "imageNotFound.gif",
+    "invalid-exif.jpg",
+    "pal8badindex.bmp",
+    "pil_sample_cmyk.jpg",
+    "png_decompression_dos.png",
+    "sugarshack.mpo",
+    "uncompressed_la.png",
+]
+REFUSED = {
+    "DERIVED_zero_byte.jpg": "empty_file",
+    "badbitcount.bmp": "unsupported_format",
+    "baddens2.bmp": "unsupported_format",
+    "badheadersize.bmp": "unsupported_format",
+    "badplanes.bmp": "unsupported_format",
+    "badwidth.bmp": "bad_header",
+    "decompression_bomb.gif": "too_many_pixels",
+    "hopper.webp": "unsupported_format",
+    "reallybig.bmp": "too_many_pixels",
+    "shortfile.bmp": "unsupported_format",
+    "truncated_image.png": "truncated_image",
+    "truncated_jpeg.jpg": "truncated_image",
+    "ultrahdr.jpg": "truncated_image",
+}
+NASTY = r"""
+import json, re, sys
+from pathlib import Path
+import numpy as np
+from beam_jobs.images.reader import ImageReader
+from schemas.images.listing import bundles, list_folders
+from schemas.spec.image_options import ImageOptions, ImageSplit, Shorter
+folder, bomb = Path(sys.argv[1]), Path(sys.argv[2])
+from tests.support.image_bytes import png
+bomb.mkdir()
+for i in range(4):  # as large as is allowed: 100 MB decoded, each
+    (bomb / f"{i}.png").write_bytes(png(np.zeros((5792, 5792, 3), np.uint8)))
+(bomb / "1.2 GB.png").write_bytes(png(np.zeros((1, 1, 3), np.uint8), size=(20_000, 20_000)))
+paths = sorted(str(p) for p in [*folder.iterdir(), *bomb.iterdir()] if p.suffix != ".json")
+listing = list_folders(paths)
+images = ImageOptions(resize=Shorter(shorter=256), crop=(227, 227))
+with ImageReader(images, classes=listing.classes, split=ImageSplit(), threads=4) as reader:
+    (batch,) = reader.read(next(bundles(listing)))
+names = batch.records.column(6).flatten().to_pylist()
+print(json.dumps({
+    "stored": [n.decode() for n in names],
+    "rejected": {r.source: r.reason for r in batch.rejects},
+    # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
+    "peak": int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024,
+}))
+"""
+
+
+def test_nasty_images_are_stored_or_rejected_and_cost_no_memory(real_data: Path, tmp_path: Path) -> None:
+    folder = real_data / "nasty_images"
+    assert set(json.loads((folder / "MANIFEST.json").read_text())) == {*STORED, *REFUSED}
+    command = [sys.executable, "-c", NASTY, str(folder), str(tmp_path / "bombs")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert {n for n in result["stored"] if n.startswith("nasty")} == {f"nasty_images/{name}" for name in STORED}
+    reasons = {Path(source).name: reason for source, reason in result["rejected"].items()}
+    assert reasons == {**REFUSED, "1.2 GB.png": "too_many_pixels"}
+    assert len(result["stored"]) == len(STORED) + 4
+    assert result["peak"] < 1.5e9

@@ -1,0 +1,99 @@
+"""The commit: who may still do it, and what holds once it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+
+import pytest
+
+from beam_jobs.output import cleanup, commit
+from beam_jobs.preprocess import main
+from schemas.dataset import layout, open_dataset
+from schemas.dataset.lease import Lease, LeaseError, hold
+from schemas.errors import MillraceError
+from tests.support.written_records import records
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(people, monkeypatch, removes):
+    first = people.run()
+    original = commit.check
+    with contextlib.ExitStack() as theirs:
+
+        def overtaken(*args):
+            """Another job finds this one silent, and may be done, and have cleaned up, when this one wakes."""
+            original(*args)
+            theirs.enter_context(hold(str(people.output), run="theirs", stale_seconds=-1))
+            if removes:
+                shutil.rmtree(args[0].folder)
+
+        monkeypatch.setattr(commit, "check", overtaken)
+        with pytest.raises(LeaseError, match=r"was silent for too long, and its lease was taken by run theirs"):
+            people.run(overwrite=True)
+        assert json.loads((people.output / layout.LEASE).read_text())["run"] == "theirs"
+    assert open_dataset(str(people.output)).run == first.run
+    assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, first.run}
+
+
+def test_a_manifest_that_was_changed_meanwhile_is_not_replaced(people, monkeypatch):
+    people.run()
+    manifest = people.output / layout.MANIFEST
+    changed = manifest.read_bytes().replace(b'"seed": 0', b'"seed": 1')
+    original = commit.check
+    monkeypatch.setattr(commit, "check", lambda *args: (original(*args), manifest.write_bytes(changed)))
+    with pytest.raises(LeaseError, match="was changed while this job ran"):
+        people.run(overwrite=True)
+    assert manifest.read_bytes() == changed
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("the answer was lost")])
+def test_what_goes_wrong_after_the_commit_takes_nothing_back(people, monkeypatch, error):
+    original = Lease.put
+
+    def put(self, *args):
+        original(self, *args)
+        raise error
+
+    monkeypatch.setattr(Lease, "put", put)
+    dataset = people.run()
+    assert sum(sum(records(dataset, split).values()) for split in dataset.splits) == 500
+    assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, dataset.run}
+
+
+def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people, monkeypatch, capsys):
+    def prune(*_):
+        raise MillraceError("no permission")
+
+    monkeypatch.setattr(cleanup, "prune", prune)
+    assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
+    assert (
+        "the data set is written, leftovers of earlier jobs are not removed: no permission" in capsys.readouterr().err
+    )
+    open_dataset(str(people.output))
+
+
+def test_what_killed_jobs_left_goes_with_the_next_commit(people):
+    first = people.run()
+    stale = [people.output / "20200101T000000Z-0000" / "staging", people.output / f".manifest.json.{'0' * 32}.tmp"]
+    stale[0].mkdir(parents=True)
+    (stale[0] / "fragment-1").write_text("x")
+    stale[1].write_text("{")
+    kept = people.output / layout.FAILED / "20200101T000000Z-0001" / "summary.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+    second = people.run(overwrite=True)
+    assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, layout.FAILED, first.run, second.run}
+    assert kept.exists()
+    third = people.run(overwrite=True)
+    assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, layout.FAILED, second.run, third.run}
+
+
+def test_a_folder_in_which_only_a_killed_job_wrote_is_an_output_like_any_other(people):
+    people.output.mkdir()
+    for name in (layout.LEASE, f".lease.json.{'0' * 32}.tmp", f".manifest.json.{'1' * 32}.tmp"):
+        (people.output / name).write_text("")
+    (people.output / "20200101T000000Z-0000").mkdir()
+    dataset = people.run()
+    assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, dataset.run}

@@ -1,0 +1,190 @@
+"""What the data shows and hardly anyone means: told in the summary, in the manifest and by `show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.preprocess import main
+from beam_jobs.runtime.job import run_job
+from beam_jobs.transform.observed import Observed, Watched, observe_stored
+from schemas.dataset import open_dataset
+from schemas.dataset.command import main as dataset_main
+from schemas.dataset.manifest import Manifest, read_manifest
+from tests.support.drawn_images import write_folders
+from tests.support.replaying import Folder, accounts_hold
+
+ROWS = 2000
+FEATURES = {
+    "fine": "{name: fine, kind: numeric}",
+    "gone": "{name: gone, kind: numeric, missing: mean}",
+    "nowhere": '{name: nowhere, kind: category, missing: "?"}',
+    "silent": "{name: silent, kind: text}",
+    "unsure": "{name: unsure, kind: bool, missing: true}",
+    "still": "{name: still, kind: numeric, transform: none}",
+    "one": "{name: one, kind: category}",
+    "always": "{name: always, kind: bool}",
+    "spelt": "{name: spelt, kind: category, values: [Red, Green]}",
+    "part": "{name: part, columns: [p0, p3], kind: numeric, missing: 0.0, indicator: true}",
+    "late": "{name: late, kind: numeric}",
+    "rare": "{name: rare, kind: category, values: [x, y]}",
+    "hot": "{name: hot, columns: [h0, h1], kind: one_hot}",
+    "crossed": "{name: crossed, kind: cross, of: [one, hot], buckets: 9}",
+    "pad": "{name: pad, kind: text, length: 4}",
+    "w": "{name: w, kind: weight}",
+}
+HEADER = "fine,gone,nowhere,silent,unsure,still,one,always,spelt,p0,p1,p2,p3,late,rare,h0,h1,pad,w,y"
+
+
+def row(i: int, y: str) -> str:
+    """What is rare (`late`, `rare`) is in one row of all."""
+    last = i == ROWS - 1
+    return (
+        f"{i},,{'' if i % 2 else 'NA'},,NA,4.5,same,yes,{'red' if i % 2 else 'green'},{i},,7,{i % 3},"
+        f"{1 if last else 0},{'x' if last else 'z'},1,0,{'a b' if i % 2 else 'b'},0,{y}"
+    )
+
+
+def schema(label: str) -> str:
+    listed = "".join(f"  - {feature}\n" for feature in FEATURES.values())
+    return (
+        f'name: odd\nformat: csv\ncsv: {{header: present, missing: ["", NA]}}\nfeatures:\n{listed}label: {label}\n'
+        "split: {by: file, train: train.csv, eval: eval.csv}\n"
+    )
+
+
+def write(folder: Folder, label: str, y: str) -> list[str]:
+    """Arguments of a job over 2,000 rows of the train split, and a few of the eval split in which nothing is odd."""
+    path = folder.write("odd.yaml", [schema(label)])
+    folder.write("train.csv", [HEADER, *(row(i, y) for i in range(ROWS))])
+    plain = "1,{0},{0},{0},yes,{0},{1},{2},Red,1,{0},{0},1,1,x,0,1,c d e f,2,{3}"
+    evals = [plain.format(i, "same" if i % 2 else "else", "yes" if i % 2 else "no", "no") for i in range(9)]
+    folder.write("eval.csv", [HEADER, *evals])
+    inputs = str(folder.path / "*.csv")
+    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.01"]
+
+
+def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
+    assert main(write(folder, '{name: y, kind: category, values: ["no", "yes"]}', "yes")) == 0
+    printed = capsys.readouterr().out
+    manifest = read_manifest(folder.output)
+    assert {(warning.feature, warning.code) for warning in manifest.warnings} == {
+        ("gone", "missing"),
+        ("nowhere", "missing"),
+        ("silent", "missing"),
+        ("unsure", "missing"),
+        ("part", "missing"),
+        ("part", "constant"),
+        ("still", "constant"),
+        ("one", "constant"),
+        ("always", "constant"),
+        ("hot", "constant"),
+        ("w", "constant"),
+        ("spelt", "values_never_occur"),
+        ("y", "one_class"),
+    }
+    told = {(warning.feature, warning.code): warning.message for warning in manifest.warnings}
+    assert told["gone", "missing"] == (
+        "gone: the column is missing in every row of the train split, so that a model learns nothing from it. "
+        "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
+    )
+    assert told["part", "missing"].startswith("part: 1 of 4 columns (p1) is missing in every row")
+    assert told["part", "constant"].startswith("part: 1 of 4 columns (p2) is the same in every row")
+    assert "the same in every row of the train split (4.5 as it is stored)" in told["still", "constant"]
+    assert "none of its `values` (Red, Green) occurs in the train split" in told["spelt", "values_never_occur"]
+    assert "the train split holds one class, 'yes'" in told["y", "one_class"]
+    for message in told.values():
+        assert f"warning    {message}" in printed
+    assert dataset_main(["show", folder.output]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"warning: {message}" in shown for message in told.values())
+    assert dataset_main(["show", folder.output, "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["warnings"] == [warning.model_dump() for warning in manifest.warnings]
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
+    arguments = write(folder, "{name: y, kind: numeric}", "3")
+    folder.write("eval.csv", [HEADER, row(1, "5")])
+    assert main(arguments) == 0
+    assert ("y", "constant") in {(w.feature, w.code) for w in read_manifest(folder.output).warnings}
+
+
+def test_data_without_oddities_has_no_warnings(all_kinds, capsys):
+    assert all_kinds.manifest.warnings == ()
+    assert dataset_main(["show", all_kinds.path]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_a_manifest_of_the_first_release_has_none(all_kinds):
+    data = json.loads((Path(all_kinds.path) / "manifest.json").read_bytes())
+    del data["warnings"]
+    assert Manifest.model_validate_json(json.dumps(data)).warnings == ()
+
+
+def test_of_a_preprocessing_fn_of_ones_own_the_outputs_are_observed(people):
+    (warning,) = people.run(preprocessing_fn=f"{__name__}:one_of_three_moves").manifest.warnings
+    assert (warning.feature, warning.code) == ("three", "constant")
+    assert warning.message.startswith("three: the values at 0, 2 are the same in every row of the train split")
+
+
+def one_of_three_moves(inputs):
+    size = inputs["size"]
+    three = tf.stack([tf.zeros_like(size), size, tf.ones_like(size)], axis=1)
+    return {"three": three, "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
+
+
+def test_images_of_one_class_are_told(tmp_path):
+    (tmp_path / "schema.yaml").write_text(
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}}\nlabel: {values: [bar, disc]}\n"
+        "split: {train: 0.5, eval: 0.5, test: 0}\n"
+    )
+    write_folders(tmp_path / "raw", each=20)
+    options = JobOptions(
+        schema=str(tmp_path / "schema.yaml"),
+        input=(str(tmp_path / "raw/disc/*"),),
+        output=str(tmp_path / "out"),
+        quiet=True,
+    )
+    run_job(options)
+    (warning,) = read_manifest(str(tmp_path / "out")).warnings
+    assert (warning.feature, warning.code) == ("image/class/label", "one_class")
+    assert "one class, 'disc'" in warning.message
+
+
+def lists(*rows: list[float]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(rows, pa.list_(pa.float32()))], ["x"])
+
+
+@pytest.mark.parametrize(
+    ("batch", "same"),
+    [
+        (lists([1.0, 5.0], [2.0, 5.0]), {"1 5.0": 2}),
+        (lists([0.0], [-0.0]), {"0 0.0": 2}),
+        (lists([1.0], [1.0, 1.0]), {}),  # not as many in each row, which tells them apart
+        (lists([], []), {}),
+        (lists(*[[1.0]] * 99, [2.0]), {}),
+        (lists(*[[1.0]] * 200), {"0 1.0": 200}),
+    ],
+)
+def test_a_batch_counts_for_what_is_one_value_in_all_its_rows(batch, same):
+    observed = Observed()
+    observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
+    expected = {(value, "*same", "x"): rows for value, rows in same.items()}
+    assert dict(observed.counts()) == expected
+    observe_stored(batch, np.ones(batch.num_rows, np.int8), Watched(None), observed)  # of the eval split
+    assert dict(observed.counts()) == expected
+
+
+def test_of_several_batches_only_what_all_of_them_show_is_counted():
+    observed = Observed()
+    for batch in (lists([1.0, 5.0], [2.0, 5.0]), lists([1.0, 5.0]), lists([3.0, 5.0], [3.0, 5.0])):
+        observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
+    assert dict(observed.counts()) == {("1 5.0", "*same", "x"): 5}

@@ -1,0 +1,90 @@
+"""Examples made all at once: the same as protobuf's own, whatever the numbers are, or left to tfx-bsl's encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.output.example_encoder import LAYOUTS, fixed_examples
+from beam_jobs.output.tfrecord_frames import record
+
+FLOAT, INT = pa.float32(), pa.int64()
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def parsed(data: bytes) -> tf.train.Example:
+    """The example, if protobuf would take as many bytes for it; the order of features is free."""
+    example = tf.train.Example.FromString(data)
+    assert len(data) == example.ByteSize()
+    return example
+
+
+def expected(rows: pa.RecordBatch, index: int) -> tf.train.Example:
+    example = tf.train.Example()
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        feature, values = example.features.feature[name], array[index].as_py()
+        kind = feature.int64_list if array.flatten().type == INT else feature.float_list
+        kind.SetInParent()
+        kind.value.extend(values)
+    return example
+
+
+@settings(deadline=None)
+@given(data=st.data(), rows=st.integers(1, 12))
+def test_rows_are_serialised_as_protobuf_does_it(data, rows):
+    columns = {}
+    numbers = {
+        FLOAT: st.floats(width=32, allow_nan=False),
+        INT: st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 300),
+    }
+    for name in data.draw(st.lists(st.text(max_size=200), min_size=1, max_size=4, unique=True)):
+        kind, make = data.draw(st.sampled_from([(k, m) for k in numbers for m in (pa.list_, pa.large_list)]))
+        width = data.draw(st.integers(0, 40 if kind == FLOAT else 3))
+        values = st.lists(numbers[kind], min_size=width, max_size=width)
+        columns[name] = pa.array(data.draw(st.lists(values, min_size=rows, max_size=rows)), make(kind))
+    made = fixed_examples(batch(**columns))
+    assert made is not None  # twelve rows are of LAYOUTS combinations at most
+    assert [parsed(record(made, i)) for i in range(rows)] == [expected(batch(**columns), i) for i in range(rows)]
+
+
+def test_bits_of_numbers_that_are_none_are_kept():
+    odd = np.array([np.nan, -0.0, np.inf, -np.inf, 1e-45], np.float32).reshape(5, 1)
+    made = fixed_examples(batch(x=pa.array(odd.tolist(), pa.list_(FLOAT))))
+    found = [parsed(record(made, i)).features.feature["x"].float_list.value[0] for i in range(5)]
+    np.testing.assert_array_equal(np.array(found, np.float32), odd[:, 0])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[b"a"], [b"b"]], pa.list_(pa.binary())),
+        pa.array([[1.0], [2.0, 3.0]], pa.list_(FLOAT)),
+        pa.array([[1.0], None], pa.list_(FLOAT)),
+        pa.array([[1], [None]], pa.list_(INT)),
+        pa.array([1.0, 2.0], FLOAT),
+        pa.array([[[1.0]], [[2.0]]], pa.list_(pa.list_(FLOAT))),
+    ],
+    ids=["strings", "ragged", "absent", "null", "no list", "nested"],
+)
+def test_what_is_not_of_one_length_is_left_to_the_encoder_for_all(column):
+    assert fixed_examples(batch(ok=pa.array([[1], [2]], pa.list_(INT)), other=column)) is None
+
+
+def test_rows_of_very_many_lengths_are_left_to_the_encoder_for_all():
+    powers = pa.array([[2 ** (7 * (i % 9)), 2 ** (7 * (i // 9))] for i in range(LAYOUTS + 1)], pa.list_(INT))
+    assert fixed_examples(batch(x=powers)) is None
+    assert fixed_examples(batch(x=powers[:LAYOUTS])) is not None
+
+
+def test_a_slice_and_an_empty_batch():
+    rows = batch(x=pa.array([[i, 1000] for i in range(10)], pa.list_(INT)))
+    made = fixed_examples(rows.slice(3, 2))
+    assert [parsed(record(made, i)) for i in range(2)] == [expected(rows, 3), expected(rows, 4)]
+    assert fixed_examples(rows.slice(0, 0)) is None

@@ -1,0 +1,198 @@
+"""Replays on real data sets: corrected rejects become records, once, and are what they would have been at first."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.preprocess import main
+from schemas.dataset import layout, open_dataset
+from schemas.rejects import read_rejects
+from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
+from trainer.spec.problem import read_problem
+
+
+def in_another_order(line: str) -> str:
+    name, age, rest = line.split(",", 2)
+    return f"{age},{rest},{name}"
+
+
+def as_offsets_count(source: str, encoding: str) -> bytes:
+    """The file's bytes, decompressed, and of UTF-16 the same text in UTF-8."""
+    data = Path(source).read_bytes()
+    data = gzip.decompress(data) if source.endswith(".gz") else data
+    return ("\ufeff" + data.decode(encoding)).encode() if encoding == "utf-16" else data
+
+
+BY_FILE = SCHEMA[: SCHEMA.index("split:")] + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n'
+NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")
+LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
+
+
+@pytest.mark.parametrize(
+    ("schema", "change", "name", "encoding"),
+    [
+        (SCHEMA, str, "rows.csv", "utf-8"),
+        (SCHEMA, in_another_order, "rows.csv", "utf-8"),
+        (SCHEMA, str, "rows.csv", "utf-16"),
+        (SCHEMA, str, "rows.csv.gz", "utf-8"),
+        (LATIN, str, "rows.csv", "latin-1"),
+        (SCHEMA.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8"),
+    ],
+    ids=["plain", "reordered header", "utf-16", "gzip", "latin-1", "split by row"],
+)
+def test_bad_rows_replayed_make_the_data_set_that_good_rows_make(folder, schema, change, name, encoding):
+    """The source is gone by then, and the other data set applies the same transform to the good file."""
+    source = folder.write(name, map(change, [HEADER, *BAD]), encoding=encoding)
+    before = folder.job(schema, source)
+    data = as_offsets_count(source, encoding)
+    assert all(data[r.offset :].startswith(r.raw) for r in rejects_of(before))
+    (folder.path / name).unlink()
+    mended = {change(BROKEN[i][0]).encode("latin-1" if "latin" in encoding else "utf-8"): ROWS[i] for i in BROKEN}
+    outcome = folder.replay(folder.correct(before, lambda r: change(mended[r.raw])))
+    after = open_dataset(folder.output)
+    assert outcome.added == len(BROKEN)
+    accounts_hold(after)
+    assert (after.manifest.read, after.manifest.written, after.manifest.rejected) == (40, 40, 0)
+    good = folder.write("good.csv", [HEADER, *ROWS])
+    expected = folder.job(
+        schema.replace(", encoding: latin-1", ""), good, output=str(folder.path / "good"), transform_from=folder.output
+    )
+    assert contents(after) == contents(expected)
+
+
+def test_records_with_line_ends_inside_quotes(folder):
+    good = [row.replace(", Köln", ",\nKöln") for row in ROWS]
+    bad = [row.replace("k5,", "k5,x") for row in good]
+    before = folder.job(NEWLINES, folder.write("rows.csv", [HEADER, *bad]))
+    folder.replay(folder.correct(before, lambda r: good[5]))
+    after = open_dataset(folder.output)
+    accounts_hold(after)
+    source = folder.write("good.csv", [HEADER, *good])
+    expected = folder.job(NEWLINES, source, output=str(folder.path / "good"), transform_from=folder.output)
+    assert contents(after) == contents(expected)
+
+
+def test_a_row_goes_to_the_split_of_its_file(folder):
+    a, b = (folder.write(name, [HEADER, *BAD]) for name in ("a.csv", "b.csv"))
+    before = folder.job(BY_FILE, a, b, compression="gzip")
+    assert {s: before.rows(s) for s in before.splits} == {"train": 36, "eval": 36}
+    folder.replay(folder.correct(before, lambda r: as_good(r) if r.source == b else None))
+    after = open_dataset(folder.output)
+    accounts_hold(after)
+    assert {s: after.rows(s) for s in after.splits} == {"train": 36, "eval": 40}
+    assert [(f.path, f.rejected) for f in after.manifest.inputs] == [(a, 4), (b, 0)]
+
+
+def test_the_new_run_is_complete_and_refers_to_the_old_shards(folder, rejecting):
+    folder.replay(folder.correct(rejecting, as_good))
+    after = open_dataset(folder.output)
+    old, new = rejecting.manifest, after.manifest
+    assert new.run != old.run
+    assert new.runs == {old.run, new.run}
+    assert (new.previous, new.transform_from) == ((old.run,), old.run)
+    for split in after.splits:
+        assert after.shards(split)[: len(rejecting.shards(split))] == rejecting.shards(split)
+    # A model sees the very same transform, and the exports are checked with the same records.
+    for folder_name in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, "parity"):
+        old_files, new_files = (
+            {f.path.partition("/")[2]: f.sha256 for f in m.files if f"/{folder_name}/" in f.path} for m in (old, new)
+        )
+        assert old_files == new_files != {}
+    assert all(f.path.startswith(new.run) for f in new.files)
+    assert not list(Path(folder.output).glob("*.json.*"))
+    assert sorted(p.name for p in Path(folder.output).iterdir()) == sorted([old.run, new.run, layout.MANIFEST])
+
+
+def test_a_trainer_reads_old_shards_and_new_ones(folder, rejecting):
+    folder.replay(folder.correct(rejecting, as_good))
+    after = open_dataset(folder.output)
+    read = 0
+    for split in after.splits:
+        options = InputOptions(batch_size=4, num_epochs=1)
+        read += sum(len(labels) for _, labels in input_fn(after, split, mode="eval", options=options))
+    assert read == after.manifest.read == 40
+    assert read_problem(after) == read_problem(rejecting)
+
+
+def test_what_was_replayed_is_never_added_again(folder, rejecting):
+    corrected = folder.correct(rejecting, as_good)
+    assert folder.replay(corrected).added == 4
+    manifest = (folder.path / "out" / layout.MANIFEST).read_bytes()
+    again = folder.replay(corrected)
+    assert (again.added, again.choice.gone) == (0, 4)
+    assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_one_record_given_twice_is_added_once(folder, rejecting):
+    one = folder.correct(rejecting, as_good, "one.jsonl")
+    two = folder.correct(rejecting, as_good, "two.jsonl")
+    outcome = folder.replay(one, two)
+    assert (outcome.added, outcome.choice.repeated) == (4, 4)
+    accounts_hold(open_dataset(folder.output))
+
+
+def test_a_replay_of_a_replay(folder, rejecting):
+    """Some are corrected now, some wrongly, and the rest later; the trainer's --transform_from takes each run."""
+    first = {3: ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
+    raws = {BAD[i].encode(): row for i, row in first.items()}
+    one = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
+    middle = open_dataset(folder.output)
+    assert (one.added, one.again, one.choice.unchanged) == (1, 1, 1)
+    accounts_hold(middle)
+    left = {r.raw.decode(): r.reason for r in rejects_of(middle)}
+    assert left == {first[8]: "too_few_columns", BAD[15]: "too_few_columns", BAD[22]: "missing_value"}
+
+    later = {first[8]: ROWS[8], BAD[15]: ROWS[15], BAD[22]: ROWS[22]}
+    two = folder.replay(folder.correct(middle, lambda r: later[r.raw.decode()]))
+    after = open_dataset(folder.output)
+    assert (two.added, after.manifest.rejected) == (3, 0)
+    accounts_hold(after)
+    assert after.manifest.runs == {rejecting.run, middle.run, after.run}
+    assert after.manifest.transform_from == rejecting.run
+    good = folder.write("good.csv", [HEADER, *ROWS])
+    expected = folder.job(SCHEMA, good, output=str(folder.path / "good"), transform_from=folder.output)
+    assert contents(after) == contents(expected)
+
+
+def test_where_all_are_wrong_still_the_data_set_stays_and_they_are_kept(folder, rejecting, capsys):
+    manifest = (folder.path / "out" / layout.MANIFEST).read_bytes()
+    corrected = folder.correct(
+        rejecting, lambda r: {BAD[3]: "k3,older,a,yes", BAD[8]: "k8,1,a,maybe"}.get(r.raw.decode())
+    )
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
+    told = capsys.readouterr().err
+    assert "none of 2 corrected records could be written; the data set is as it was" in told
+    assert "label_not_in_vocabulary 1" in told
+    assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
+    kept = [r for p in Path(folder.output).glob("failed/*/rejects-*") for r in read_rejects(p.read_bytes())]
+    assert {r.raw: r.reason for r in kept} == {
+        b"k3,older,a,yes": "not_a_number",
+        b"k8,1,a,maybe": "label_not_in_vocabulary",
+    }
+    assert {p.name for p in Path(folder.output).iterdir()} == {rejecting.run, layout.MANIFEST, layout.FAILED}
+
+
+def test_the_command_tells_what_became_of_every_line(folder, rejecting, capsys):
+    fixes = {BAD[3]: ROWS[3], BAD[8]: "k8,x,a,no", BAD[15]: BAD[15]}
+    corrected = folder.correct(rejecting, lambda r: fixes.get(r.raw.decode()))
+    text = Path(corrected).read_text()
+    unknown = json.dumps({"source": rejecting.manifest.inputs[0].path, "offset": 1, "raw": "k99,1,a,no"})
+    Path(corrected).write_text(f"{text}{text.splitlines()[0]}\n\n{unknown}\n")
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert told[:5] == [
+        "added 1 rows",
+        "1 rejected once more, with their new reasons",
+        "1 unchanged, so they stay rejected",
+        "1 already replayed or never rejected",
+        "1 given more than once",
+    ]
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is as it was\n")

@@ -1,0 +1,180 @@
+"""Jobs that are killed, and jobs that meet: what is there afterwards, and what the next job makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from schemas.dataset import layout, lease, open_dataset
+from schemas.dataset.manifest import Manifest
+from schemas.errors import UsageError
+from tests.support.people import HEADER, Job, people_csv
+from tests.support.written_records import records
+
+IGNORED = "".join(
+    f"  - {{name: {name}, kind: ignore}}\n" for name in HEADER.split(",") if name not in ("id", "size", "y")
+)
+SCHEMA = f"""\
+name: people
+format: csv
+csv: {{header: present}}
+features:
+  - {{name: id, kind: key}}
+  - {{name: size, kind: numeric, transform: none}}
+{IGNORED}label: {{name: y, kind: category, values: [no, yes], aliases: {{"yes!": yes}}}}
+split: {{by: [id], train: 0.6, eval: 0.2, test: 0.2}}
+"""
+ROWS = 100
+MOMENTS = 30
+SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Job:
+    """A few rows, and a schema that needs no analysis: what is slow here is not what is tested."""
+    (tmp_path / "people.yaml").write_text(SCHEMA)
+    (tmp_path / "people.csv").write_text(people_csv(ROWS) + "too,few\n" * 3)
+    return Job(tmp_path, tmp_path / "people.yaml", tmp_path / "people.csv")
+
+
+def command(job: Job, output: Path, *more: str) -> list[str]:
+    return ["--schema", str(job.schema), "--input", str(job.raw), "--output", str(output), "--quiet", *more]
+
+
+def assert_whole(output: Path, manifest: Manifest) -> None:
+    """Every file that the manifest names is there, byte for byte."""
+    for shard in (s for split in manifest.splits.values() for s in split.shards):
+        data = (output / shard.path).read_bytes()
+        assert len(data) == shard.bytes
+        assert google_crc32c.Checksum(data).hexdigest().decode() == shard.crc32c
+    for file in manifest.files:
+        assert hashlib.sha256((output / file.path).read_bytes()).hexdigest() == file.sha256
+
+
+def whole_data_set(output: Path) -> Manifest | None:
+    """The data set that is there, if there is one, with every row of the input."""
+    if not (output / layout.MANIFEST).exists():
+        return None
+    dataset = open_dataset(str(output))
+    assert_whole(output, dataset.manifest)
+    assert sum(sum(records(dataset, split).values()) for split in dataset.splits) == ROWS
+    return dataset.manifest
+
+
+class Lane:
+    """One output that jobs are killed on, over and over."""
+
+    def __init__(self, job: Job, name: str) -> None:
+        self.job = job
+        self.name = name
+        self.count = 0
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        self.count += 1
+        self.output = self.job.folder / f"{self.name}{self.count}"
+
+    def ask(self, **kill: Any) -> dict[str, Any]:
+        self.before = whole_data_set(self.output)
+        return {"argv": command(self.job, self.output, "--overwrite"), **kill}
+
+    def check_killed(self) -> None:
+        """The old data set or the new one, whole."""
+        now = whole_data_set(self.output)
+        if self.before is not None:
+            assert now is not None
+            assert now.run == self.before.run or now.previous == (self.before.run,)
+            assert_whole(self.output, self.before)
+
+    def check_rerun(self, report: dict[str, Any]) -> None:
+        """It succeeded, and has left nothing but the current run and the one before."""
+        assert report["status"] == 0, report["stderr"]
+        now = whole_data_set(self.output)
+        assert now is not None
+        assert now.previous == (() if self.before is None else (self.before.run,))
+        assert {p.name for p in self.output.iterdir()} == {layout.MANIFEST, now.run, *now.previous}
+        if self.before is not None:
+            assert_whole(self.output, self.before)
+        named = {s.path for split in now.splits.values() for s in split.shards} | {f.path for f in now.files}
+        assert {str(p.relative_to(self.output)) for p in (self.output / now.run).rglob("*") if p.is_file()} == named
+
+
+def steps_to_die_at(steps: str, draw: random.Random) -> list[int]:
+    """All steps of the commit, or, as often, those about the manifest's: most steps are far from where it matters."""
+    every = range(1, len(steps) + 1)
+    return list(every) if draw.random() < 0.5 else [n for n in every if "m" in steps[max(0, n - 2) : n + 1]]
+
+
+def test_a_job_killed_at_any_moment_leaves_the_old_data_set_or_the_new_one_and_the_next_job_cleans_up(raw, run_jobs):
+    print(f"MILLRACE_KILL_SEED={SEED}")
+    draw = random.Random(SEED)
+    lanes = [Lane(raw, name) for name in ("a", "b")]  # two outputs, on two cores
+    for _ in range(2):  # the second commit has a run before it to keep
+        unhurt = run_jobs(*(lane.ask() for lane in lanes))
+        for lane, report in zip(lanes, unhurt, strict=True):
+            lane.check_rerun(report)
+    killed = {"anywhere": 0, "committing": 0}
+    while min(killed.values()) < MOMENTS // 2:
+        where = min(killed, key=killed.__getitem__)
+        if draw.random() < 0.15:
+            lanes[draw.randrange(2)].start_anew()
+        if where == "anywhere":
+            kills = [{"kill_after": draw.uniform(0, report["seconds"])} for report in unhurt]
+        else:
+            kills = [{"kill_at": draw.choice(steps_to_die_at(report["steps"], draw))} for report in unhurt]
+        reports = run_jobs(*(lane.ask(**kill) for lane, kill in zip(lanes, kills, strict=True)))
+        for lane, report in zip(lanes, reports, strict=True):
+            lane.check_killed()
+            assert report["status"] in (0, -9), report["stderr"]
+            killed[where] += report["status"] == -9  # a moment too late is drawn again
+        unhurt = run_jobs(*(lane.ask() for lane in lanes))
+        for lane, report in zip(lanes, unhurt, strict=True):
+            lane.check_rerun(report)
+
+
+def test_of_two_jobs_at_once_one_wins_and_the_other_says_so(raw, run_jobs):
+    output = raw.folder / "out"
+    for expected_before in (None, ()):
+        before = whole_data_set(output)
+        assert (before is None) == (expected_before is None)
+        argv = command(raw, output, "--overwrite")
+        reports = run_jobs({"argv": argv}, {"argv": argv}, {"argv": command(raw, output)})
+        won, *lost = sorted(reports, key=lambda r: r["status"])
+        assert won["status"] == 0, won["stderr"]
+        now = whole_data_set(output)
+        assert now is not None
+        assert {p.name for p in output.iterdir()} == {layout.MANIFEST, now.run, *now.previous}
+        for report in lost:
+            if report["status"] == 2:  # it came without --overwrite, and too late
+                assert "holds a data set already" in report["stderr"]
+            else:
+                assert report["status"] == 1
+                assert f"another job is writing to it: run {now.run} on host" in report["stderr"]
+                assert "pid" in report["stderr"]
+        if before is not None:
+            assert_whole(output, before)
+
+
+def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it_gets_the_lease(raw, monkeypatch):
+    original = lease.hold
+
+    @contextlib.contextmanager
+    def late(*args, **kwargs):
+        monkeypatch.setattr(lease, "hold", original)
+        raw.run()
+        with original(*args, **kwargs) as held:
+            yield held
+
+    monkeypatch.setattr(lease, "hold", late)
+    with pytest.raises(UsageError, match="holds a data set already"):
+        raw.run()
+    now = whole_data_set(raw.output)
+    assert now is not None
+    assert {p.name for p in raw.output.iterdir()} == {layout.MANIFEST, now.run}

@@ -1,0 +1,198 @@
+"""The derived preprocessing, feature by feature: one data set, every combination that the other tests leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from beam_jobs.transform.preprocessing import clean, lower
+from schemas.dataset import open_dataset
+from tests.support.written_records import examples
+
+ROWS = 400
+FEATURES = """\
+  - {name: z_median, column: a, kind: numeric, transform: z_score, missing: median}
+  - {name: min_max_mean, column: b, kind: numeric, transform: min_max, missing: mean}
+  - {name: plain_constant, column: c, kind: numeric, transform: none, missing: -1}
+  - {name: log_median, column: d, kind: numeric, transform: log, missing: median}
+  - {name: z_vector, columns: [v0, v1], kind: numeric, transform: z_score, missing: mean, indicator: true}
+  - {name: bucket_vector, columns: [u0, u1], kind: numeric, transform: {bucketize: 3}, missing: mean}
+  - {name: constant, column: e, kind: numeric, transform: z_score}
+  - {name: nothing, column: f, kind: numeric, transform: min_max, missing: 2}
+  - {name: top, column: word, kind: category, top_k: 2, oov_buckets: 3, missing: none}
+  - {name: rare, column: word2, kind: category, frequency_threshold: 50}
+  - {name: id, kind: key}
+"""
+HEADER = "id,a,b,c,d,v0,v1,u0,u1,e,f,word,word2,y"
+
+
+def raw(i: int) -> dict[str, float | str]:
+    """Row i; NaN is missing."""
+    gone = float("nan")
+    words = ["common", "often", "some", "rare"]
+    word = words[0 if i % 2 else 1 if i % 4 else 2 if i % 16 else 3]
+    return {
+        "id": f"k{i}",
+        "a": gone if i % 9 == 0 else i * 1.5,
+        "b": gone if i % 10 == 1 else float(i),
+        "c": gone if i % 5 == 2 else float(i),
+        "d": gone if i % 7 == 3 else float(i % 13),
+        "v0": gone if i % 6 == 0 else i + 0.5,
+        "v1": float(-i),
+        "u0": gone if i % 8 == 0 else float(i),
+        "u1": float(i * i),
+        "e": 5.0,
+        "f": gone,
+        "word": "" if i % 50 == 0 else word,
+        "word2": word,
+        "y": i * 2.0,
+    }
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, float | str], dict[str, list[float]]]]:
+    """(raw row, stored example) pairs; all rows train but a few that evaluate, so that statistics are known."""
+    folder = tmp_path_factory.mktemp("preprocessing")
+    schema = f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n{FEATURES}"
+    schema += "label: {name: y, kind: numeric}\nsplit: {by: file, train: train.csv, eval: eval.csv}\n"
+    (folder / "t.yaml").write_text(schema)
+    write(folder / "train.csv", range(ROWS))
+    write(folder / "eval.csv", range(ROWS, ROWS + 20))
+    inputs = (str(folder / "train.csv"), str(folder / "eval.csv"))
+    run_job(JobOptions(schema=str(folder / "t.yaml"), input=inputs, output=str(folder / "out"), quiet=True))
+    dataset = open_dataset(str(folder / "out"))
+    found = {e["id"][0]: e for s in dataset.splits for e in examples(dataset, s)}
+    return [(raw(i), found[f"k{i}".encode()]) for i in range(ROWS + 20)]
+
+
+def write(path: Path, rows: range) -> None:
+    lines = [HEADER]
+    lines += [",".join("" if str(v) == "nan" else str(v) for v in raw(i).values()) for i in rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def train_values(column: str) -> np.ndarray:
+    """What the train split holds of a column, without what is missing."""
+    values = np.array([raw(i)[column] for i in range(ROWS)], float)
+    return values[~np.isnan(values)]
+
+
+def filled(value: object, statistic: Callable[[np.ndarray], float], column: str) -> float:
+    number = float(value)  # type: ignore[arg-type]
+    return statistic(train_values(column)) if np.isnan(number) else number
+
+
+def test_z_score_with_the_median_for_what_is_missing(stored):
+    a = train_values("a")
+    for row, out in stored:
+        assert out["z_median"][0] == pytest.approx((filled(row["a"], np.median, "a") - a.mean()) / a.std(), abs=0.01)
+
+
+def test_min_max_with_the_mean_for_what_is_missing(stored):
+    b = train_values("b")
+    for row, out in stored:
+        expected = (filled(row["b"], np.mean, "b") - b.min()) / (b.max() - b.min())
+        assert out["min_max_mean"][0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_constant_and_no_scaling(stored):
+    for row, out in stored:
+        assert out["plain_constant"] == [-1.0 if row["c"] != row["c"] else row["c"]]
+
+
+def test_log_with_the_median_for_what_is_missing(stored):
+    for row, out in stored:
+        assert out["log_median"][0] == pytest.approx(np.log1p(filled(row["d"], np.median, "d")), abs=1e-5)
+
+
+def test_a_vector_is_scaled_column_by_column(stored):
+    for row, out in stored:
+        expected = []
+        for column in ("v0", "v1"):
+            values = train_values(column)
+            expected.append((filled(row[column], np.mean, column) - values.mean()) / values.std())
+        assert out["z_vector"] == pytest.approx(expected, abs=1e-4)
+        assert out["z_vector_missing"] == [float(row["v0"] != row["v0"]), 0.0]
+
+
+def test_a_vector_is_bucketized_column_by_column(stored):
+    buckets = np.array([out["bucket_vector"] for row, out in stored[:ROWS] if row["u0"] == row["u0"]])
+    for column in range(2):
+        counts = np.bincount(buckets[:, column])
+        assert len(counts) == 3
+        assert counts.min() > 0.25 * len(buckets)
+
+
+def test_a_column_without_spread_becomes_zero(stored):
+    assert {out["constant"][0] for _, out in stored} == {0.0}
+
+
+def test_a_column_of_no_value_at_all_is_not_scaled(stored):
+    assert {out["nothing"][0] for _, out in stored} == {2.0}
+
+
+def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):
+    by_word: dict[object, set[float]] = {}
+    for row, out in stored:
+        by_word.setdefault(row["word"], set()).add(out["top"][0])
+    assert by_word["common"] == {0}
+    assert by_word["often"] == {1}
+    assert by_word["some"] | by_word["rare"] | by_word[""] <= {2, 3, 4}
+    assert all(len(ids) == 1 for ids in by_word.values())
+
+
+def test_a_frequency_threshold_drops_what_is_rare(stored):
+    ids = {row["word2"]: out["rare"][0] for row, out in stored}
+    assert ids == {"common": 0, "often": 1, "some": 2, "rare": 3}  # 3 is the bucket of what the vocabulary lacks
+
+
+def test_a_numeric_label_passes_through(stored):
+    for row, out in stored:
+        assert out["y"] == [row["y"]]
+
+
+class TestStrings:
+    """What the graph makes of strings is what the reader takes them for."""
+
+    @pytest.mark.parametrize(
+        ("text", "lowered"),
+        [
+            ("Ab", "ab"),
+            ("JÁ", "já"),
+            ("ΟΔΟΣ", "οδος"),
+            ("Big\0Cat", "big\0cat"),  # TensorFlow's own ends a string at its first NUL
+            ("\0A", "\0a"),
+            ("A\0\0", "a\0\0"),
+            ("", ""),
+        ],
+    )
+    def test_lower_case_by_unicode_to_the_last_byte(self, text, lowered):
+        assert lower(tf.constant([text, "X"])).numpy().tolist() == [lowered.encode(), b"x"]
+
+    @pytest.mark.parametrize("sent", ["?", " ?\t", "n/a", ""])
+    def test_a_token_that_means_missing_is_compared_without_white_space_around_it(self, sent):
+        assert clean(tf.constant([sent, "x"]), ("", " ?", "n/a ")).numpy().tolist() == [b"", b"x"]
+
+    def test_tokens_of_a_bool_in_any_script_and_case(self, tmp_path):
+        (tmp_path / "t.yaml").write_text(
+            "name: t\nformat: csv\ncsv: {header: present}\nfeatures:\n"
+            '  - {name: id, kind: key}\n  - {name: member, kind: bool, true: ["JÁ", " yes "], false: [nein]}\n'
+            "  - {name: title, kind: text, length: 2}\n"
+            "label: {name: y, kind: numeric}\nsplit: {by: file, train: rows.csv}\n"
+        )
+        words = ["jÁ", "YES", "Nein"]
+        rows = [f"k{i},{words[i % 3]},{'Big' + chr(0) + 'Cat' if i % 2 else 'BIG'} x,1" for i in range(30)]
+        (tmp_path / "rows.csv").write_text("\n".join(["id,member,title,y", *rows]) + "\n", encoding="utf-8")
+        out = str(tmp_path / "out")
+        run_job(
+            JobOptions(schema=str(tmp_path / "t.yaml"), input=(str(tmp_path / "rows.csv"),), output=out, quiet=True)
+        )
+        stored = {e["id"][0]: e for e in examples(open_dataset(out), "train")}
+        assert [stored[f"k{i}".encode()]["member"] for i in range(3)] == [[1.0], [1.0], [0.0]]
+        assert stored[b"k0"]["title"] != stored[b"k1"]["title"]  # two words, not one that ends at the NUL

@@ -1,0 +1,180 @@
+"""Rows that the transform cannot take: rejected with their column, kept and told however the job ends, replayed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_jobs.preprocess import main
+from schemas.dataset import layout, open_dataset
+from schemas.dataset.stored_features import stored_features
+from schemas.errors import MillraceError
+from schemas.rejects import Reject, read_rejects
+from tests.support.replaying import Folder, accounts_hold, rejects_of
+from tests.support.written_records import examples
+
+SCHEMA = """\
+name: pays
+format: csv
+csv: {header: present}
+features:
+  - {name: id, kind: key}
+  - {name: pay, column: pay now, kind: numeric, transform: log}
+  - {name: debts, columns: [debt1, debt3], kind: numeric, transform: log, missing: 0.0}
+label: {name: y, kind: category, values: ["no", "yes"]}
+split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
+"""
+HEADER = "id,pay now,debt1,debt2,debt3,y"
+GOOD = [f"k{i},{i % 9 - 0.5},{i},{2 * i},,{['no', 'yes'][i % 2]}" for i in range(60)]
+BAD = {"k7": "k7,-1,1,1,1,no", "k9": "k9,-5,1,1,1,no", "k11": "k11,1,1,-1e9,-2,yes", "k12": "k12,-2,-3,1,1,yes"}
+ROWS = [BAD.get(row.partition(",")[0], row) for row in GOOD]
+
+
+def failed_rejects(folder: Folder) -> list[Reject]:
+    paths = sorted((Path(folder.output) / layout.FAILED).glob("*/rejects-*.jsonl"))
+    return [reject for path in paths for reject in read_rejects(path.read_bytes())]
+
+
+def failing(folder: Folder, source: str, *options: str, schema: str = SCHEMA) -> int:
+    path = folder.write("schema.yaml", [schema])
+    return main(["--schema", path, "--input", source, "--output", folder.output, "--quiet", *options])
+
+
+def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(folder):
+    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+    accounts_hold(dataset)
+    assert (dataset.manifest.written, dataset.manifest.rejected) == (56, 4)
+    found = {reject.raw.decode(): reject for reject in rejects_of(dataset)}
+    assert set(found) == set(BAD.values())
+    assert {(r.stage, r.reason) for r in found.values()} == {("transform", "not_finite")}
+    columns = {key: found[row].column for key, row in BAD.items()}
+    assert columns == {"k7": "pay now", "k9": "pay now", "k11": "debt2", "k12": "debt1"}  # the first, by feature
+    hint = "`transform: log` is for values above -1"
+    assert found[BAD["k7"]].detail == f"the transform makes -inf of this value; {hint}"
+    assert found[BAD["k9"]].detail == f"the transform makes nan of this value; {hint}"
+    for split in dataset.splits:
+        for row in examples(dataset, split):
+            assert np.isfinite([*row["pay"], *row["debts"]]).all()
+
+
+def test_that_records_are_finite_is_verified_where_the_manifest_promises_it(folder):
+    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+    now = stored_features(dataset.path, dataset.manifest, dataset.declared)
+    assert {feature.name for feature in now if feature.finite} == {"pay", "debts"}
+    earlier = dataset.manifest.model_copy(update={"finite": False})  # as the first release's are read
+    assert not any(feature.finite for feature in stored_features(dataset.path, earlier, dataset.declared))
+
+
+def test_columns_without_names_are_told_by_their_positions(folder):
+    schema = SCHEMA.replace("header: present", "num_columns: 6, header: none")
+    for name, column in (("id", 0), ("pay", 1), ("y", 5)):
+        schema = schema.replace(", column: pay now", "").replace(f"name: {name},", f"name: {name}, column: {column},")
+    dataset = folder.job(schema.replace("[debt1, debt3]", "[2, 4]"), folder.write("rows.csv", ROWS))
+    assert sorted(str(r.column) for r in rejects_of(dataset)) == ["1", "1", "2", "3"]
+
+
+def mean_of_logs(inputs):
+    """A preprocessing_fn of one's own, with an output that no column is called like."""
+    logs = tf.math.log(inputs["pay"])
+    return {"logs": logs, "both": tf.stack([logs, logs], axis=1), "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
+
+
+def test_of_a_preprocessing_fn_of_ones_own_the_output_is_named(folder):
+    source = folder.write("rows.csv", [HEADER, *GOOD])
+    dataset = folder.job(SCHEMA, source, preprocessing_fn=f"{__name__}:mean_of_logs", max_rejects=20)
+    rejects = rejects_of(dataset)
+    assert {r.raw.split(b",")[1] for r in rejects} == {b"-0.5"}
+    assert {(r.reason, r.column, r.detail) for r in rejects} == {
+        ("not_finite", "both", "the transform makes nan of this row's values")
+    }
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+def test_rejects_of_the_transform_are_kept_and_told_when_the_job_fails(folder, name, capsys):
+    rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(ROWS)]
+    assert failing(folder, folder.write(name, [HEADER, *rows]), "--max_rejects", "3") == 1
+    told = capsys.readouterr().err
+    assert "were rejected, which is more than --max_rejects 3" in told
+    assert "rejected: not_finite 4, label_not_in_values 3" in told
+    assert [path.name for path in Path(folder.output).iterdir()] == [layout.FAILED]
+    kept = failed_rejects(folder)
+    assert {r.raw.decode() for r in kept if r.reason == "not_finite"} == set(BAD.values())
+    data = Path(folder.path / name).read_bytes()
+    data = gzip.decompress(data) if name.endswith(".gz") else data
+    assert all(data[r.offset :].startswith(r.raw + b"\n") for r in kept)
+    (summary,) = Path(folder.output).glob("failed/*/summary.json")
+    assert json.loads(summary.read_text())["rejected"] == {"not_finite": 4, "label_not_in_values": 3}
+
+
+def test_they_are_kept_when_a_split_is_empty(folder, capsys):
+    schema = SCHEMA.replace("train: 0.6, eval: 0.2, test: 0.2", "train: 0.999998, eval: 0.000002, test: 0")
+    assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS]), schema=schema) == 1
+    told = capsys.readouterr().err
+    assert "the split 'eval' is empty" in told
+    assert "rejected: not_finite 4" in told
+    assert {r.raw.decode() for r in failed_rejects(folder)} == set(BAD.values())
+
+
+def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypatch, capsys):
+    from beam_jobs.output import pipeline_end
+
+    def full(*_):
+        raise MillraceError("no room for the account")
+
+    monkeypatch.setattr(pipeline_end, "write_result", full)
+    assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS])) == 1
+    told = capsys.readouterr().err
+    assert "no room for the account" in told
+    assert "rejected: not_finite 4" in told
+    assert {r.raw.decode() for r in failed_rejects(folder)} == set(BAD.values())
+
+
+def test_they_are_kept_without_their_bytes_where_the_input_is_gone(folder, monkeypatch, capsys):
+    from beam_jobs.output import pipeline_end
+
+    source = folder.write("rows.csv", [HEADER, *ROWS])
+
+    def gone(*_):
+        Path(source).unlink()
+        raise MillraceError("no room for the account")
+
+    monkeypatch.setattr(pipeline_end, "write_result", gone)
+    assert failing(folder, source) == 1
+    told = capsys.readouterr().err
+    assert "no room for the account" in told
+    assert "rejected: not_finite 4" in told
+    assert "without raw bytes" in told
+    assert [r.raw for r in failed_rejects(folder)] == [b""] * 4
+
+
+def test_they_count_before_everything_is_read(folder):
+    rows = [f"k{i},-3,1,1,1,no" for i in range(60_000)]
+    with pytest.raises(MillraceError, match="records read so far were rejected") as failed:
+        folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *GOOD, *rows]), range_mb=0.05)
+    assert "not_finite" in str(failed.value)
+    assert 0 < len(failed_rejects(folder)) < 60_000
+
+
+def test_a_row_that_is_not_finite_comes_back_corrected_and_is_refused_again_where_it_is_not(folder):
+    before = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+    again = {"k7": GOOD[7], "k9": "k9,-6,1,1,1,no"}
+    outcome = folder.replay(folder.correct(before, lambda r: again.get(r.raw.decode().partition(",")[0])))
+    assert (outcome.added, outcome.again) == (1, 1)
+    after = open_dataset(folder.output)
+    accounts_hold(after)
+    left = {r.raw.decode(): r for r in rejects_of(after)}
+    assert set(left) == {again["k9"], BAD["k11"], BAD["k12"]}
+    assert (left[again["k9"]].reason, left[again["k9"]].column) == ("not_finite", "pay now")
+
+
+def test_where_all_corrected_rows_are_refused_again_they_are_kept_as_corrected(folder, capsys):
+    before = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+    corrected = folder.correct(before, lambda r: r.raw.decode().replace(",1,", ",-8,"))
+    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
+    assert "rejected: not_finite 4" in capsys.readouterr().err
+    assert {r.raw.decode() for r in failed_rejects(folder)} == {row.replace(",1,", ",-8,") for row in BAD.values()}

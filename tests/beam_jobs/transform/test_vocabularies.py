@@ -1,0 +1,205 @@
+"""Vocabularies: which words, in which order, and what each costs however few rows there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_transform as tft
+import tensorflow_transform.beam as tft_beam
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.csv.pipeline import adapter_config
+from beam_jobs.runtime.job import run_job
+from beam_jobs.transform.preprocessing import Preprocessing
+from beam_jobs.transform.vocabularies import EMPTY, Vocabulary, words_of
+from schemas.dataset import Dataset, open_dataset
+from schemas.dataset.show import describe
+from schemas.spec.loader import load_schema
+from schemas.spec.table import Schema
+from tests.support.replaying import rejects_of
+from tests.support.written_records import examples
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "counts", "words"),
+    [
+        (Vocabulary("v"), [(1, b"c"), (3, b"a"), (2, b"b")], [b"a", b"b", b"c"]),
+        (Vocabulary("v"), [(2, b"a"), (2, b"\xff"), (2, b"b")], [b"\xff", b"b", b"a"]),  # equals: by falling bytes
+        (Vocabulary("v", top_k=2), [(1, b"c"), (3, b"a"), (2, b"b")], [b"a", b"b"]),
+        (Vocabulary("v", frequency_threshold=2), [(1, b"c"), (3, b"a"), (2, b"b")], [b"a", b"b"]),
+        (Vocabulary("v", top_k=1, frequency_threshold=4), [(3, b"a")], [EMPTY]),  # a table needs a word
+    ],
+)
+def test_the_most_frequent_words_come_first(vocabulary, counts, words):
+    assert vocabulary.choose(counts) == words
+
+
+def test_what_is_missing_or_holds_a_line_end_is_no_word():
+    words = np.array([b"a", b"", b"b", b"two\nlines", b"a", b"cr\r"], object)
+    batch = (np.array([3, 0, 3]), words, np.arange(1, 7))
+    assert list(words_of(batch)) == [((0, b"a"), 1), ((0, b"b"), 3), ((2, b"a"), 5)]
+
+
+SCHEMA = """\
+name: words
+format: csv
+csv: {header: present, quoted_newlines: true}
+features:
+  - {name: a.b, kind: category, missing: gone}
+  - {name: a_b, kind: category, top_k: 1}
+  - {name: empty, kind: text}
+label: {name: y, kind: category}
+split: {by: file, train: train.csv, eval: eval.csv}
+"""
+HEADER = "a.b,a_b,empty,y\n"
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> tft.TFTransformOutput:
+    folder = tmp_path_factory.mktemp("vocabularies")
+    (folder / "words.yaml").write_text(SCHEMA)
+    (folder / "train.csv").write_text(HEADER + "x,x,,no\n,x,,yes\n z ,x,,yes\n,z,,no\n")
+    (folder / "eval.csv").write_text(HEADER + "unseen,unseen,unseen,no\n")
+    inputs = (str(folder / "train.csv"), str(folder / "eval.csv"))
+    run_job(JobOptions(schema=str(folder / "words.yaml"), input=inputs, output=str(folder / "out"), quiet=True))
+    return tft.TFTransformOutput(open_dataset(str(folder / "out")).run_dir)
+
+
+def test_each_feature_has_the_words_of_its_train_rows_under_its_own_name(output):
+    assert output.vocabulary_by_name("a.b") == [b"gone", b"z", b"x"]
+    assert output.vocabulary_by_name("a_b") == [b"x"]
+    assert output.vocabulary_by_name("empty") == [EMPTY]
+    assert output.vocabulary_by_name("y") == [b"yes", b"no"]
+
+
+def test_the_range_of_ids_is_declared(output):
+    domains = {f.name: (f.int_domain.min, f.int_domain.max) for f in output.transformed_metadata.schema.feature}
+    assert domains["a.b"] == (0, 3)  # three words and a bucket for the others
+    assert domains["y"] == (-1, 1)
+
+
+class Leaves(PipelineVisitor):
+    """Counts the transforms that a runner is given."""
+
+    count = 0
+
+    def visit_transform(self, node: AppliedPTransform) -> None:
+        self.count += 1
+
+
+def leaves(folder: Path, vocabularies: int) -> int:
+    """How many transforms the analysis of so many vocabularies is."""
+    features = "".join(f"  - {{name: v{i}, kind: category}}\n" for i in range(vocabularies))
+    path = folder / f"{vocabularies}.yaml"
+    path.write_text(f"name: v\nformat: csv\nfeatures:\n{features}label: {{name: y, kind: numeric}}\n")
+    schema = load_schema(str(path))
+    assert isinstance(schema, Schema)
+    pipeline = beam.Pipeline()
+    rows = pipeline | beam.Create([], reshuffle=False).with_output_types(pa.RecordBatch)
+    with tft_beam.Context(temp_dir=str(folder)):
+        _ = (rows, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+    visitor = Leaves()
+    pipeline.visit(visitor)
+    return visitor.count
+
+
+def test_a_vocabulary_more_is_one_transform_more(tmp_path):
+    assert leaves(tmp_path, 9) - leaves(tmp_path, 2) == 7  # tft.vocabulary would make it 50 each
+
+
+ODD_SCHEMA = """\
+name: odd
+format: csv
+csv: {header: present, quoted_newlines: true, missing: ["?"]}
+features:
+  - {name: id, kind: key}
+  - {name: seen, kind: category}
+  - {name: filled, kind: category, missing: gone}
+  - {name: hashed, kind: category, hash_buckets: 1000}
+  - {name: listed, kind: category, values: ["two\\nlines", plain]}
+  - {name: words, kind: text, length: 2}
+label: {name: y, kind: category, aliases: {"n\\no": "no"}}
+split: {by: file, train: train.csv, eval: eval.csv}
+"""
+ODD_HEADER = "id,seen,filled,hashed,listed,words,y\n"
+# The cells of one row each: what is stored under ids of its own, and what is rejected, with its reason and column.
+TAKEN = {
+    "plain": "plain,plain,plain,plain,a b,no",
+    "ends around": '"\n around\r\n",plain,plain,plain,a b,no',
+    "nul": "a\x00b,plain,plain,plain,a b,no",
+    "separators": "a\u2028b\x85c\x0bd\x1ce,plain,plain,plain,a b,no",
+    "like the word for none": f"{EMPTY.decode()},plain,plain,plain,a b,no",
+    "a backslash n": "a\\nb,plain,plain,plain,a b,no",
+    "elsewhere": 'plain,"","two\nlines","two\nlines","a\nb","n\no"',
+    "missing": 'plain,?,"",plain,a b,yes',
+}
+REFUSED = {
+    "two lines": ('"a\nb",x,x,plain,a,no', "line_end_in_value", "seen"),
+    "two lines with a carriage return": ('"a\r\nb",x,x,plain,a,no', "line_end_in_value", "seen"),
+    "two lines where missing is filled": ('x,"c\nd",x,plain,a,no', "line_end_in_value", "filled"),
+    "empty, which is no token for missing": ('" ",x,x,plain,a,no', "missing_value", "seen"),
+    "a label of two lines": ('x,x,x,plain,a,"y\nes"', "line_end_in_value", "y"),
+    "an empty label": ("x,x,x,plain,a,", "missing_label", "y"),
+}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd.yaml").write_text(ODD_SCHEMA)
+    rows = TAKEN | {name: cells for name, (cells, _, _) in REFUSED.items()}
+    content = ODD_HEADER + "".join(f'"{name}",{cells}\n' for name, cells in rows.items())
+    for split in ("train", "eval"):
+        (folder / f"{split}.csv").write_bytes(content.encode())
+    options = JobOptions(
+        schema=str(folder / "odd.yaml"),
+        input=(str(folder / "*.csv"),),
+        output=str(folder / "out"),
+        max_reject_fraction=1.0,
+        quiet=True,
+    )
+    run_job(options)
+    return open_dataset(str(folder / "out"))
+
+
+def test_a_value_that_a_vocabulary_cannot_hold_is_a_reject(odd):
+    for split in ("train", "eval"):
+        found = {r.raw.decode().split('"')[1]: r for r in rejects_of(odd) if r.source.endswith(f"{split}.csv")}
+        assert {name: (r.stage, r.reason, r.column) for name, r in found.items()} == {
+            name: ("decode", reason, column) for name, (_, reason, column) in REFUSED.items()
+        }
+    (detail,) = {r.detail for r in rejects_of(odd) if r.raw.startswith(b'"two lines",')}
+    assert detail == "found 'a\\nb', expected no line end within: a vocabulary has one value to a line"
+
+
+def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
+    output = tft.TFTransformOutput(odd.run_dir)
+    for split in odd.splits:
+        rows = {row["id"][0].decode(): row for row in examples(odd, split)}
+        assert set(rows) == set(TAKEN)
+        ids = {name: rows[name]["seen"][0] for name in TAKEN if name not in ("elsewhere", "missing")}
+        assert len(set(ids.values())) == len(ids)
+        assert max(ids.values()) < output.vocabulary_size_by_name("seen")
+        assert rows["missing"]["filled"] == rows["elsewhere"]["filled"] != rows["plain"]["filled"]
+        assert rows["elsewhere"]["listed"] == [0]
+        assert (rows["elsewhere"]["y"], rows["missing"]["y"]) == (rows["plain"]["y"], [1])
+
+
+def test_classes_with_signs_that_end_lines_for_python_are_shown_whole(tmp_path):
+    (tmp_path / "c.yaml").write_text(
+        "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric}]\n"
+        "label: {name: y, kind: category}\nsplit: {train: 1.0, eval: 0, test: 0}\n"
+    )
+    classes = ["a\u2028b", "c", "c"]
+    (tmp_path / "c.csv").write_text("x,y\n" + "".join(f"{i},{classes[i % 3]}\n" for i in range(30)))
+    run_job(
+        JobOptions(
+            schema=str(tmp_path / "c.yaml"), input=(str(tmp_path / "c.csv"),), output=str(tmp_path / "out"), quiet=True
+        )
+    )
+    assert describe(str(tmp_path / "out"))["classes"] == ["c", "a\u2028b"]

@@ -1,0 +1,210 @@
+"""Files as people write them: headers, encodings, compression, line ends, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+
+import pytest
+
+from schemas import storage
+from schemas.csv.file import open_csv, split_ranges
+from schemas.csv.reader import read_range
+from schemas.errors import MillraceError, UsageError
+from schemas.spec.raw_columns import OFFSET
+from tests.support.csv_reading import TEXTS, read_all, read_bytes, schema_of
+
+ROWS = b"1,2,3\n4,5,6\n"
+EXPECTED = [(b"1", b"2", b"3"), (b"4", b"5", b"6")]
+NAMED = schema_of()
+BARE = schema_of(header="none", columns=TEXTS)
+AUTO = schema_of(columns=TEXTS)
+PLACES = schema_of(
+    ({"name": "a", "kind": "text", "column": 0}, {"name": "b", "kind": "text", "column": 1}),
+    label={"name": "c", "kind": "category", "column": 2},
+    num_columns=3,
+)
+
+
+@pytest.mark.parametrize("range_bytes", [1, 5, 1 << 20])
+@pytest.mark.parametrize(
+    ("schema", "data", "first_offset"),
+    [
+        pytest.param(NAMED, b"a,b,c\n" + ROWS, 6, id="header"),
+        pytest.param(NAMED, b" a , b,c \n" + ROWS, 10, id="header with spaces"),
+        pytest.param(NAMED, b'"a","b","c"\n' + ROWS, 12, id="header in quotes"),
+        pytest.param(NAMED, b"b,c,a\n2,3,1\n5,6,4\n", 6, id="header in another order"),
+        pytest.param(NAMED, b"\n\r\na,b,c\n" + ROWS, 9, id="empty lines before the header"),
+        pytest.param(AUTO, b"a,b,c\n" + ROWS, 6, id="header that may be absent"),
+        pytest.param(AUTO, ROWS, 0, id="no header where there may be one"),
+        pytest.param(AUTO, b"c,a,b\n3,1,2\n6,4,5\n", 6, id="header in another order than csv.columns"),
+        pytest.param(BARE, ROWS, 0, id="no header"),
+        pytest.param(BARE, ROWS[:-1], 0, id="no line end at the end"),
+        pytest.param(PLACES, ROWS, 0, id="positions"),
+        pytest.param(schema_of(header="present", num_columns=3), b"a,b,c\n" + ROWS, 6, id="header for certain"),
+        pytest.param(BARE, b"\xef\xbb\xbf" + ROWS, 3, id="byte-order mark"),
+        pytest.param(NAMED, b"\xef\xbb\xbfa,b,c\n" + ROWS, 9, id="byte-order mark and header"),
+        pytest.param(NAMED, b"a,b,c\r\n1,2,3\r\n4,5,6\r\n", 7, id="CRLF"),
+        pytest.param(NAMED, b"a,b,c\r1,2,3\r4,5,6\r", 6, id="lone CR"),
+        pytest.param(NAMED, b"a,b,c\n\n1,2,3\n\r\n\n4,5,6\n\n", 7, id="empty lines"),
+        pytest.param(NAMED, gzip.compress(b"a,b,c\n" + ROWS), 6, id="gzip"),
+        pytest.param(NAMED, gzip.compress(b"a,b,c\n1,2") + gzip.compress(b",3\n4,5,6\n"), 6, id="gzip in two members"),
+        pytest.param(
+            NAMED, gzip.compress(b"\xef\xbb\xbfa,b,c\r" + ROWS.replace(b"\n", b"\r")), 9, id="gzip, mark, lone CR"
+        ),
+        pytest.param(NAMED, "\ufeffa,b,c\n1,2,3\n4,5,6\n".encode("utf-16-le"), 9, id="UTF-16 little endian"),
+        pytest.param(NAMED, "\ufeffa,b,c\n1,2,3\n4,5,6\n".encode("utf-16-be"), 9, id="UTF-16 big endian"),
+        pytest.param(
+            schema_of(encoding="utf-16"), "a,b,c\n1,2,3\n4,5,6\n".encode("utf-16-le"), 6, id="UTF-16, no mark"
+        ),
+        pytest.param(schema_of(delimiter=";"), b"a;b;c\n1;2;3\n4;5;6\n", 6, id="semicolons"),
+        pytest.param(
+            schema_of(delimiter="\t", quote="'"), b"a\tb\tc\n'1'\t2\t3\n4\t5\t6\n", 6, id="tabs, other quotes"
+        ),
+        pytest.param(schema_of(quoted_newlines=True), b'"a",b,c\r\n1,"2",3\r\n4,5,6', 9, id="quoted newlines"),
+        pytest.param(schema_of(quoted_newlines=True), b"a,b,c\r1,2,3\r4,5,6", 6, id="quoted newlines, lone CR"),
+    ],
+)
+def test_every_way_to_write_the_same_rows(
+    tmp_path: Path, schema: object, data: bytes, first_offset: int, range_bytes: int
+) -> None:
+    reading = read_bytes(tmp_path, data, schema, range_bytes=range_bytes, batch_bytes=range_bytes)  # type: ignore[arg-type]
+    assert [tuple(row[name] for name in TEXTS) for row in reading.rows] == EXPECTED
+    assert reading.rejects == []
+    assert reading.rows[0][OFFSET] == first_offset
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n\r\n", b"\xef\xbb\xbf", gzip.compress(b"")], ids=["0", "lines", "mark", "gzip"]
+)
+@pytest.mark.parametrize("schema", [NAMED, BARE, schema_of(header="present")], ids=["auto", "none", "present"])
+def test_a_file_without_records_has_no_ranges(tmp_path: Path, schema: object, data: bytes) -> None:
+    assert read_bytes(tmp_path, data, schema).read == 0  # type: ignore[arg-type]
+
+
+def test_a_header_alone_gives_no_rows(tmp_path: Path) -> None:
+    assert read_bytes(tmp_path, b"a,b,c\n", NAMED).read == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "expected"),
+    [
+        ("é,ÿ,ß\n".encode("latin-1"), "latin-1", ["é", "ÿ", "ß"]),
+        ('"é\n",ÿ,ß\n'.encode("latin-1"), "latin-1", None),
+        ("é,ʤ,ß\n".encode(), "utf-8", ["é", "ʤ", "ß"]),
+        ("é,ʤ,🙂\n".encode("utf-16"), "utf-16", ["é", "ʤ", "🙂"]),
+        ("é,ʤ,🙂\n".encode("utf-16"), "utf-8", ["é", "ʤ", "🙂"]),
+    ],
+)
+def test_text_comes_out_in_utf8(tmp_path: Path, data: bytes, encoding: str, expected: list[str] | None) -> None:
+    reading = read_bytes(tmp_path, data, schema_of(header="none", columns=TEXTS, encoding=encoding), batch_bytes=3)
+    if expected is None:
+        assert [reject.raw for reject in reading.rejects] == [b'"\xe9', b'",\xff,\xdf']
+    else:
+        assert [[row[name].decode() for name in TEXTS] for row in reading.rows] == [expected]
+
+
+def test_a_lone_surrogate_rejects_its_row(tmp_path: Path) -> None:
+    data = "\ufeff1,2,3\n4,\ud800,6\n7,8,9\n".encode("utf-16-le", "surrogatepass")
+    reading = read_bytes(tmp_path, data, BARE)
+    assert reading.reasons == [(9, "not_utf8", "b")]
+    assert reading.column("a") == [b"1", b"7"]
+
+
+def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) -> None:
+    features = (
+        {"name": "a", "kind": "text"},
+        {"name": "z", "kind": "numeric"},
+        {"name": "x", "kind": "ignore"},
+        {"name": "w", "kind": "weight"},
+    )
+    named = schema_of(features, columns=("a", "c", "z", "x", "w"))
+    for data in (b"a,z\nr,1\n", b"z,w,a\n1,?,r\n", b"c,a,x,z,w\n?,r,u,1,0\n", b"r,?,1,x,1\n", b"r,1,x,1\n"):
+        reading = read_bytes(tmp_path, data, named, label="optional")
+        assert [{k: v for k, v in row.items() if k != OFFSET} for row in reading.rows] == [{"a": b"r", "z": 1.0}], data
+        assert reading.rejects == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "found"),
+    [
+        (NAMED, b"a,b\n1,2\n", "the header lacks the column 'c', which 'c' reads; it holds 'a', 'b'"),
+        (NAMED, b"a,bee,c\n1,2,3\n", "the header lacks the column 'b'"),
+        (NAMED, b"a,b,c,id\n1,2,3,4\n", "columns that no feature reads: 'id'. Declare"),
+        (NAMED, b"a,b,c,id\n1,2,3,4\n", "  - {name: id, kind: ignore}"),
+        (NAMED, b"a,b,c,the id\n1,2,3,4\n", '  - {name: column_3, kind: ignore, column: "the id"}'),
+        (NAMED, b"a,b,c,null\n1,2,3,4\n", '  - {name: column_3, kind: ignore, column: "null"}'),
+        (NAMED, b"a,b,c,\n1,2,3,4\n", "  - {name: column_3, kind: ignore, column: 3}"),
+        (NAMED, b"a,b,a,c\n1,2,3,4\n", "the header names 'a' more than once"),
+        (NAMED, b"1,2,3\n", "the first line holds '1', '2', '3'; expected a header with 'a', 'b', 'c'"),
+        (
+            PLACES.model_copy(update={"csv": NAMED.csv}),
+            b"1,2,3\n",
+            "expected csv: {columns: [...]} or csv: {num_columns: 3}",
+        ),
+        (schema_of(header="present"), b'a,"b,c\n1,2,3\n', "the header lacks the column 'a'"),
+    ],
+)
+def test_a_file_that_does_not_fit_its_schema_is_refused(
+    tmp_path: Path, schema: object, data: bytes, found: str
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(data)
+    with pytest.raises(UsageError) as caught:
+        open_csv(str(path), schema)  # type: ignore[arg-type]
+    assert found in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda data: data[: len(data) // 2], "the gzip file is cut off after"),
+        (lambda data: data[:20], "the gzip file is cut off after"),
+        (lambda data: data[:-8] + b"\0\0\0\0" + data[-4:], "broken gzip after"),
+        (lambda data: data + b"garbage", "broken gzip after"),
+    ],
+)
+def test_a_damaged_gzip_file_fails_the_read(tmp_path: Path, damage: object, found: str) -> None:
+    path = tmp_path / "data.csv.gz"
+    rows = b"".join(b"%d,%d,x\n" % (i * 7919 % 10007, i) for i in range(30_000))
+    path.write_bytes(damage(gzip.compress(rows)))  # type: ignore[operator]
+    with pytest.raises(MillraceError, match=found) as caught:
+        read_all(path, BARE)
+    assert str(path) in str(caught.value)
+
+
+def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv.gz"
+    path.write_bytes(gzip.compress(b"1,2,3\n" * 15_000_000, 1))
+    (part,) = split_ranges(open_csv(str(path), BARE, max_input_ratio=10), range_bytes=1)
+    with pytest.raises(MillraceError, match="as a gzip bomb does; --max_input_ratio 10 is allowed"):
+        sum(decoded.read for decoded in read_range(part, BARE))
+
+
+def test_a_file_that_changes_while_it_is_read_fails_the_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(ROWS)
+    (part,) = split_ranges(open_csv(str(path), BARE), range_bytes=100)
+    storage.write_bytes(str(path), ROWS * 2)
+    with pytest.raises(MillraceError, match="changed while it was being read"):
+        list(read_range(part, BARE))
+
+
+def test_a_file_and_its_ranges_travel_by_pickle(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(ROWS)
+    parts = split_ranges(open_csv(str(path), BARE), range_bytes=7)
+    assert [(part.start, part.end) for part in parts] == [(0, 7), (7, 12)]
+    assert pickle.loads(pickle.dumps(parts)) == parts
+
+
+def test_a_read_can_be_left_early(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(ROWS * 1000)
+    (part,) = split_ranges(open_csv(str(path), BARE), range_bytes=1 << 20)
+    reading = read_range(part, BARE, batch_bytes=60)
+    assert next(reading).read == 10
+    reading.close()
+    assert next(iter(read_range(part, BARE))).read == 2000

@@ -1,0 +1,132 @@
+"""A bad record is rejected with its place, its reason and its bytes; the others go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.rejects import Reject
+from schemas.spec.raw_columns import OFFSET
+from tests.support.csv_reading import read_bytes, schema_of
+
+SCHEMA = schema_of(
+    (
+        {"name": "age", "kind": "numeric"},
+        {"name": "size", "kind": "numeric", "columns": ["s1", "s2"], "missing": "mean"},
+        {"name": "job", "kind": "category"},
+        {"name": "hot", "kind": "one_hot", "columns": ["h1", "h3"]},
+        {"name": "flag", "kind": "bool"},
+        {"name": "w", "kind": "weight"},
+        {"name": "note", "kind": "text"},
+    ),
+    label={"name": "y", "kind": "category", "values": ["no", "yes"], "aliases": {"yes.": "yes"}},
+    missing=("", "?"),
+)
+HEADER = b"age,s1,s2,job,h1,h2,h3,flag,w,note,y\n"
+GOOD = b"39,1,2,clerk,0,1,0,t,1.5,hello,no\n"
+
+CASES: list[tuple[bytes, str, str | None, str]] = [
+    (b"39,1,2,clerk,0,1,0,t,1.5,hello", "too_few_columns", None, "found 10 columns, expected 11"),
+    (b"39,1,2,clerk,0,1,0,t,1.5,hello,no,", "too_many_columns", None, "found 12 columns, expected 11"),
+    (b" ", "too_few_columns", None, "found 1 columns, expected 11"),
+    (b'39,1,2,"clerk,0,1,0,t,1.5,hello,no', "unterminated_quote", None, "a quote opens a field and never closes"),
+    (b'39,1,2,5" pipe,0,1,0,t,1.5,hello,no', "stray_quote", None, "found an odd number of quotes in the line"),
+    (b"39,1,2,cl\rerk,0,1,0,t,1.5,hello,no", "stray_carriage_return", None, "a carriage return stands inside"),
+    (b"old,1,2,clerk,0,1,0,t,1.5,hello,no", "not_a_number", "age", "found 'old', expected a decimal number"),
+    (b"1e400,1,2,clerk,0,1,0,t,1.5,hello,no", "out_of_range", "age", "found '1e400', expected a number that fits"),
+    (b"?,1,2,clerk,0,1,0,t,1.5,hello,no", "missing_value", "age", "found '?', which means missing"),
+    (b"39,1,x,clerk,0,1,0,t,1.5,hello,no", "not_a_number", "s2", "found 'x'"),
+    (b"39,1,2, ? ,0,1,0,t,1.5,hello,no", "missing_value", "job", "found ' ? ', which means missing"),
+    (b"39,1,2,cl\xffrk,0,1,0,t,1.5,hello,no", "not_utf8", "job", "found 'cl\\xffrk', expected UTF-8"),
+    (b"39,1,2,clerk,0,0,0,t,1.5,hello,no", "not_one_hot", "h1", "found 0 ones and 3 zeros in 3 columns"),
+    (b"39,1,2,clerk,0,1,1,t,1.5,hello,no", "not_one_hot", "h1", "found 2 ones and 1 zeros in 3 columns"),
+    (b"39,1,2,clerk,0,1,2,t,1.5,hello,no", "not_one_hot", "h1", "found 1 ones and 1 zeros in 3 columns"),
+    (b"39,1,2,clerk,0,?,0,t,1.5,hello,no", "missing_value", "h2", "found '?'"),
+    (b"39,1,2,clerk,0,1,0,maybe,1.5,hello,no", "not_a_bool", "flag", "found 'maybe', expected one of true, t,"),
+    (b"39,1,2,clerk,0,1,0,,1.5,hello,no", "missing_value", "flag", "found '', which means missing"),
+    (b"39,1,2,clerk,0,1,0,t,-1,hello,no", "negative_weight", "w", "found -1, expected 0 or more"),
+    (b"39,1,2,clerk,0,1,0,t,?,hello,no", "missing_value", "w", "found '?'"),
+    (b"39,1,2,clerk,0,1,0,t,1.5,h\xe9llo,no", "not_utf8", "note", "found 'h\\xe9llo', expected UTF-8"),
+    (b"39,1,2,clerk,0,1,0,t,1.5,hello,perhaps", "label_not_in_values", "y", "found 'perhaps', expected one of no, yes"),
+    (b"39,1,2,clerk,0,1,0,t,1.5,hello, ?", "missing_label", "y", "found ' ?'"),
+    (b"old,x,2,?,0,0,0,t,-1,hello,perhaps", "not_a_number", "age", "found 'old'"),
+]
+
+
+@pytest.mark.parametrize("range_bytes", [7, 1 << 20])
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_line_is_rejected_alone(
+    tmp_path: Path, case: tuple[bytes, str, str | None, str], range_bytes: int
+) -> None:
+    line, reason, column, detail = case
+    data = HEADER + GOOD + line + b"\n" + GOOD
+    reading = read_bytes(tmp_path, data, SCHEMA, range_bytes=range_bytes)
+    (reject,) = reading.rejects
+    assert (reject.reason, reject.column, reject.raw) == (reason, column, line)
+    assert reject.offset == len(HEADER + GOOD)
+    assert reject.source == str(tmp_path / "data.csv")
+    assert detail in reject.detail
+    assert Reject.from_json(reject.to_json()) == reject
+    assert [row[OFFSET] for row in reading.rows] == [len(HEADER), len(HEADER + GOOD + line) + 1]
+    assert reading.read == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "value"),
+    [
+        (b" 39 ,1,2,clerk,0,1,0,t,1.5,hello,no", "age", 39),
+        (b"39,1,2, clerk ,0,1,0,t,1.5,hello,no", "job", b" clerk "),
+        (b'39,1,2,"a ""b"", c",0,1,0,t,1.5,hello,no', "job", b'a "b", c'),
+        (b'39,1,2,a"b"c,0,1,0,t,1.5,hello,no', "job", b'a"b"c'),
+        (b"39,1,2,clerk,0,1,0, TRUE,1.5,hello,no", "flag", b" TRUE"),
+        (b"39,1,2,clerk,0, 1,0.0,t,1.5,hello,no", "hot", [0, 1, 0]),
+        (b"39,1,2,clerk,0,1,0,t,0,hello,no", "w", 0),
+        (b"39,1,2,clerk,0,1,0,t,1.5,,no", "note", b""),
+        (b"39,1,2,clerk,0,1,0,t,1.5,h\x00llo,no", "note", b"h\x00llo"),
+        (b"39,1,2,clerk,0,1,0,t,1.5,hello, yes. ", "y", b"yes"),
+    ],
+)
+def test_what_only_looks_odd_is_read(tmp_path: Path, line: bytes, column: str, value: object) -> None:
+    reading = read_bytes(tmp_path, HEADER + line, SCHEMA)
+    assert reading.reasons == []
+    assert reading.column(column) == [value]
+
+
+def test_a_missing_number_is_nan_where_the_schema_fills_it(tmp_path: Path) -> None:
+    reading = read_bytes(tmp_path, HEADER + b"39,?,2,clerk,0,1,0,t,1.5,hello,no", SCHEMA)
+    assert str(reading.column("size")) == "[[nan, 2.0]]"
+
+
+@pytest.mark.parametrize("quoted_newlines", [False, True])
+def test_a_record_that_is_too_long_is_rejected_and_cut(tmp_path: Path, quoted_newlines: bool) -> None:
+    schema = schema_of(header="none", columns=("a", "b", "c"), quoted_newlines=quoted_newlines)
+    data = b'1,2,3\n1,"' + b"x" * 9000 + b'",3\n4,5,6\n'
+    for batch_bytes in (100, 1 << 20):
+        reading = read_bytes(tmp_path, data, schema, max_record_bytes=5000, batch_bytes=batch_bytes, range_bytes=999)
+        assert reading.reasons == [(6, "record_too_long", None)]
+        assert reading.rejects[0].raw == data[6 : 6 + 4096]
+        assert reading.column("a") == [b"1", b"4"]
+
+
+def test_fields_of_ten_megabytes_are_read(tmp_path: Path) -> None:
+    schema = schema_of(header="none", columns=("a", "b", "c"))
+    data = b"1,2,3\n1," + b"x" * 10_000_000 + b",3\n4,5,6\n"
+    reading = read_bytes(tmp_path, data, schema, batch_bytes=1 << 20)
+    assert [len(b) for b in reading.column("b")] == [1, 10_000_000, 1]
+
+
+def test_a_line_of_a_million_columns_is_rejected(tmp_path: Path) -> None:
+    data = b"a,b,c\n1,2,3\n" + b"," * 999_999 + b"\n4,5,6\n"
+    reading = read_bytes(tmp_path, data, schema_of())
+    assert reading.reasons == [(12, "too_many_columns", None)]
+    assert reading.rejects[0].detail == "found 1000000 columns, expected 3"
+
+
+def test_a_quote_that_never_closes_rejects_the_rest_of_a_file_with_quoted_newlines(tmp_path: Path) -> None:
+    schema = schema_of(quoted_newlines=True)
+    data = b'a,b,c\n1,2,3\n4,"5,6\n7,8,9\n'
+    reading = read_bytes(tmp_path, data, schema)
+    assert reading.reasons == [(12, "unterminated_quote", None)]
+    assert reading.rejects[0].raw == data[12:]
+    assert reading.read == 2

@@ -1,0 +1,249 @@
+"""Who may write to a data set directory, told by real processes that live, die, and are silent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.lease import Holder, LeaseError, hold, myself
+from schemas.storage import compare_and_swap
+
+HOLD = """
+import sys, time
+from schemas.dataset.lease import hold
+with hold(sys.argv[1], run="theirs"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def other_process(data_dir: str, script: str = HOLD) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lease; killed in the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, data_dir], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def put_holder(data_dir: str, **changes: object) -> None:
+    """A lease that somebody left."""
+    holder = myself("theirs").model_copy(update=changes)
+    storage.write_bytes(layout.join(data_dir, layout.LEASE), holder.model_dump_json().encode())
+
+
+def names(data_dir: str) -> list[str]:
+    return storage.listdir(data_dir)
+
+
+def test_a_lease_is_held_while_the_block_runs_and_is_gone_with_it(data_dir):
+    with hold(data_dir, run="mine"):
+        assert names(data_dir) == [layout.LEASE]
+    assert names(data_dir) == []
+    with pytest.raises(ZeroDivisionError), hold(data_dir, run="mine"):
+        _ = 1 / 0
+    assert names(data_dir) == []
+
+
+def test_who_comes_second_is_told_who_holds_it(data_dir):
+    with other_process(data_dir) as process:
+        with pytest.raises(LeaseError) as refused, hold(data_dir, run="mine"):
+            pass
+        for told in ("another job is writing to it: run theirs", f"host {socket.gethostname()}", f"pid {process.pid}"):
+            assert told in str(refused.value)
+        assert "since 20" in str(refused.value)
+        assert names(data_dir) == [layout.LEASE]
+
+
+def test_a_killed_process_loses_its_lease_at_once(data_dir):
+    with other_process(data_dir) as process:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and its number not yet given back
+        with hold(data_dir, run="mine"):
+            assert b'"mine"' in storage.read_bytes(layout.join(data_dir, layout.LEASE))
+
+
+def test_a_process_number_that_is_in_use_again_holds_nothing(data_dir):
+    put_holder(data_dir, started="12345")
+    with hold(data_dir, run="mine"):
+        pass
+
+
+@pytest.mark.parametrize("elsewhere", [{"host": "elsewhere"}, {"system": "another boot, or another container"}])
+def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_path, elsewhere):
+    nobody = {"pid": 2**22 + 1, **elsewhere}  # of a number that no process has
+    put_holder(str(tmp_path), **nobody, beat=time.time() - 100)
+    with pytest.raises(LeaseError, match="120 s after its last sign of life"), hold(str(tmp_path), run="mine"):
+        pass
+    put_holder(str(tmp_path), **nobody, beat=time.time() - 130)
+    with hold(str(tmp_path), run="mine"):
+        pass
+
+
+def ahead(seconds: float = 3600) -> dict[str, object]:
+    """A holder elsewhere whose last sign of life lies in the future."""
+    return {"host": "elsewhere", "beat": time.time() + seconds}
+
+
+def test_a_lease_whose_last_sign_of_life_lies_in_the_future_ends_when_none_follows(data_dir, capsys):
+    put_holder(data_dir, **ahead())
+    with hold(data_dir, run="mine", stale_seconds=0.2):
+        assert b'"mine"' in storage.read_bytes(layout.join(data_dir, layout.LEASE))
+    assert "s in the future: its clock or this one is wrong. Watching for 0.2 s" in capsys.readouterr().err
+
+
+def test_a_living_job_whose_clock_is_ahead_keeps_its_lease(data_dir, monkeypatch):
+    put_holder(data_dir, **ahead())
+
+    def beat(_: float) -> None:
+        put_holder(data_dir, **ahead(3610))
+
+    monkeypatch.setattr(time, "sleep", beat)
+    with pytest.raises(LeaseError, match="another job is writing to it: run theirs"), hold(data_dir, run="mine"):
+        pass
+
+
+def test_a_clock_that_is_a_little_ahead_is_not_watched(tmp_path: Path, capsys):
+    put_holder(str(tmp_path), host="elsewhere", beat=time.time() + 60)
+    with pytest.raises(LeaseError), hold(str(tmp_path), run="mine"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_a_lease_that_nobody_can_read_is_nobodys(data_dir):
+    storage.write_bytes(layout.join(data_dir, layout.LEASE), b"{")
+    with hold(data_dir, run="mine"):
+        pass
+
+
+def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
+    path = layout.join(data_dir, layout.LEASE)
+    with hold(data_dir, run="mine", beat_seconds=0.01):
+        beats = {Holder.model_validate_json(compare_and_swap.look(path).data or b"").beat}
+        deadline = time.monotonic() + 300  # which only a thread that gives no sign of life reaches
+        while len(beats) < 5 and time.monotonic() < deadline:
+            beats.add(Holder.model_validate_json(compare_and_swap.look(path).data or b"").beat)
+        assert len(beats) == 5
+        with pytest.raises(LeaseError), hold(data_dir, run="other"):
+            pass
+
+
+def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
+    path = layout.join(data_dir, layout.MANIFEST)
+    with hold(data_dir, run="mine", beat_seconds=1000) as mine:
+        seen = compare_and_swap.look(path)
+        with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
+            with pytest.raises(LeaseError, match=r"run mine\) was silent for too long.* taken by run theirs"):
+                mine.put(layout.MANIFEST, b"mine", seen)
+            assert mine.is_lost()
+            assert not storage.exists(path)
+            theirs.put(layout.MANIFEST, b"theirs", seen)
+        with pytest.raises(LeaseError, match="who took it is done"):
+            mine.put(layout.MANIFEST, b"mine", seen)
+    assert storage.read_bytes(path) == b"theirs"
+    assert names(data_dir) == [layout.MANIFEST]
+
+
+def test_who_wakes_up_does_not_remove_the_lease_of_another(data_dir):
+    with hold(data_dir, run="theirs", beat_seconds=1000):
+        path = layout.join(data_dir, layout.LEASE)
+        with hold(data_dir, run="mine", stale_seconds=-1):
+            taken = storage.read_bytes(path)
+            storage.write_bytes(path, taken.replace(b"mine", b"late"))
+        assert b"late" in storage.read_bytes(path)
+
+
+def test_a_manifest_that_changed_without_a_lease_is_not_replaced(data_dir):
+    with hold(data_dir, run="mine") as mine:
+        seen = compare_and_swap.look(layout.join(data_dir, layout.MANIFEST))
+        storage.write_bytes(layout.join(data_dir, layout.MANIFEST), b"by hand")
+        with pytest.raises(LeaseError, match="was changed while this job ran, by something that took no lease"):
+            mine.put(layout.MANIFEST, b"mine", seen)
+    assert storage.read_bytes(layout.join(data_dir, layout.MANIFEST)) == b"by hand"
+
+
+def test_a_stopped_process_is_overtaken_and_says_so_when_it_goes_on(tmp_path: Path):
+    script = HOLD.replace('run="theirs")', 'run="theirs", beat_seconds=0.1) as lease').replace(
+        "sys.stdin.readline()",
+        "sys.stdin.readline()\n"
+        "    from schemas.errors import MillraceError\n"
+        "    from schemas.storage.compare_and_swap import Seen\n"
+        "    try:\n        lease.put('manifest.json', b'late', Seen(None))\n"
+        "    except MillraceError as error:\n        print(error, flush=True)",
+    )
+    with other_process(str(tmp_path), script) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(LeaseError), hold(str(tmp_path), run="mine", stale_seconds=30):
+            pass
+        with hold(str(tmp_path), run="mine", stale_seconds=-1):
+            os.kill(process.pid, signal.SIGCONT)
+            printed, _ = process.communicate("go on\n", timeout=300)
+    assert "was silent for too long, and its lease was taken by run mine" in printed
+    assert names(str(tmp_path)) == []
+
+
+STOPS = """
+import os, signal, sys
+from schemas.dataset import lease
+from schemas.storage import compare_and_swap
+from schemas.errors import MillraceError
+replace = os.replace
+
+def stop_before(name):
+    def stop_first(source, target):
+        if os.path.basename(target) == name:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        replace(source, target)
+    os.replace = stop_first
+
+with lease.hold(sys.argv[1], run="theirs", beat_seconds=1000) as held:
+    seen = compare_and_swap.look(sys.argv[1] + "/manifest.json")
+    stop_before(sys.argv[2])
+    try:
+        held.put("manifest.json", b"theirs", seen)
+        print("committed")
+    except MillraceError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("inside", [layout.LEASE, layout.MANIFEST])
+def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_commits_nothing(tmp_path, inside):
+    """Between its last comparison and its rename, of its sign of life or of the manifest."""
+    root = str(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", STOPS, root, inside], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            with hold(root, run="mine", stale_seconds=-1) as mine:
+                seen = compare_and_swap.look(layout.join(root, layout.MANIFEST))
+                os.kill(process.pid, signal.SIGCONT)
+                printed, _ = process.communicate(timeout=300)
+                assert "was silent for too long, and its lease was taken by run mine" in printed
+                assert "Nothing of this job was committed" in printed
+                mine.put(layout.MANIFEST, b"mine", seen)
+        finally:
+            process.kill()
+    assert storage.read_bytes(layout.join(root, layout.MANIFEST)) == b"mine"
+    assert names(root) == [layout.MANIFEST]
+
+
+def test_a_holder_is_told_in_words():
+    holder = Holder(run="r", host="h", system="", pid=7, started="", since="2026-01-01T00:00:00+00:00", beat=0.0)
+    assert str(holder) == "run r on host h, pid 7, since 2026-01-01T00:00:00+00:00"

@@ -1,0 +1,141 @@
+"""What a data set directory holds beside its data set: what is removed, and what never is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+
+from schemas import storage
+from schemas.dataset.lease import LeaseError, hold
+from schemas.dataset.manifest import File, Manifest, Shard, Split
+from schemas.dataset.prune import foreign, kept_runs, leftovers, size
+from schemas.dataset.prune import prune as prune_held
+from schemas.errors import MillraceError
+from schemas.storage import folders
+
+CURRENT, APPENDED_TO, PREVIOUS, OLD, CRASHED = (f"20261121T07450{i}Z-3f2a" for i in range(5))
+HEX = "0123456789abcdef" * 2
+
+
+def manifest() -> Manifest:
+    """Of a run that was appended to an older one, and took the place of a third."""
+    shards = tuple(
+        Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
+        for run in (APPENDED_TO, CURRENT)
+    )
+    return Manifest(
+        run=CURRENT,
+        created="",
+        name="x",
+        schema_fingerprint="",
+        compression="none",
+        seed=0,
+        split_hash_version=1,
+        versions={},
+        inputs=(),
+        splits={"train": Split(rows=2, shards=shards)},
+        files=(File(path=f"{CURRENT}/schema.yaml", bytes=4, sha256=""),),
+        counts=(),
+        read=2,
+        written=2,
+        rejected=0,
+        previous=(PREVIOUS,),
+        seconds=0,
+    )
+
+
+def prune(root: str, *, keep_previous: bool = True) -> list[str]:
+    with hold(root, run="prune") as held:
+        return prune_held(root, held, keep_previous=keep_previous)
+
+
+@pytest.fixture
+def root(data_dir: str) -> str:
+    """A data set directory of five runs, on disk and in a bucket."""
+    make(data_dir)
+    return data_dir
+
+
+def make(root: str) -> None:
+    for run in (CURRENT, APPENDED_TO, PREVIOUS, OLD, CRASHED):
+        put(root, f"{run}/train-00000-of-00001.tfrecord")
+    put(root, f"{CRASHED}/staging/fragment-1")
+    put(root, f"failed/{CRASHED}/rejects-00000.jsonl")
+    storage.write_bytes(storage.join(root, "manifest.json"), manifest().to_json())
+
+
+def put(root: str, name: str) -> None:
+    storage.write_bytes(storage.join(root, name), b"1234")
+
+
+def test_the_runs_that_stay_are_those_that_the_manifest_names_anywhere():
+    assert kept_runs(manifest()) == {CURRENT, APPENDED_TO, PREVIOUS}
+    assert kept_runs(manifest(), keep_previous=False) == {CURRENT, APPENDED_TO}
+
+
+def test_runs_that_nothing_names_are_removed_and_failed_ones_are_kept(root):
+    assert [size(root, name) for name in leftovers(root)] == [4, 8]
+    assert prune(root) == [OLD, CRASHED]
+    assert storage.listdir(root) == [CURRENT, APPENDED_TO, PREVIOUS, "failed", "manifest.json"]
+    assert storage.listdir(storage.join(root, "failed")) == [CRASHED]
+    assert prune(root) == leftovers(root) == []
+
+
+def test_the_previous_runs_go_when_they_are_to(root):
+    assert prune(root, keep_previous=False) == [PREVIOUS, OLD, CRASHED]
+    assert storage.listdir(root) == [CURRENT, APPENDED_TO, "failed", "manifest.json"]
+
+
+def test_temporary_files_of_unfinished_puts_are_removed(root):
+    strays = [f".manifest.json.{HEX}.tmp", f"{CURRENT}/.schema.yaml.{HEX}.tmp", f"{CURRENT}/parity/.raw.{HEX}.tmp"]
+    others = [f".lease.json.{HEX}.tmp", ".vimrc.tmp", f"failed/.summary.json.{HEX}.tmp"]
+    with hold(root, run="prune") as held:
+        for name in strays + others:
+            put(root, name)
+        assert prune_held(root, held) == sorted([OLD, CRASHED, *strays])
+        assert all(storage.exists(storage.join(root, name)) for name in others)
+
+
+def test_what_the_project_did_not_put_there_is_named_and_left_alone(root):
+    for name in ("thesis.doc", "20261121/notes.txt"):
+        put(root, name)
+    assert foreign(root) == ["20261121", "thesis.doc"]
+    assert prune(root) == [OLD, CRASHED]
+    assert foreign(root) == ["20261121", "thesis.doc"]
+
+
+def test_without_a_manifest_nothing_is_removed(root):
+    storage.delete(storage.join(root, "manifest.json"))
+    with pytest.raises(MillraceError, match=r"no manifest\.json"):
+        prune(root)
+    assert CRASHED in storage.listdir(root)
+
+
+def test_a_link_of_a_runs_name_is_left_alone(tmp_path):
+    root, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    make(str(root))
+    elsewhere.mkdir()
+    (elsewhere / "x").write_text("do not lose")
+    os.symlink(elsewhere, root / "20270101T000000Z-0000")
+    (root / "20270101T000001Z-0000").write_text("a file")
+    assert prune(str(root)) == [OLD, CRASHED]
+    assert foreign(str(root)) == ["20270101T000000Z-0000", "20270101T000001Z-0000"]
+    assert (elsewhere / "x").exists()
+
+
+def test_whose_lease_was_taken_removes_nothing_any_more(root, monkeypatch):
+    remove = folders.remove
+    with contextlib.ExitStack() as theirs, hold(root, run="mine") as mine:
+
+        def overtaken(path):
+            remove(path)
+            theirs.enter_context(hold(root, run="theirs", stale_seconds=-1))
+
+        monkeypatch.setattr(folders, "remove", overtaken)
+        with pytest.raises(LeaseError, match="its lease was taken by run theirs") as told:
+            prune_held(root, mine)
+        assert "committed" not in str(told.value)  # it may have been
+    assert OLD not in storage.listdir(root)
+    assert CRASHED in storage.listdir(root)

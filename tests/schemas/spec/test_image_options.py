@@ -1,0 +1,78 @@
+"""What a schema may say of images and pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.spec.image_options import Exact, ImageLabel, ImageOptions, ImageSplit, PairOptions, Shorter
+
+
+@pytest.mark.parametrize(
+    ("resize", "before", "after"),
+    [
+        (Shorter(shorter=256), (375, 500), (256, 341)),
+        (Shorter(shorter=256), (500, 375), (341, 256)),
+        (Shorter(shorter=256), (100, 100), (256, 256)),
+        (Shorter(shorter=2), (4, 5), (2, 3)),  # 2.5 rounds up
+        (Shorter(shorter=64), (64, 80), (64, 80)),
+        (Exact(exact=(28, 30)), (500, 1), (28, 30)),
+    ],
+)
+def test_size_after_resizing(resize: Shorter | Exact, before: tuple[int, int], after: tuple[int, int]) -> None:
+    assert resize.size(*before) == after
+
+
+def test_defaults() -> None:
+    images = ImageOptions.model_validate({"resize": {"exact": (32, 48)}})
+    assert (images.store, images.quality, images.input_size, images.channels) == ("jpeg", 95, (32, 48), "measured")
+    assert ImageLabel().values is None
+    assert ImageSplit().splits == ("train", "eval", "test")
+
+
+def test_fixed_channels() -> None:
+    images = ImageOptions.model_validate({"resize": {"exact": (8, 8)}, "channels": {"means": (123, 117, 104)}})
+    assert images.channels.means == (123.0, 117.0, 104.0)  # type: ignore[union-attr]
+    assert images.channels.deviations == (1.0, 1.0, 1.0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, "resize"),
+        ({"resize": {"shorter": 0}}, "greater than 0"),
+        ({"resize": {"shorter": 9999}}, "less than or equal"),
+        ({"resize": {"longer": 9}}, "longer"),
+        ({"resize": {"shorter": 256}}, "crop: [height, width]` is needed"),
+        ({"resize": {"shorter": 64}, "crop": (65, 64)}, "larger than what resize leaves"),
+        ({"resize": {"exact": (64, 64)}, "max_pixels": 100}, "max_pixels allows 100"),
+        ({"resize": {"exact": (64, 64)}, "store": "png"}, "'jpeg' or 'raw'"),
+        ({"resize": {"exact": (64, 64)}, "quality": 101}, "less than or equal to 100"),
+        ({"resize": {"exact": (64, 64)}, "listing": "csv"}, "`root` belongs to `listing: csv`"),
+        ({"resize": {"exact": (64, 64)}, "root": "photos"}, "`root` belongs to `listing: csv`"),
+        ({"resize": {"exact": (64, 64)}, "channels": {"means": (300, 0, 0)}}, "less than or equal to 255"),
+    ],
+)
+def test_mistakes(value: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ImageOptions.model_validate(value)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "message"),
+    [
+        (ImageLabel, {"values": ("a",)}, "at least 2"),
+        (ImageLabel, {"values": ("a", "a")}, "each value once"),
+        (ImageSplit, {"train": 0.5, "eval": 0.1}, "0.7 together"),
+        (ImageSplit, {"train": 0.0, "eval": 0.5, "test": 0.5}, "nothing to learn from"),
+        (PairOptions, {"train": {"identities": 0.5, "same": 1, "different": 1}}, "0.5 together"),
+        (PairOptions, {"train": {"identities": 1.0, "same": 0, "different": 1}}, "greater than 0"),
+    ],
+)
+def test_mistakes_elsewhere(model: Any, value: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(value)
+    assert message in str(caught.value)

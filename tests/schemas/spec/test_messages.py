@@ -1,0 +1,282 @@
+"""A schema file's mistakes: each is told with its line, its key, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.errors import UsageError
+from schemas.spec.loader import MAX_BYTES, parse_schema
+from tests.support.schema_texts import text
+
+TRANSFORMS = "allowed: z_score, min_max, log, none, {scale: [low, high]} with low < high, {bucketize: n}"
+KINDS = "allowed: numeric, category, one_hot, bool, cross, text, ignore, weight, key"
+RANGE = "allowed: [first, last]: two positions counted from 0, or two numbered names such as [pixel0, pixel783]"
+
+
+def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        parse_schema(content if isinstance(content, bytes) else content.encode(), "d.yaml", for_job=for_job)
+    assert caught.value.exit_code == 2
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("feature", "line"),
+    [
+        # what a feature is
+        ("- {name: a}", f"d.yaml:4: features[0]: the key 'kind' is missing; {KINDS}"),
+        ("- {name: a, kind: nummeric}", f"features[0].kind: found 'nummeric', did you mean 'numeric'?; {KINDS}"),
+        ("- {name: a, kind: 5}", f"features[0].kind: found 5; {KINDS}"),
+        ("- {name: a, kind: [numeric]}", f"features[0].kind: found ['numeric']; {KINDS}"),
+        ("- {kind: numeric}", "features[0]: the key 'name' is missing"),
+        ("- numeric", "features[0]: found 'numeric'; allowed: a mapping, such as {name: age, kind: numeric}"),
+        ("- {name: 3a, kind: numeric}", "features[0].name: a feature's name is a letter, then letters, digits"),
+        ("- {name: 3, kind: numeric}", "features[0].name: found 3; allowed: text"),
+        (
+            "- {name: a, kind: numeric, tranform: log}",
+            "features[0].tranform: unknown key, did you mean 'transform'?; "
+            "allowed: name, column, columns, kind, transform, missing, indicator",
+        ),
+        ("- {name: a, kind: key, values: [a]}", "features[0].values: unknown key; allowed: name, column, kind"),
+        # numeric
+        ("- {name: a, kind: numeric, transform: zscore}", f"features[0].transform: found 'zscore'; {TRANSFORMS}"),
+        ("- {name: a, kind: numeric, transform: {bucketise: 3}}", f"found {{bucketise: 3}}; {TRANSFORMS}"),
+        ("- {name: a, kind: numeric, transform: {bucketize: 1}}", f"found {{bucketize: 1}}; {TRANSFORMS}"),
+        ("- {name: a, kind: numeric, transform: {bucketize: 2.5}}", f"found {{bucketize: 2.5}}; {TRANSFORMS}"),
+        ("- {name: a, kind: numeric, transform: {bucketize: [2, 1]}}", "bucketize: boundaries must rise strictly"),
+        ("- {name: a, kind: numeric, transform: {bucketize: []}}", "there must be at least one"),
+        ("- {name: a, kind: numeric, transform: {scale: [0]}}", f"found {{scale: [0]}}; {TRANSFORMS}"),
+        ("- {name: a, kind: numeric, transform: {scale: [1, 1]}}", "scale: [low, high] needs low < high"),
+        ("- {name: a, kind: numeric, transform: {scale: [0, 1], log: 1}}", TRANSFORMS),
+        ("- {name: a, kind: numeric, transform: [log]}", f"found ['log']; {TRANSFORMS}"),
+        (
+            "- {name: a, kind: numeric, transform: log, missing: zero}",
+            "features[0].missing: found 'zero'; allowed: mean, ",
+        ),
+        (
+            "- {name: a, kind: numeric, missing: true}",
+            "features[0].missing: found true; allowed: mean, median, or a num",
+        ),
+        (
+            "- {name: a, kind: numeric, missing: .nan}",
+            "features[0].missing: found '.nan'; allowed: mean, median, or a n",
+        ),
+        ("- {name: a, kind: numeric, missing: 1e400}", "features[0].missing: found 1e400; a number must fit"),
+        ("- {name: a, kind: numeric, indicator: true}", "features[0]: indicator: true needs `missing:`"),
+        ("- {name: a, kind: numeric, missing: 0, indicator: yes}", "found 'yes'; allowed: true or false"),
+        # which columns
+        (
+            "- {name: a, kind: numeric, column: [1]}",
+            "found [1]; allowed: a position counted from 0, or a column's name",
+        ),
+        ("- {name: a, kind: numeric, column: -1}", "features[0].column: found -1; allowed: a position counted from 0"),
+        (
+            "- {name: a, kind: numeric, column: 1.5}",
+            "features[0].column: found 1.5; allowed: a position counted from 0",
+        ),
+        ("- {name: a, kind: numeric, columns: 3}", f"features[0].columns: found 3; {RANGE}"),
+        ("- {name: a, kind: numeric, columns: [3]}", f"features[0].columns: found [3]; {RANGE}"),
+        ("- {name: a, kind: numeric, columns: [1, 2, 3]}", f"features[0].columns: found [1, 2, 3]; {RANGE}"),
+        ("- {name: a, kind: numeric, columns: [3, 1]}", "columns [3, 1]: give the first position and the last"),
+        (
+            "- {name: a, kind: numeric, columns: [p1, q2]}",
+            "columns [p1, q2]: a range of names is one prefix and two num",
+        ),
+        (
+            "- {name: a, kind: numeric, columns: [p1, 2]}",
+            "columns [p1, 2]: a range of names is one prefix and two num",
+        ),
+        ("- {name: a, kind: numeric, column: 1, columns: [1, 2]}", "give either `column` or `columns`, not both"),
+        ("- {name: a, kind: one_hot}", "features[0]: the key 'columns' is missing"),
+        ("- {name: a, kind: one_hot, columns: [2, 2]}", "a one_hot group needs two columns or more"),
+        ("- {name: a, kind: category, columns: [1, 2]}", "features[0].columns: unknown key, did you mean 'column'?"),
+        # category and text
+        ("- {name: a, kind: category, values: [a], hash_buckets: 3}", "give `values` or `hash_buckets`, not both"),
+        ("- {name: a, kind: category, values: [a], top_k: 3}", "`top_k` and `frequency_threshold` belong to a vocab"),
+        ("- {name: a, kind: category, values: []}", "`values` must hold at least one value, each once"),
+        ("- {name: a, kind: category, values: [a, a]}", "`values` must hold at least one value, each once"),
+        ("- {name: a, kind: category, values: a}", "features[0].values: found 'a'; allowed: a list, such as [a, b]"),
+        ("- {name: a, kind: category, values: [1.5]}", 'values[0]: found 1.5; allowed: text; put it in quotes: "1.5"'),
+        (
+            "- {name: a, kind: category, values: [true]}",
+            'values[0]: found true; allowed: text; put it in quotes: "true"',
+        ),
+        ("- {name: a, kind: category, hash_buckets: 0}", "features[0].hash_buckets: found 0; allowed: more than 0"),
+        ("- {name: a, kind: category, hash_buckets: many}", "hash_buckets: found 'many'; allowed: a whole number"),
+        ("- {name: a, kind: category, hash_buckets: 1.5}", "hash_buckets: found 1.5; allowed: a whole number"),
+        ("- {name: a, kind: category, missing: }", 'missing: has no value; leave the key out, or write ""'),
+        ("- {name: a, kind: text, length: 0}", "features[0].length: found 0; allowed: more than 0"),
+        # cross
+        ("- {name: a, kind: cross, of: [x], buckets: 9}", "features[0].of: found ['x']; allowed: at least 2 items"),
+        ("- {name: a, kind: cross, of: [x, z], buckets: 1}", "features[0].buckets: found 1; allowed: 2 or more"),
+    ],
+)
+def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
+    (told,) = mistakes(text(feature))
+    assert told.startswith("d.yaml:4: features[0]")
+    assert line in told
+
+
+@pytest.mark.parametrize(
+    ("label", "line"),
+    [
+        ("{name: y, kind: cat}", "label.kind: found 'cat'; allowed: category, numeric"),
+        ("{name: y}", "label: the key 'kind' is missing; allowed: category, numeric"),
+        ("y", "label: found 'y'; allowed: a mapping"),
+        ("{name: y, kind: category, values: [a]}", "label.values: found ['a']; allowed: at least 2 items"),
+        ("{name: y, kind: category, values: [a, a]}", "label: `values` must hold each value once"),
+        (
+            "{name: y, kind: category, values: [a, b], aliases: {x: c}}",
+            "label: aliases lead to ['c'], which `values` does",
+        ),
+        ("{name: y, kind: category, aliases: [a]}", "label.aliases: found ['a']; allowed: a mapping"),
+        ("{name: y, kind: numeric, values: [a, b]}", "label.values: unknown key; allowed: name, column, kind"),
+    ],
+)
+def test_a_mistake_in_the_label(label: str, line: str) -> None:
+    (told,) = mistakes(text(label=label))
+    assert told.startswith(f"d.yaml:5: {line}")
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("cvs: {}", "cvs: unknown key, did you mean 'csv'?; allowed: name, format, csv, features, label, split"),
+        ("csv: yes", "csv: found 'yes'; allowed: a mapping"),
+        ("csv: {header: maybe}", "csv.header: found 'maybe'; allowed: auto, present, none"),
+        ("csv: {header: none}", "csv.header: header: none needs `columns` or `num_columns`"),
+        ("csv: {delimeter: ;}", "csv.delimeter: unknown key, did you mean 'delimiter'?; allowed: header, columns,"),
+        ("csv: {delimiter: '::'}", "csv.delimiter: found '::'; allowed: at most 1 character"),
+        ("csv: {delimiter: ''}", "csv.delimiter: found ''; allowed: at least 1 character"),
+        ("csv: {delimiter: \u00a7}", "csv: delimiter: '\u00a7' is not one ASCII character other than a line end"),
+        ('csv: {quote: ","}', "csv: delimiter and quote must differ"),
+        ("csv: {missing: '?'}", "csv.missing: found '?'; allowed: a list, such as [a, b]"),
+        ("csv: {encoding: latin1}", "csv.encoding: found 'latin1'; allowed: utf-8, utf-16, latin-1"),
+        ("csv: {num_columns: 0}", "csv.num_columns: found 0; allowed: more than 0"),
+        ("csv: {columns: [x, y], num_columns: 3}", "csv: columns names 2 columns, num_columns says 3"),
+        ("csv: {columns: [x, x]}", "csv: columns must name each column once"),
+        ("split: {train: 2}", "split.train: found 2; allowed: 1 or less"),
+        ("split: {train: -0.5}", "split.train: found -0.5; allowed: 0 or more"),
+        ("split: {train: 0.8, eval: 0.1}", None),
+        ("split: {train: 0.8, eval: 0.3}", "split: train + eval + test is 1.2, and must be 1"),
+        ("split: {train: 0, eval: 0.5, test: 0.5}", "split: train: 0 leaves nothing to learn from"),
+        ("split: {by: customer}", "split.by: found 'customer'; allowed: row, file, or a list of features"),
+        ("split: {by: [customer]}", "split.by: 'customer' is no feature that is read from a column"),
+        ("split: {by: file}", "split: the key 'train' is missing"),
+        ("split: {by: file, train: 0.8}", 'split.train: found 0.8; allowed: text; put it in quotes: "0.8"'),
+        (
+            "split: {by: file, train: a, evaluate: b}",
+            "split.evaluate: unknown key, did you mean 'eval'?; allowed: by, train, eval, test",
+        ),
+        ("split: {by: row, validate: 0.1}", "split.validate: unknown key; allowed: by, train, eval, test"),
+        ("split: 0.8", "split: found 0.8; allowed: a mapping"),
+        ("split:", "split: has no value; leave the key out"),
+    ],
+)
+def test_a_mistake_in_the_rest(more: str, line: str | None) -> None:
+    if line is None:
+        parse_schema(text(more=more).encode(), "d.yaml")
+    else:
+        (told,) = mistakes(text(more=more))
+        assert told.startswith(f"d.yaml:6: {line}")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("", "d.yaml:1: the file is empty"),
+        ("# nothing\n", "d.yaml:1: the file is empty"),
+        ("- a\n", "d.yaml:1: found ['a']; allowed: a mapping"),
+        ("just words", "d.yaml:1: found 'just words'; allowed: a mapping"),
+        ("name: d\nname: e\n", "d.yaml:2: the key 'name' is given twice (first in line 1); give it once"),
+        ("csv:\n  quote: a\n  quote: b\n", "d.yaml:3: csv: the key 'quote' is given twice (first in line 2)"),
+        ("a: &x 1\n", "d.yaml:1: found the anchor '&x'; anchors are not allowed"),
+        ("name: d\na: *x\n", "d.yaml:2: found the alias '*x'; aliases are not allowed"),
+        ("a: !!python/object/apply:os.system [ls]\n", "d.yaml:1: found the tag 'tag:yaml.org,2002:python/object/apply"),
+        ("a: !!str 1\n", "d.yaml:1: found the tag 'tag:yaml.org,2002:str'; tags are not allowed"),
+        ("a: !mine 1\n", "d.yaml:1: found the tag '!mine'; tags are not allowed"),
+        ("a: 1\n---\nb: 2\n", "d.yaml:2: found a second document ('---'); a schema file holds one"),
+        ("a: b\nc: [1, 2\n", "d.yaml:3: is not YAML: while parsing a flow sequence: expected ',' or ']'"),
+        ("a:\n\tb: 1\n", "d.yaml:2: found a tab where YAML wants spaces; indent with spaces"),
+        ("a: b: c\n", "d.yaml:1: is not YAML: mapping values are not allowed here"),
+        ("? [a, b]\n: c\n", "d.yaml:1: a key is one word, not a list or a mapping"),
+        ("a: b\nc: \x07\n", "d.yaml:2: found the character U+0007, which YAML does not allow"),
+        (b"a: b\nc: \xff\n", "d.yaml:2: the file is not UTF-8 text"),
+        ("a: " + "[" * 5000, "d.yaml:1: is nested more than 16 levels deep"),
+        (b"#" * (MAX_BYTES + 1), "d.yaml:1: the file is larger than 256 KiB"),
+    ],
+)
+def test_a_file_that_is_no_plain_yaml(content: str | bytes, line: str) -> None:
+    (told,) = mistakes(content)
+    assert told.startswith(line)
+
+
+def test_every_mistake_is_told_in_the_files_order() -> None:
+    content = text(
+        "- {name: a, kind: numeric, transform: zscore, missing: none}",
+        "- {name: b, kind: categry}",
+        "- name: c",
+        "  kind: category",
+        "  hash_buckets: 0",
+        "  oov_bucket: 1",
+        label="{kind: category}",
+        more="split: {train: 3}",
+    )
+    assert [told.split(": ")[:2] for told in mistakes(content)] == [
+        ["d.yaml:4", "features[0].transform"],
+        ["d.yaml:4", "features[0].missing"],
+        ["d.yaml:5", "features[1].kind"],
+        ["d.yaml:8", "features[2].hash_buckets"],
+        ["d.yaml:9", "features[2].oov_bucket"],
+        ["d.yaml:10", "label"],
+        ["d.yaml:11", "split.train"],
+    ]
+
+
+def test_every_mistake_between_features_is_told() -> None:
+    content = text(
+        "- {name: a, kind: numeric, column: 0, missing: 0, indicator: true}",
+        "- {name: a_missing, kind: category, column: 0}",
+        "- {name: k, kind: key, column: 1}",
+        "- {name: j, kind: key, column: 9}",
+        "- {name: c, kind: cross, of: [a, nowhere], buckets: 9}",
+        label="{name: a, kind: category, column: 2}",
+        more="csv: {header: none, num_columns: 5}\nsplit: {by: [c]}",
+    )
+    assert mistakes(content) == [
+        "d.yaml:5: features[1].name: the name 'a_missing' is used twice",
+        "d.yaml:5: features[1]: 'a_missing' and 'a' both read column 0",
+        "d.yaml:7: features[3]: a data set has one key at most",
+        "d.yaml:7: features[3]: 'j' reads column 9, and a row has columns 0 to 4",
+        "d.yaml:8: features[4].of: 'a' is no category, one_hot or bucketized feature of one column",
+        "d.yaml:8: features[4].of: 'nowhere' is no category, one_hot or bucketized feature of one column",
+        "d.yaml:9: label.name: the name 'a' is used twice",
+        "d.yaml:11: split.by: 'c' is no feature that is read from a column",
+    ]
+
+
+def test_what_is_surely_not_meant_is_a_mistake_for_a_job_and_no_reason_not_to_open_what_was_written() -> None:
+    content = text(
+        "- {name: a, kind: category, values: [x, z]}",
+        "- {name: b, kind: category, missing: gone}",
+        "- {name: c, kind: cross, of: [b, a, b, b], buckets: 9}",
+        '- {name: e, kind: category, missing: ""}',
+        '- {name: f, kind: category, missing: "two\\nlines"}',
+        '- {name: g, kind: category, values: ["", z], missing: ""}',
+        '- {name: h, kind: category, hash_buckets: 5, missing: "two\\nlines"}',
+        more="split: {by: [a, y]}",
+    )
+    holds = "a vocabulary holds neither an empty value nor one with a line end; give another, such as '<unknown>'"
+    assert mistakes(content, for_job=True) == [
+        "d.yaml:6: features[2].of: 'b' is crossed with itself; name each feature once",
+        f"d.yaml:7: features[3].missing: found ''; {holds}",
+        f"d.yaml:8: features[4].missing: found 'two\\nlines'; {holds}",
+        "d.yaml:12: split.by: 'y' is the label, whose classes would not be spread over the splits; "
+        "allowed: row, file, or features",
+    ]
+    assert parse_schema(content.encode(), "d.yaml").name == "d"
+
+
+def test_a_label_called_like_a_part_of_a_word_is_no_split_by_it() -> None:
+    content = text(label="{name: row, kind: category}", more="split: {by: row}")
+    assert parse_schema(content.encode(), "d.yaml", for_job=True).name == "d"

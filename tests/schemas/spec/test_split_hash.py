@@ -1,0 +1,189 @@
+"""The split's hash is pinned: data sets written years apart must agree."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import UsageError
+from schemas.spec.raw_columns import SPLIT
+from schemas.spec.split_hash import assign_splits, file_split, hash_rows, hash_strings
+from schemas.spec.table import SPLITS, FileSplit, HashSplit
+from tests.support.csv_reading import read_bytes, schema_of
+
+MASK = (1 << 64) - 1
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def test_the_hash_of_version_1_never_changes() -> None:
+    assert hash_strings(pa.array([b"", b"Private", "é".encode()], pa.binary())).tolist() == [
+        0xB4B2797457A0A6E4,
+        0xDE97322BF0818F04,
+        0x2F19F3EF8BBF1ACB,
+    ]
+    assert hash_rows([f32(0, 1, -2.5, np.nan)]).tolist() == [
+        0x5357C4EA56B7A0AD,
+        0xA9BF043DE39D649D,
+        0x240DDC66707A55E5,
+        0x4E3763D11AE349F0,
+    ]
+    matrix = np.array([[0, 1], [1, 0], [np.nan, 3]], np.float32)
+    strings = hash_strings(pa.array([b"a", b"b", b""], pa.binary()))
+    assert hash_rows([matrix, strings, f32(1, 2, 3)]).tolist() == [
+        0xA1DA553B64274C3F,
+        0x124317D3D7BA6A6D,
+        0xCED8B8FABCB7AF28,
+    ]
+
+
+def mixed(z: int) -> int:
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
+    return z ^ z >> 31
+
+
+def hash_of(values: list[float | bytes]) -> int:
+    """The definition, one row at a time in Python's integers."""
+    seed = int.from_bytes(b"Millrace", "big")
+    total = seed
+    for i, value in enumerate(values):
+        odd = mixed((seed + (i + 1) * 0x9E3779B97F4A7C15) & MASK) | 1
+        if isinstance(value, bytes):
+            number = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+        else:
+            number = 0x7FC00000 if math.isnan(value) else struct.unpack("<I", struct.pack("<f", value + 0.0))[0]
+        total = (total + number * odd) & MASK
+    return mixed(total)
+
+
+@given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.binary(max_size=5)), min_size=1, max_size=5))
+def test_the_hash_is_what_its_definition_says(rows: list[tuple[float, float, bytes]]) -> None:
+    matrix = np.array([row[:2] for row in rows], np.float32)
+    strings = hash_strings(pa.array([row[2] for row in rows], pa.binary()))
+    expected = [hash_of(list(row)) for row in rows]
+    assert hash_rows([matrix, strings]).tolist() == expected
+    assert hash_rows([matrix[:, 0], matrix[:, 1], strings]).tolist() == expected
+
+
+def test_minus_zero_and_every_nan_count_as_one() -> None:
+    nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001], np.uint32).view(np.float32)
+    assert len(set(hash_rows([nans]).tolist())) == 1
+    assert len(set(hash_rows([f32(0.0, -0.0)]).tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    ("split", "shares"),
+    [
+        (HashSplit(), [0.8, 0.1, 0.1]),
+        (HashSplit(train=0.5, eval=0.5, test=0.0), [0.5, 0.5, 0]),
+        (HashSplit(train=1.0, eval=0.0, test=0.0), [1, 0, 0]),
+        (HashSplit(train=0.7, eval=0.0, test=0.3), [0.7, 0, 0.3]),
+    ],
+)
+def test_rows_fall_into_splits_by_their_shares(split: HashSplit, shares: list[float]) -> None:
+    found = assign_splits(hash_rows([np.arange(100_000, dtype=np.float32)]), split)
+    assert found.dtype == np.int8
+    assert np.bincount(found, minlength=3) / 100_000 == pytest.approx(shares, abs=0.005)
+    assert set(found) == {i for i, share in enumerate(shares) if share}
+
+
+def test_a_hash_at_a_limit_belongs_to_the_next_split() -> None:
+    split = HashSplit(train=0.5, eval=0.25, test=0.25)
+    hashes = np.array([0, 2**63 - 1, 2**63, 2**63 + 2**62 - 1, 2**63 + 2**62, MASK], np.uint64)
+    assert assign_splits(hashes, split).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+FEATURES = (
+    {"name": "age", "kind": "numeric", "missing": "mean"},
+    {"name": "job", "kind": "category", "missing": "none"},
+    {"name": "hot", "kind": "one_hot", "columns": ["h1", "h2"]},
+    {"name": "flag", "kind": "bool", "missing": False},
+    {"name": "person", "kind": "ignore"},
+)
+ROWS = [
+    b"3,Private,0,1,yes,p,a",
+    b"3.0, Private ,0,1,TRUE,p, a",
+    b"+3e0,Private,0.0,1.0,1,q,A.",
+    b"?,?,1,0,?,p,b",
+    b" , ,1,0, ,q,b",
+]
+
+
+def splits_of(folder: Path, by: Any) -> list[tuple[int, ...]]:
+    schema = schema_of(
+        FEATURES,
+        label={"name": "y", "kind": "category", "values": ["a", "b"], "aliases": {"A.": "a"}},
+        missing=["", "?"],
+        split={"by": by, "train": 0.4, "eval": 0.3, "test": 0.3},
+    )
+    header = b"age,job,h1,h2,flag,person,y\n"
+    found = []
+    for pad in range(40):  # other rows before, in other batches: nothing changes
+        rows = b"\n".join(row.replace(b"Private", b"Job%d" % pad).replace(b"p,", b"p%d," % pad) for row in ROWS)
+        reading = read_bytes(folder, header + rows, schema, with_split=True, batch_bytes=20)
+        assert reading.rejects == []
+        found.append(tuple(reading.column(SPLIT)))
+    return found
+
+
+def test_rows_that_mean_the_same_land_in_the_same_split(tmp_path: Path) -> None:
+    found = splits_of(tmp_path, "row")
+    assert all(a == b == c and d == e for a, b, c, d, e in found)
+    assert len({row[0] for row in found}) == 3
+
+
+def test_a_split_by_columns_looks_at_nothing_else(tmp_path: Path) -> None:
+    found = splits_of(tmp_path, ["person"])
+    assert all(a == b == d and c == e for a, b, c, d, e in found)
+    assert len({row[0] for row in found}) == 3
+    assert len({row[2] for row in found}) == 1
+
+
+BY_FILE = FileSplit(by="file", train="*.data", eval="eval/*", test="adult.test")
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("/x/adult.data", "train"),
+        ("adult.data", "train"),
+        ("gs://bucket/x/adult.data", "train"),
+        ("/x/eval/a.csv", "eval"),
+        ("/x/adult.test", "test"),
+    ],
+)
+def test_a_file_belongs_to_the_split_whose_pattern_its_path_ends_with(path: str, split: str) -> None:
+    assert SPLITS[file_split(path, BY_FILE)] == split
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/x/adult.csv", "/x/adult.csv: matches none of the patterns under split (train: '*.data', eval: 'eval/*'"),
+        ("/x/my_adult.test", "matches none"),
+        ("/x/eval/b/a.csv", "matches none"),
+        ("/x/eval/a.data", "matches the patterns of train and of eval"),
+    ],
+)
+def test_a_file_of_no_split_or_two_is_refused(path: str, found: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        file_split(path, BY_FILE)
+    assert found in str(caught.value)
+
+
+def test_rows_of_a_split_by_file_carry_it(tmp_path: Path) -> None:
+    schema = schema_of(split={"by": "file", "train": "*.txt", "test": "*.csv"})
+    reading = read_bytes(tmp_path, b"a,b,c\n1,2,3\n1,2\n4,5,6\n", schema, with_split=True)
+    assert reading.column(SPLIT) == [2, 2]

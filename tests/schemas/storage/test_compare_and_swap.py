@@ -1,0 +1,163 @@
+"""Compare and swap, on local disk and on Google Cloud Storage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from schemas import storage
+from schemas.storage import compare_and_swap
+from schemas.storage.compare_and_swap import Changed, Seen
+
+
+def test_a_file_is_made_replaced_and_removed_as_long_as_it_is_as_it_was_seen(data_dir):
+    path = storage.join(data_dir, "x")
+    none = compare_and_swap.look(path)
+    assert none == Seen(None)
+    first = compare_and_swap.swap(path, b"1", none)
+    assert compare_and_swap.look(path) == first
+    second = compare_and_swap.swap(path, b"2", first)
+    assert compare_and_swap.look(path) == second
+    assert second.data == b"2"
+    assert compare_and_swap.swap(path, None, second) == Seen(None)
+    assert not storage.exists(path)
+
+
+def test_what_changed_meanwhile_is_left_as_it_is(data_dir):
+    path = storage.join(data_dir, "x")
+    none = compare_and_swap.look(path)
+    first = compare_and_swap.swap(path, b"1", none)
+    for stale in (none, Seen(b"0", 99)):
+        with pytest.raises(Changed, match="changed by another process"):
+            compare_and_swap.swap(path, b"3", stale)
+    with pytest.raises(Changed):
+        compare_and_swap.swap(path, None, Seen(b"0", 99))
+    compare_and_swap.swap(path, None, first)
+    with pytest.raises(Changed):
+        compare_and_swap.swap(path, b"2", first)  # a file that is gone has changed, too
+    assert not storage.exists(path)
+
+
+def test_of_many_swaps_at_once_one_succeeds(data_dir):
+    path = storage.join(data_dir, "x")
+    seen, wins = compare_and_swap.look(path), []
+
+    def attempt(data: bytes) -> None:
+        with contextlib.suppress(Changed):
+            wins.append(compare_and_swap.swap(path, data, seen).data)
+
+    threads = [threading.Thread(target=attempt, args=(str(i).encode(),)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wins == [storage.read_bytes(path)]
+
+
+def test_nothing_is_swapped_where_another_file_changed(data_dir):
+    guard, path = storage.join(data_dir, "guard"), storage.join(data_dir, "x")
+    seen = compare_and_swap.swap(guard, b"mine", Seen(None))
+    first = compare_and_swap.swap(path, b"1", Seen(None), unless=(guard, seen))
+    compare_and_swap.swap(guard, b"theirs", seen)
+    with pytest.raises(Changed, match="guard"):
+        compare_and_swap.swap(path, b"2", first, unless=(guard, seen))
+    assert storage.read_bytes(path) == b"1"
+
+
+@pytest.mark.parametrize("data_dir", ["gcs"], indirect=True)  # the cloud's client alone sends a put again
+def test_a_put_that_the_client_sends_again_is_no_change_of_somebody_elses(data_dir):
+    path = storage.join(data_dir, "x")
+    once = compare_and_swap.swap(path, b"1", Seen(None))
+    assert compare_and_swap.swap(path, b"1", Seen(None)) == once
+
+
+def test_what_a_killed_process_left_of_a_put_goes_with_the_next_one(tmp_path: Path):
+    stray = tmp_path / f".x.{'0' * 32}.tmp"
+    other = tmp_path / f".y.{'0' * 32}.tmp"
+    stray.touch()
+    other.touch()
+    compare_and_swap.swap(str(tmp_path / "x"), b"1", Seen(None))
+    assert not stray.exists()
+    assert other.exists()
+
+
+STOPPED = """
+import os, signal, sys
+from schemas.storage import compare_and_swap
+replace = os.replace
+
+def stop_first(*args):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    replace(*args)
+
+seen = compare_and_swap.look(sys.argv[1])
+os.replace = stop_first
+try:
+    compare_and_swap.swap(sys.argv[1], b"late", seen)
+except compare_and_swap.Changed as error:
+    print(error)
+"""
+
+
+def test_a_process_that_is_stopped_between_its_comparison_and_its_rename_holds_nobody_up_and_changes_nothing(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"0")
+    with subprocess.Popen([sys.executable, "-c", STOPPED, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            assert len(os.listdir(tmp_path)) == 2  # the file, and what is about to be renamed to it
+            compare_and_swap.swap(str(path), b"1", Seen(b"0"))
+            os.kill(process.pid, signal.SIGCONT)
+            printed, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert "was changed by another process" in printed
+    assert path.read_bytes() == b"1"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_fence_that_comes_late_costs_a_swap_a_second_try(tmp_path: Path, monkeypatch):
+    path, replace = str(tmp_path / "x"), os.replace
+
+    def fenced(*args):
+        monkeypatch.setattr(os, "replace", replace)
+        compare_and_swap.fence(path)
+        replace(*args)
+
+    monkeypatch.setattr(os, "replace", fenced)
+    assert compare_and_swap.swap(path, b"1", Seen(None)) == compare_and_swap.look(path) == Seen(b"1")
+
+
+def test_what_came_into_the_place_of_a_file_that_is_removed_is_put_back(tmp_path: Path, monkeypatch):
+    path, rename = tmp_path / "x", os.rename
+    path.write_bytes(b"mine")
+
+    def late(*args):
+        path.write_bytes(b"theirs")
+        rename(*args)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(Changed):
+        compare_and_swap.swap(str(path), None, Seen(b"mine"))
+    assert path.read_bytes() == b"theirs"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("data_dir", ["gcs"], indirect=True)
+def test_a_fence_in_a_bucket_is_another_generation_of_the_same_bytes(data_dir):
+    path = storage.join(data_dir, "x")
+    compare_and_swap.fence(path)
+    assert not storage.exists(path)
+    seen = compare_and_swap.swap(path, b"1", Seen(None))
+    compare_and_swap.fence(path)
+    assert storage.read_bytes(path) == b"1"
+    with pytest.raises(Changed):
+        compare_and_swap.swap(path, b"2", seen)

@@ -1,0 +1,133 @@
+"""Links where files that were written should be: found by `verify`, refused by every reader, wherever they lead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schemas.dataset import open_dataset
+from schemas.errors import MillraceError
+from tests.support.written_datasets import Written, write_csv
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A whole data set. Not to be changed."""
+    return write_csv(tmp_path_factory.mktemp("linked"))
+
+
+@pytest.fixture
+def data(written: Written, tmp_path: Path) -> Written:
+    """A copy to put links into."""
+    return Written(Path(shutil.copytree(written.path, tmp_path / "out")), written.manifest)
+
+
+def link(path: Path, target: Path) -> None:
+    """Moves what is at a path elsewhere, and has a link lead to it."""
+    shutil.move(path, target)
+    path.symlink_to(target)
+
+
+def a_shard_outside(data: Written) -> str:
+    link(data.path / data.shards()[1].path, data.path.parent / "elsewhere")
+    return data.shards()[1].path
+
+
+def a_shard_inside(data: Written) -> str:
+    link(data.path / data.shards()[1].path, data.run / "moved.tfrecord")
+    return data.shards()[1].path
+
+
+def a_link_that_leads_nowhere(data: Written) -> str:
+    path = data.path / data.shards("eval")[0].path
+    path.unlink()
+    path.symlink_to("nowhere")
+    return data.shards("eval")[0].path
+
+
+def the_run(data: Written) -> str:
+    link(data.run, data.path.parent / "elsewhere")
+    return data.manifest.run
+
+
+def the_transform(data: Written) -> str:
+    link(data.run / "transform_fn", data.path.parent / "elsewhere")
+    return f"{data.manifest.run}/transform_fn"
+
+
+def a_folder_of_the_transform(data: Written) -> str:
+    link(data.run / "transform_fn" / "variables", data.path.parent / "elsewhere")
+    return f"{data.manifest.run}/transform_fn/variables"
+
+
+def the_schema(data: Written) -> str:
+    link(data.run / "schema.yaml", data.path.parent / "elsewhere")
+    return f"{data.manifest.run}/schema.yaml"
+
+
+NAMED = (
+    a_shard_outside,
+    a_shard_inside,
+    a_link_that_leads_nowhere,
+    the_run,
+    the_transform,
+    a_folder_of_the_transform,
+    the_schema,
+)
+
+
+@pytest.mark.parametrize("put", NAMED)
+def test_verify_tells_it_and_no_reader_follows_it(data: Written, put: Callable[[Written], str]) -> None:
+    path = put(data)
+    found = [problem for problem in data.problems() if problem.kind != "extra"]
+    assert [(problem.path, problem.kind) for problem in found] == [(path, "link")]
+    assert "is a link to " in found[0].message
+    with pytest.raises(MillraceError, match=f"{path}: is a link to .* or write the data set again"):
+        open_dataset(str(data.path))
+
+
+@pytest.mark.parametrize("name", ["assets", "assets.extra", "more"])
+def test_a_folder_link_that_nobody_names_is_found_and_no_graph_is_loaded_beside_it(data: Written, name: str) -> None:
+    """`os.walk` does not go into it, so that its files are in no list."""
+    elsewhere = data.path.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "saved_model.cpb").write_bytes(b"x")
+    link = data.run / "transform_fn" / name
+    shutil.rmtree(link, ignore_errors=True)
+    link.symlink_to(elsewhere)
+    assert (f"{data.manifest.run}/transform_fn/{name}", "link") in [(p.path, p.kind) for p in data.problems()]
+    with pytest.raises(MillraceError, match=f"transform_fn/{name}: is a link to "):
+        _ = open_dataset(str(data.path)).graphs_dir
+
+
+def test_so_is_one_anywhere_in_the_run(data: Written) -> None:
+    (data.run / "more").symlink_to(data.path.parent)
+    (data.run / "parity" / "again.tfrecord").symlink_to("raw.tfrecord")
+    found = [(problem.path, problem.kind) for problem in data.problems()]
+    assert found == [(f"{data.manifest.run}/{name}", "link") for name in ("more", "parity/again.tfrecord")]
+
+
+def test_a_graph_that_becomes_a_link_while_the_data_set_is_open(data: Written) -> None:
+    dataset = open_dataset(str(data.path))
+    the_transform(data)
+    with pytest.raises(MillraceError, match=r"transform_fn: is a link to .* No graph is loaded through it"):
+        _ = dataset.graphs_dir
+
+
+def test_a_pipe_in_a_files_place_does_not_stop_verify(data: Written) -> None:
+    for path in (data.path / data.shards()[0].path, data.run / "schema.pbtxt", data.run / "schema.yaml"):
+        path.unlink()
+        os.mkfifo(path)
+    found = {(p.path, p.kind) for p in data.problems()}
+    assert {(data.shards()[0].path, "unreadable"), (f"{data.manifest.run}/schema.pbtxt", "unreadable")} <= found
+
+
+def test_a_data_set_that_is_reached_through_links_is_whole(data: Written, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(data.path.parent)
+    through = str(tmp_path / "linked" / "out")
+    assert Written(Path(through), data.manifest).problems() == []
+    assert open_dataset(through).graphs_dir

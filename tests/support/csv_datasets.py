@@ -1,0 +1,66 @@
+"""Schemas and rows of small CSV data sets, and the job that writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, open_dataset
+
+PEOPLE = """\
+name: people
+format: csv
+csv: {header: present, missing: ["?", ""]}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: z_score, missing: mean, indicator: true}
+  - {name: scores, columns: [s0, s2], kind: numeric, transform: {scale: [0, 10]}, missing: 0.0}
+  - {name: hours, kind: numeric, transform: log}
+  - {name: work, kind: category, missing: "<unknown>"}
+  - {name: city, kind: category, values: [Oslo, Rome], missing: "<unknown>"}
+  - {name: pet, columns: [pet0, pet2], kind: one_hot}
+  - {name: member, kind: bool, missing: false}
+  - {name: title, kind: text, length: 3}
+  - {name: words, kind: text}
+  - {name: w, kind: weight}
+  - {name: work_x_city, kind: cross, of: [work, city], buckets: 20}
+label: {name: income, kind: category, values: ["<=50K", ">50K"]}
+split: {by: row, train: 0.8, eval: 0.1, test: 0.1}
+"""
+
+PEOPLE_HEADER = "id,age,s0,s1,s2,hours,work,city,pet0,pet1,pet2,member,title,words,w,income"
+
+
+def people_row(i: int) -> str:
+    """A valid row whose label follows from the age and the pet; with missing values here and there."""
+    age, pet = 20 + 37 * i % 50, i % 3
+    scores = ",".join("?" if i % 13 == k else str((i + k) % 10) for k in range(3))
+    work = ["Private", " Private", "State-gov", "?", "", "Self "][i % 6]
+    label = ">50K" if age + 10 * pet > 55 else "<=50K"
+    return (
+        f"k{i},{'?' if i % 7 == 0 else age},{scores},{i % 60},{work},{['Oslo', 'Rome', '?', 'Paris'][i % 4]},"
+        f"{['1,0,0', '0,1,0', '0,0,1'][pet]},{['yes', 'No', '?'][i % 3]},The {'big ' * (i % 4)}cat,"
+        f"{' '.join('abcde'[: i % 6])},{1 + i % 2},{label}"
+    )
+
+
+WAGES = """\
+name: wages
+format: csv
+csv: {header: present}
+features:
+  - {name: age, kind: numeric}
+  - {name: work, kind: category}
+label: {name: wage, kind: numeric}
+"""
+
+
+def write_dataset(folder: Path, *, schema: str, csv: Path) -> Dataset:
+    """Runs the job on one file; `schema` is a schema file's text."""
+    (folder / "schema.yaml").write_text(schema)
+    options = JobOptions(
+        schema=str(folder / "schema.yaml"), input=(str(csv),), output=str(folder / "out"), num_shards=2, quiet=True
+    )
+    run_job(options)
+    return open_dataset(options.output)

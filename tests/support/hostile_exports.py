@@ -1,0 +1,244 @@
+"""Exports as somebody with bad intentions would make them: another graph, and notes that fit it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow.python.framework import function
+
+from trainer.export.saved_model import read_notes, write_notes
+
+
+@dataclasses.dataclass
+class Hostile:
+    """An export's graph, open to be changed.
+
+    Attributes:
+      meta_graph: all but the nodes.
+      graph: the nodes.
+      victim: a file that is to be read, or to be written.
+    """
+
+    meta_graph: Any
+    graph: Any
+    victim: Path
+
+    def predict(self, op: Any) -> None:
+        """Runs an op with each prediction."""
+        with tf.control_dependencies([op]):
+            self._replace_outputs("probabilities", tf.identity)
+
+    def answer(self, text: Any) -> None:
+        """Puts a string in the place of each key."""
+        self._replace_outputs("key", lambda tensor: tf.fill(tf.shape(tensor), text))
+
+    def _replace_outputs(self, name: str, replace: Callable[[Any], Any]) -> None:
+        for signature in self.meta_graph.signature_def.values():
+            if name in signature.outputs:
+                tensor = self.graph.get_tensor_by_name(signature.outputs[name].name)
+                signature.outputs[name].name = replace(tensor).name
+
+    def initialize(self, op: Any) -> None:
+        """Runs an op when the export is loaded."""
+        names = self.meta_graph.collection_def["saved_model_main_op"].node_list.value
+        names[:] = [tf.group(op, self.graph.get_operation_by_name(names[0])).name]
+
+    def restore(self, op: Any) -> None:
+        """Runs an op when the export's variables are restored."""
+        saver = self.meta_graph.saver_def
+        saver.restore_op_name = tf.group(op, self.graph.get_operation_by_name(saver.restore_op_name)).name
+
+    def write(self) -> Any:
+        """An op that writes a file."""
+        return tf.raw_ops.WriteFile(filename=str(self.victim), contents="written")
+
+
+def make_hostile(export: Path, victim: Path, change: Callable[[Hostile], None]) -> None:
+    """Changes an export's graph, and its notes with it."""
+    path = export / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    (meta_graph,) = saved_model.meta_graphs
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(meta_graph.graph_def, name="")
+        change(Hostile(meta_graph, graph, victim))
+        meta_graph.graph_def.CopyFrom(graph.as_graph_def())
+    path.write_bytes(saved_model.SerializeToString())
+    forge_notes(export)
+
+
+def forge_notes(export: Path) -> None:
+    """Puts the checksums of the files as they are into an export's notes."""
+    _, notes = read_notes(str(export))
+    write_notes(str(export), notes, (export / "assets.extra" / "schema.yaml").read_bytes())
+
+
+def called(build: Callable[[], Any]) -> Any:
+    """Calls a function of the library."""
+    return tf.function(build)()
+
+
+def write_in_signature(model: Hostile) -> None:
+    model.predict(model.write())
+
+
+def write_in_init(model: Hostile) -> None:
+    model.initialize(model.write())
+
+
+def write_in_restore(model: Hostile) -> None:
+    model.restore(model.write())
+
+
+def write_in_nested_functions(model: Hostile) -> None:
+    def inner() -> Any:
+        with tf.control_dependencies([model.write()]):
+            return tf.constant(1)
+
+    model.predict(called(tf.function(inner)))
+
+
+def write_in_map(model: Hostile) -> None:
+    def element(number: Any) -> Any:
+        with tf.control_dependencies([model.write()]):
+            return tf.identity(number)
+
+    numbers = tf.data.Dataset.range(1).map(element)
+    model.predict(numbers.reduce(tf.constant(0, tf.int64), lambda sum_, number: sum_ + number))
+
+
+def write_in_if(model: Hostile) -> None:
+    def write() -> Any:
+        with tf.control_dependencies([model.write()]):
+            return tf.constant(1)
+
+    model.predict(called(lambda: tf.cond(tf.random.uniform([]) < 2, write, lambda: tf.constant(0))))
+
+
+def write_in_case(model: Hostile) -> None:
+    def write() -> Any:
+        with tf.control_dependencies([model.write()]):
+            return tf.constant(1)
+
+    model.predict(
+        called(lambda: tf.switch_case(tf.random.uniform([], 0, 1, tf.int32), [write, lambda: tf.constant(0)]))
+    )
+
+
+def write_in_while(model: Hostile) -> None:
+    def step(number: Any) -> tuple[Any]:
+        with tf.control_dependencies([model.write()]):
+            return (number + 1,)
+
+    model.predict(called(lambda: tf.while_loop(lambda number: number < 1, step, [tf.constant(0)])[0]))
+
+
+def write_in_gradient(model: Hostile) -> None:
+    @function.Defun(tf.float32, tf.float32, func_name="InnocentGradient")
+    def gradient(x: Any, dy: Any) -> Any:
+        with tf.control_dependencies([model.write()]):
+            return x * dy
+
+    @function.Defun(tf.float32, func_name="Innocent", grad_func=gradient)
+    def innocent(x: Any) -> Any:
+        return x * x
+
+    innocent(tf.constant(1.0))  # into the library
+    model.predict(tf.raw_ops.SymbolicGradient(input=[1.0, 1.0], Tout=[tf.float32], f=innocent)[0])
+
+
+def write_out_of_reach(model: Hostile) -> None:
+    model.write()
+
+
+def print_to_file(model: Hostile) -> None:
+    model.predict(tf.raw_ops.PrintV2(input="written", output_stream=f"file://{model.victim}"))
+
+
+def cache_to_file(model: Hostile) -> None:
+    numbers = tf.data.Dataset.range(1).cache(str(model.victim))
+    model.predict(numbers.reduce(tf.constant(0, tf.int64), lambda sum_, number: sum_ + number))
+
+
+def save_in_signature(model: Hostile) -> None:
+    saved = tf.raw_ops.SaveV2(prefix=str(model.victim), tensor_names=["x"], shape_and_slices=[""], tensors=[1.0])
+    model.predict(saved)
+
+
+def save_in_init(model: Hostile) -> None:
+    model.initialize(model.graph.get_operation_by_name(model.meta_graph.saver_def.save_tensor_name.partition(":")[0]))
+
+
+def python_function(model: Hostile) -> None:
+    model.predict(tf.numpy_function(lambda: 1.0, [], tf.float32))
+
+
+def read_file(model: Hostile) -> None:
+    model.answer(tf.io.read_file(str(model.victim)))
+
+
+def read_lines(model: Hostile) -> None:
+    lines = tf.data.TextLineDataset(str(model.victim))
+    model.answer(lines.reduce("", lambda text, line: text + line))
+
+
+def _fill(table: Any, path: Any) -> Any:
+    return tf.raw_ops.InitializeTableFromTextFileV2(table_handle=table, filename=path, key_index=-1, value_index=-2)
+
+
+def _table() -> Any:
+    return tf.raw_ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.string, shared_name="hostile")
+
+
+def _first_line(table: Any) -> Any:
+    return tf.raw_ops.LookupTableFindV2(table_handle=table, keys=tf.constant(0, tf.int64), default_value="")
+
+
+def foreign_table(model: Hostile) -> None:
+    table = _table()
+    model.initialize(_fill(table, str(model.victim)))
+    model.answer(_first_line(table))
+
+
+def asset_that_no_one_feeds(model: Hostile) -> None:
+    """An asset's tensor is fed by the loader when the init op is run, and has its own value in a signature."""
+    path = tf.constant(str(model.victim))
+    asset = meta_graph_pb2.AssetFileDef(filename="work")
+    asset.tensor_info.name = path.name
+    model.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+    table = _table()
+    with tf.control_dependencies([_fill(table, path)]):
+        model.answer(_first_line(table))
+
+
+def asset_out_of_the_export(model: Hostile) -> None:
+    path = tf.constant("")
+    asset = meta_graph_pb2.AssetFileDef(filename=f"../../../{model.victim.name}")
+    asset.tensor_info.name = path.name
+    model.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+    table = _table()
+    model.initialize(_fill(table, path))
+    model.answer(_first_line(table))
+
+
+def absolute_asset(model: Hostile) -> None:
+    asset = meta_graph_pb2.AssetFileDef(filename=str(model.victim))
+    asset.tensor_info.name = tf.constant("").name
+    model.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+
+
+def _foreign_restore(model: Hostile) -> Any:
+    prefix = str(model.victim.with_name("foreign"))
+    return tf.raw_ops.RestoreV2(prefix=prefix, tensor_names=["x"], shape_and_slices=[""], dtypes=[tf.string])[0]
+
+
+def foreign_checkpoint(model: Hostile) -> None:
+    model.answer(tf.reshape(_foreign_restore(model), []))
+
+
+def foreign_checkpoint_in_restore(model: Hostile) -> None:
+    model.restore(_foreign_restore(model))

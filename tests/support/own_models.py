@@ -1,0 +1,70 @@
+"""Models of one's own, as a user would write them, for `--model tests.support.own_models:<function>`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.estimator import tf_estimator
+from trainer.spec.problem import Dense, Problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Hparams:
+    """For both functions."""
+
+    learning_rate: float = 0.05
+    units: int = 4
+
+
+def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Logistic regression on two numbers."""
+    inputs = tf.stack([features["age"], features["hours"]], axis=1)
+    logits = tf.squeeze(tf.keras.layers.Dense(1)(inputs), axis=1)
+    if mode == tf_estimator.ModeKeys.PREDICT:
+        return tf_estimator.EstimatorSpec(mode, predictions={"logits": logits})
+    loss = tf.compat.v1.losses.sigmoid_cross_entropy(labels, logits)
+    if mode == tf_estimator.ModeKeys.EVAL:
+        metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, logits > 0)}
+        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(params["learning_rate"])
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def keras_model(problem: Problem, hparams: Hparams) -> Any:
+    """All numbers, through one hidden layer."""
+    inputs = [tf.keras.Input((entry.width,), name=entry.name) for entry in problem.inputs if isinstance(entry, Dense)]
+    numbers = tf.keras.layers.Concatenate()(inputs) if len(inputs) > 1 else inputs[0]
+    hidden = tf.keras.layers.Dense(hparams.units, "relu")(numbers)
+    optimizer = tf.keras.optimizers.legacy.Adam(hparams.learning_rate)
+    if problem.classes is None:
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(hidden))
+        model.compile(optimizer, "mse")
+    else:
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(problem.classes, "softmax")(hidden))
+        model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def uncompiled(problem: Problem, hparams: Hparams) -> Any:
+    return tf.keras.Sequential([tf.keras.layers.Dense(1)])
+
+
+def of_another_feature(problem: Problem, hparams: Hparams) -> Any:
+    model = tf.keras.Sequential([tf.keras.Input((1,), name="height"), tf.keras.layers.Dense(2, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def neither(x: int, y: int) -> int:
+    return x + y
+
+
+def nan_model_fn(features: dict[str, Any], labels: Any, mode: str) -> Any:
+    """Its loss is NaN."""
+    loss = tf.compat.v1.get_variable("x", []) * float("nan")
+    train_op = tf.compat.v1.train.get_global_step().assign_add(1)
+    return tf_estimator.EstimatorSpec(mode, predictions={"logits": tf.zeros_like(labels)}, loss=loss, train_op=train_op)

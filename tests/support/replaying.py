@@ -1,0 +1,111 @@
+"""Rows of which some are rejected, what they should have been, and a folder to run jobs and replays in."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gzip
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.replay.run import Outcome, run_replay
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, open_dataset
+from schemas.dataset.verify import verify_dataset
+from schemas.rejects import Reject, read_rejects
+from tests.support.written_records import records
+
+SCHEMA = """\
+name: few
+format: csv
+csv: {header: present, missing: ["?", ""]}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: z_score}
+  - {name: city, kind: category, hash_buckets: 9}
+label: {name: y, kind: category}
+split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
+"""
+ROWS = [f'k{i},{20 + i % 7},"{"abc"[i % 3]}, Köln",{["no", "yes"][i % 2]}' for i in range(40)]
+# What is wrong with some of the rows, and how it is found out.
+BROKEN = {
+    3: ('k3,old,"a, Köln",yes', "not_a_number"),
+    8: ('k8,21,"c, Köln', "unterminated_quote"),
+    15: ('k15,21,"a, Köln"', "too_few_columns"),
+    22: ('k22,?,"b, Köln",no', "missing_value"),
+}
+BAD = [BROKEN[i][0] if i in BROKEN else row for i, row in enumerate(ROWS)]
+HEADER = "id,age,city,y"
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """Where a test works: raw files, the job on them, its rejects corrected, and the replay."""
+
+    path: Path
+
+    @property
+    def output(self) -> str:
+        return str(self.path / "out")
+
+    def write(self, name: str, lines: Iterable[str], *, encoding: str = "utf-8", end: str = "\n") -> str:
+        data = (end.join(lines) + end).encode(encoding)
+        (self.path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return str(self.path / name)
+
+    def job(self, schema: str, *inputs: str, **changes: Any) -> Dataset:
+        path = self.write("schema.yaml", [schema])
+        options: dict[str, Any] = {"output": self.output, "quiet": True, **changes}
+        run_job(JobOptions(schema=path, input=inputs, **options))
+        return open_dataset(options["output"])
+
+    def correct(self, dataset: Dataset, mend: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
+        """The data set's rejects with what `mend` makes of each; None leaves one out."""
+        lines = []
+        for reject in rejects_of(dataset):
+            row = json.loads(reject.to_json())
+            text = mend(reject)
+            if text is not None:
+                row.pop("raw_base64", None)
+                lines.append(json.dumps(row | {"raw": text}, ensure_ascii=False))
+        return self.write(name, lines)
+
+    def replay(self, *files: str, beam_args: tuple[str, ...] = ()) -> Outcome:
+        return run_replay(ReplayOptions(files, self.output, quiet=True, beam_args=beam_args))
+
+
+def write_rejecting(path: Path) -> tuple[Folder, Dataset]:
+    """The 40 rows in a folder, and their data set, which rejects the broken ones."""
+    folder = Folder(path)
+    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *BAD]))
+    assert sorted(r.reason for r in rejects_of(dataset)) == sorted(reason for _, reason in BROKEN.values())
+    return folder, dataset
+
+
+def rejects_of(dataset: Dataset) -> list[Reject]:
+    return [r for path in sorted(Path(dataset.run_dir).glob("rejects-*")) for r in read_rejects(path.read_bytes())]
+
+
+def as_good(reject: Reject) -> str:
+    """The row that a bad one should have been, by its key."""
+    return next(ROWS[i] for i, (bad, _) in BROKEN.items() if bad == reject.raw.decode())
+
+
+def contents(dataset: Dataset) -> dict[str, collections.Counter[bytes]]:
+    return {split: records(dataset, split) for split in dataset.splits}
+
+
+def accounts_hold(dataset: Dataset) -> None:
+    """The manifest agrees with itself, with every shard's records and with the files of rejects."""
+    assert verify_dataset(dataset.path) == []
+    manifest = dataset.manifest
+    assert manifest.read == manifest.written + manifest.rejected
+    for file in manifest.inputs:
+        counts = [c for c in manifest.counts if c.input == file.path]
+        assert file.written == sum(c.rows for c in counts if c.outcome == "written")
+        assert file.rejected == sum(c.rows for c in counts if c.outcome == "rejected")
+    assert len(rejects_of(dataset)) == manifest.rejected

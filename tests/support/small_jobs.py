@@ -1,0 +1,164 @@
+"""Jobs and prunes that take milliseconds, one step after another: the lease, a run folder, the manifest, the clean-up.
+
+A step is a generator's, so that a test can have other processes' work done between any two. In between, and inside, the
+file operations are those of the package: `interrupted` calls a function just before the n-th of them, which is where a
+process may be stopped for hours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+from unittest import mock
+
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.lease import Lease, LeaseError, hold
+from schemas.dataset.manifest import Manifest, Shard, Split, read_manifest
+from schemas.dataset.prune import prune
+from schemas.errors import MillraceError
+from schemas.storage import compare_and_swap
+
+STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "os.link"})
+
+Work = Generator[None, None, None]
+
+
+def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ...] = ()) -> Manifest:
+    """Of a run with one shard, and with the shards of others that it was appended to."""
+    own = Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
+    shards = (*keeps, own)
+    return Manifest(
+        run=run,
+        created="",
+        name="x",
+        schema_fingerprint="",
+        compression="none",
+        seed=0,
+        split_hash_version=1,
+        versions={},
+        inputs=(),
+        splits={"train": Split(rows=len(shards), shards=shards)},
+        files=(),
+        counts=(),
+        read=len(shards),
+        written=len(shards),
+        rejected=0,
+        previous=previous,
+        seconds=0,
+    )
+
+
+def shards_of(found: Manifest) -> tuple[Shard, ...]:
+    return tuple(shard for split in found.splits.values() for shard in split.shards)
+
+
+def run_folder(data_dir: str, run: str) -> None:
+    storage.write_bytes(storage.join(data_dir, f"{run}/train-00000-of-00001.tfrecord"), b"1234")
+
+
+def held_from(data_dir: str, run: str) -> contextlib.AbstractContextManager[Lease]:
+    """A lease whose last sign of life is always too long ago for the next one; it gives none by itself."""
+    return hold(data_dir, run=run, beat_seconds=1e6, stale_seconds=-1)
+
+
+def job(data_dir: str, run: str, *, appends: bool, committed: list[str]) -> Work:
+    """A job, or a replay that keeps the shards that there are. Adds its run to `committed` when it ends with 0."""
+    with held_from(data_dir, run) as held:
+        replaces = compare_and_swap.look(storage.join(data_dir, layout.MANIFEST))
+        yield
+        run_folder(data_dir, run)
+        old = read_manifest(data_dir)
+        keeps = shards_of(old) if appends else ()
+        new = manifest(run, keeps=keeps, previous=tuple(sorted(old.runs)))
+        yield
+        held.put(layout.MANIFEST, new.to_json(), replaces)
+        committed.append(run)
+        yield
+        with contextlib.suppress(LeaseError):  # as `aftermath.clear` does: the data set is written
+            prune(data_dir, held)
+        yield
+
+
+def pruning(data_dir: str, *, keep_previous: bool) -> Work:
+    """`python -m schemas.dataset prune`."""
+    with held_from(data_dir, "prune") as held:
+        yield
+        prune(data_dir, held, keep_previous=keep_previous)
+        yield
+
+
+def advance(work: Work, steps: int | None = None) -> None:
+    """Does so many steps of a job, all that are left by default; it may find that it was overtaken."""
+    with contextlib.suppress(MillraceError):
+        for i, _ in enumerate(work, 1):
+            if i == steps:
+                return
+
+
+class Interrupted:
+    """Calls functions just before given file operations of the block, local or in the cloud, in its thread alone."""
+
+    def __init__(self, calls: dict[int, list[Callable[[], None]]]) -> None:
+        self.calls = calls
+        self.count = 0
+        self._inside = False
+        self._thread = threading.get_ident()
+
+    def step(self) -> None:
+        if self._inside or threading.get_ident() != self._thread:
+            return
+        self._inside = True
+        try:
+            for call in self.calls.get(self.count, ()):
+                call()
+        finally:
+            self._inside = False
+        self.count += 1
+
+
+_current: list[Interrupted] = []
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if _current and event in STEPS:
+        _current[-1].step()
+
+
+@contextlib.contextmanager
+def interrupted(data_dir: str, calls: dict[int, list[Callable[[], None]]]) -> Iterator[Interrupted]:
+    """Counts the block's file operations, and makes the calls before them."""
+    counter = Interrupted(calls)
+    if storage.is_local(data_dir):
+        if not getattr(_hook, "added", False):
+            sys.addaudithook(_hook)
+            _hook.added = True  # type: ignore[attr-defined]
+        _current.append(counter)
+        try:
+            yield counter
+        finally:
+            _current.pop()
+        return
+    from requests import Session
+
+    original = Session.request
+
+    def request(self: Session, *args: Any, **kwargs: Any) -> Any:
+        counter.step()
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(Session, "request", request):
+        yield counter
+
+
+def missing(data_dir: str) -> list[str]:
+    """What the manifest names and is not there."""
+    return [s.path for s in shards_of(read_manifest(data_dir)) if not storage.exists(storage.join(data_dir, s.path))]
+
+
+def names(data_dir: str) -> list[str]:
+    return sorted(os.listdir(data_dir))

@@ -1,0 +1,45 @@
+"""Trainings, by the command or by hand, and what they leave."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from schemas.dataset import Dataset
+from trainer import task
+
+
+@dataclasses.dataclass
+class Trained:
+    """An Estimator, and what it was trained on."""
+
+    dataset: Any
+    estimator: Any
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.estimator.model_dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A model directory of `trainer.task`, and its best export."""
+
+    model_dir: Path
+    export: Path
+
+
+def run(dataset, model_dir, *argv: str, model: str = "linear", steps: int = 40) -> int:
+    """The exit code of `trainer.task`, with a checkpoint and an evaluation every 20 steps."""
+    fixed = ["--data_dir", dataset.path, "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps)]
+    return task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv])
+
+
+def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> TrainedModel:
+    """Trains `own_image_models`, evaluates and exports it once."""
+    argv = ["--data_dir", dataset.path, "--model_dir", str(model_dir)]
+    argv += ["--model", "tests.support.own_image_models:model_fn", "--max_steps", str(steps), "--batch_size", "16"]
+    assert task.main([*argv, "--save_checkpoints_steps", str(steps), "--seed", "1"]) == 0
+    (export,) = (path for path in (model_dir / "export" / "best").iterdir() if path.name.isdecimal())
+    return TrainedModel(model_dir, export)

@@ -1,0 +1,65 @@
+"""Data sets of every kind that a job wrote, on disk, with some rejects."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from pathlib import Path
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.dataset.issues import Problem
+from schemas.dataset.manifest import Manifest, Shard, read_manifest
+from schemas.dataset.verify import verify_dataset
+from tests.support.drawn_images import write_folders
+from tests.support.people import PLAIN_SCHEMA, people_csv
+
+FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: %s}\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A data set directory, and what its manifest says."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def run(self) -> Path:
+        return self.path / self.manifest.run
+
+    @property
+    def compressed(self) -> bool:
+        return self.manifest.compression == "gzip"
+
+    def shards(self, split: str = "train") -> tuple[Shard, ...]:
+        return self.manifest.splits[split].shards
+
+    def content(self, shard: Shard) -> bytes:
+        """A shard's frames."""
+        data = (self.path / shard.path).read_bytes()
+        return gzip.decompress(data) if self.compressed else data
+
+    def put(self, shard: Shard, frames: bytes) -> None:
+        (self.path / shard.path).write_bytes(gzip.compress(frames) if self.compressed else frames)
+
+    def problems(self) -> list[Problem]:
+        return verify_dataset(str(self.path))
+
+
+def write(folder: Path, schema: str, raw: str, **changes) -> Written:
+    (folder / "schema.yaml").write_text(schema)
+    options = {"num_shards": 3, "quiet": True, "max_reject_fraction": 1.0, **changes}
+    run_job(JobOptions(schema=str(folder / "schema.yaml"), input=(raw,), output=str(folder / "out"), **options))
+    return Written(folder / "out", read_manifest(str(folder / "out")))
+
+
+def write_csv(folder: Path, **changes) -> Written:
+    (folder / "people.csv").write_text(people_csv(500) + "too,few\n" * 3)
+    return write(folder, PLAIN_SCHEMA, str(folder / "people.csv"), **changes)
+
+
+def write_images(folder: Path, store: str, **changes) -> Written:
+    write_folders(folder / "raw", each=30)
+    (folder / "raw" / "disc" / "empty.jpg").write_bytes(b"")
+    return write(folder, FOLDERS % store, str(folder / "raw/*/*"), **changes)

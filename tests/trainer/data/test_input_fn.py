@@ -1,0 +1,249 @@
+"""What training, evaluation and prediction read of a data set."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.dataset import Dataset, open_dataset
+from schemas.errors import MillraceError
+from trainer.data.input_fn import find_unreadable_shard, input_fn, is_held
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+
+TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
+SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
+
+
+def batches(dataset: Dataset, split: str, mode: str, options: InputOptions, config=None) -> list:
+    return list(input_fn(dataset, split, mode=mode, options=options, config=config))
+
+
+def rows(read: list) -> list[tuple[float, ...]]:
+    """Each record by values that tell it apart from others."""
+    return [
+        (float(age), float(hours), int(label))
+        for features, labels in read
+        for age, hours, label in zip(features["age"], features["hours"], labels, strict=True)
+    ]
+
+
+def all_rows(dataset: Dataset, split: str) -> collections.Counter:
+    return collections.Counter(rows(batches(dataset, split, EVAL, SMALL)))
+
+
+class TestWhatIsRead:
+    def test_shapes_and_types(self, people):
+        features, label = batches(people, "train", TRAIN, SMALL)[0]
+        assert (label.dtype, label.shape) == (tf.int64, [16])
+        shapes = {name: list(x.shape) for name, x in features.items() if not isinstance(x, tf.SparseTensor)}
+        assert shapes["age"] == shapes["w"] == shapes["work"] == [16]
+        assert shapes["scores"] == [16, 3]
+        assert shapes["title"] == [16, 3]
+        assert isinstance(features["words"], tf.SparseTensor)
+        assert "income" not in features
+
+    def test_regression_label(self, wages):
+        _, label = batches(wages, "train", EVAL, SMALL)[0]
+        assert (label.dtype, label.shape) == (tf.float32, [16])
+
+    @pytest.mark.parametrize(("mode", "has_key"), [(TRAIN, False), (EVAL, False), (PREDICT, True)])
+    def test_key_is_for_prediction_only(self, people, mode, has_key):
+        features, _ = batches(people, "eval", mode, SMALL)[0]
+        assert ("id" in features) == has_key
+
+    def test_no_such_split(self, people):
+        with pytest.raises(MillraceError, match="no split 'dev'"):
+            batches(people, "dev", EVAL, SMALL)
+
+
+@pytest.fixture(params=[0, InputOptions.hold], ids=["streamed", "held"])
+def small(request) -> InputOptions:
+    """Training reads a split from its shards in each epoch, or holds it in memory."""
+    return dataclasses.replace(SMALL, hold=request.param)
+
+
+class TestOrder:
+    def test_training_reads_each_record_once_an_epoch(self, people, small):
+        once = all_rows(people, "train")
+        assert sum(once.values()) == people.rows("train")
+        assert collections.Counter(rows(batches(people, "train", TRAIN, small))) == once
+        twice = dataclasses.replace(small, num_epochs=2)
+        assert collections.Counter(rows(batches(people, "train", TRAIN, twice))) == once + once
+
+    def test_training_shuffles_anew_each_epoch(self, people, small):
+        n = people.rows("train")
+        read = rows(batches(people, "train", TRAIN, dataclasses.replace(small, num_epochs=2)))
+        assert read[:n] != read[n:]
+        assert read[:n] != rows(batches(people, "train", EVAL, small))
+
+    def test_what_is_held_is_shuffled_whole(self, people):
+        n, order = people.rows("train"), rows(batches(people, "train", EVAL, SMALL))
+        place = {row: i for i, row in enumerate(order) if order.count(row) == 1}
+        read = rows(batches(people, "train", TRAIN, dataclasses.replace(SMALL, num_epochs=2, deterministic=True)))
+        first, second = ([place[row] for row in epoch if row in place] for epoch in (read[:n], read[n:]))
+        assert abs(np.corrcoef(first, np.arange(len(first)))[0, 1]) < 0.25
+        assert abs(np.corrcoef(first, second)[0, 1]) < 0.25
+
+    @pytest.mark.parametrize("hold", [0, InputOptions.hold])
+    def test_training_goes_on_for_ever(self, people, hold):
+        endless = input_fn(people, "train", mode=TRAIN, options=InputOptions(batch_size=64, hold=hold))
+        assert sum(int(label.shape[0]) for _, label in endless.take(50)) == 50 * 64
+
+    def test_deterministic_training_repeats_itself(self, people, small):
+        options = dataclasses.replace(small, deterministic=True, num_epochs=2)
+        assert rows(batches(people, "train", TRAIN, options)) == rows(batches(people, "train", TRAIN, options))
+
+    @pytest.mark.parametrize("mode", [EVAL, PREDICT])
+    def test_evaluation_reads_in_the_order_of_the_shards(self, people, mode):
+        in_order = [
+            tf.train.Example.FromString(record.numpy()).features.feature["hours"].float_list.value[0]
+            for record in tf.data.TFRecordDataset(list(people.shards("train")))
+        ]
+        read = rows(batches(people, "train", mode, InputOptions(batch_size=16, seed=3)))
+        assert [hours for _, hours, _ in read] == in_order
+
+
+class TestHeld:
+    """Parsed where all features are dense, as in `wages`; serialized where some are not, as in `people`."""
+
+    @staticmethod
+    def ages(dataset: Dataset, **options) -> list[float]:
+        read = batches(dataset, "train", TRAIN, dataclasses.replace(SMALL, **options))
+        return [float(age) for features, _ in read for age in features["age"]]
+
+    def test_parsed_values_are_those_of_the_records(self, wages):
+        streamed, kept = (
+            collections.Counter(
+                (float(age), int(work), float(wage))
+                for features, wages_of in batches(wages, "train", TRAIN, dataclasses.replace(SMALL, hold=hold))
+                for age, work, wage in zip(features["age"], features["work"], wages_of, strict=True)
+            )
+            for hold in (0, InputOptions.hold)
+        )
+        assert streamed == kept
+        assert sum(kept.values()) == wages.rows("train")
+
+    def test_epochs_are_whole_and_differ(self, wages):
+        n = wages.rows("train")
+        read = self.ages(wages, num_epochs=2, deterministic=True)
+        assert sorted(read[:n]) == sorted(read[n:])
+        assert read[:n] != read[n:]
+        assert read == self.ages(wages, num_epochs=2, deterministic=True)
+
+    def test_only_what_fits(self, wages, people):
+        width = 4 + 8 + 4  # age, work, wage
+        for dataset, least in ((wages, wages.rows("train") * width), (people, None)):
+            size = least or sum(shard.bytes for shard in dataset.manifest.splits["train"].shards)
+            assert is_held(dataset, "train", InputOptions(hold=size))
+            assert not is_held(dataset, "train", InputOptions(hold=size - 1))
+            assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0))
+
+    def test_static_shapes(self, wages):
+        options = dataclasses.replace(SMALL, drop_remainder=True)
+        assert input_fn(wages, "train", mode=TRAIN, options=options).element_spec[0]["age"].shape == [16]
+
+
+class TestBatches:
+    @pytest.mark.parametrize("mode", [TRAIN, EVAL])
+    def test_last_batch(self, people, small, mode):
+        n = people.rows("train")
+        sizes = [int(label.shape[0]) for _, label in batches(people, "train", mode, small)]
+        if mode == TRAIN:  # parsed side by side: the small one need not be the last
+            sizes.sort(reverse=True)
+        assert sizes == [16] * (n // 16) + ([n % 16] if n % 16 else [])
+
+    def test_drop_remainder_makes_shapes_static(self, people, small):
+        options = dataclasses.replace(small, drop_remainder=True)
+        assert sum(1 for _ in batches(people, "train", TRAIN, options)) == people.rows("train") // 16
+        read = input_fn(people, "train", mode=TRAIN, options=options)
+        assert read.element_spec[0]["scores"].shape == [16, 3]
+
+
+def config(global_id: int | None, workers: int) -> SimpleNamespace:
+    """What `input_fn` asks of a RunConfig."""
+    return SimpleNamespace(global_id_in_cluster=global_id, num_worker_replicas=workers)
+
+
+class TestWorkers:
+    @pytest.mark.parametrize("workers", [1, 2, 3, 5])  # the split has two shards
+    def test_each_reads_its_own_part(self, people, small, workers):
+        parts = [rows(batches(people, "train", TRAIN, small, config(i, workers))) for i in range(workers)]
+        assert sum(map(collections.Counter, parts), collections.Counter()) == all_rows(people, "train")
+        assert min(map(len, parts)) > 0
+
+    def test_parts_do_not_depend_on_the_order_of_reading(self, people, small):
+        options = dataclasses.replace(small, num_epochs=1, num_workers=3, worker=1)
+        parts = [collections.Counter(rows(batches(people, "train", TRAIN, options))) for _ in range(3)]
+        assert parts[0] == parts[1] == parts[2]
+
+    @pytest.mark.parametrize("mode", [EVAL, PREDICT])
+    def test_evaluation_is_never_divided(self, people, mode):
+        assert len(rows(batches(people, "eval", mode, SMALL, config(1, 3)))) == people.rows("eval")
+
+    @pytest.mark.parametrize("global_id", [None, 3, 4])  # an evaluator; parameter servers count on from the workers
+    def test_other_tasks_have_no_part(self, global_id):
+        assert SMALL.for_task(config(global_id, 3)) == SMALL
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"shuffle_buffer": -1},
+        {"hold": -1},
+        {"num_epochs": 0},
+        {"cycle_length": 0},
+        {"block_length": 0},
+        {"prefetch": -2},
+        {"num_workers": 0},
+        {"worker": 1},
+        {"worker": -1},
+    ],
+)
+def test_refuses_options(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        InputOptions(**wrong)
+
+
+class TestDamage:
+    """A shard whose size and place are right, and whose content is not."""
+
+    @pytest.fixture
+    def damaged(self, people, tmp_path) -> Dataset:
+        shutil.copytree(people.path, tmp_path / "out")
+        copy = open_dataset(str(tmp_path / "out"))
+        shard = Path(copy.shards("train")[1])
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        shard.write_bytes(content)
+        return copy
+
+    def test_names_the_file(self, damaged):
+        found = find_unreadable_shard(damaged, "train")
+        assert str(found).startswith(f"{damaged.shards('train')[1]}: cannot be read beyond record ")
+
+    def test_whole_split_has_none(self, damaged):
+        assert find_unreadable_shard(damaged, "eval") is None
+
+
+def test_gzip_shards(people, tmp_path):
+    """The compression is the manifest's."""
+    shutil.copytree(people.path, tmp_path / "out")
+    copy = open_dataset(str(tmp_path / "out"))
+    for split in copy.splits:
+        for shard in copy.shards(split):
+            records = [record.numpy() for record in tf.data.TFRecordDataset(shard)]
+            with tf.io.TFRecordWriter(shard, tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
+                for record in records:
+                    writer.write(record)
+    zipped = dataclasses.replace(copy, manifest=copy.manifest.model_copy(update={"compression": "gzip"}))
+    assert all_rows(zipped, "train") == all_rows(people, "train")
+    assert np.isfinite([age for age, _, _ in all_rows(zipped, "train")]).all()

@@ -1,0 +1,168 @@
+"""What gets a number under export/, and what does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from schemas.errors import SkewError, UsageError
+from trainer.estimator import tf_estimator
+from trainer.export.exporters import BestMetric, best_metric, exporters, prune
+from trainer.export.saved_model import NOTES_FORMAT, read_notes
+
+NAN = float("nan")
+
+
+def numbers(path: Path) -> list[int]:
+    return sorted(int(p.name) for p in path.iterdir() if p.name.isdecimal()) if path.exists() else []
+
+
+@pytest.fixture(scope="module")
+def random_estimator(people, make_estimator, tmp_path_factory):
+    """A model whose predictions are never the same twice: the exported one cannot agree with it."""
+
+    def model_fn(features, labels, mode):
+        logits = tf.keras.layers.Dense(1)(features["scores"])
+        step = tf.compat.v1.train.get_or_create_global_step()
+        predictions = {"logits": logits + tf.random.uniform(tf.shape(logits))}
+        return tf_estimator.EstimatorSpec(
+            mode, predictions=predictions, loss=tf.reduce_mean(logits), train_op=step.assign_add(1)
+        )
+
+    folder = tmp_path_factory.mktemp("random")
+    return make_estimator(people, steps=1, estimator=tf_estimator.Estimator(model_fn, str(folder)))
+
+
+def evaluated(exporter, estimator, path, value, *, final=False):
+    """What train_and_evaluate does after an evaluation."""
+    result = {"accuracy": value, "loss": 1.0, "global_step": 20}
+    return exporter.export(estimator, str(path), estimator.latest_checkpoint(), result, final)
+
+
+class TestBestMetric:
+    @pytest.mark.parametrize(
+        ("metrics", "asked", "expected"),
+        [
+            (("accuracy", "auc", "loss"), None, BestMetric("auc", higher=True)),
+            (("accuracy", "loss"), None, BestMetric("accuracy", higher=True)),
+            (("average_loss", "loss"), None, BestMetric("average_loss", higher=False)),
+            (("loss",), None, BestMetric("loss", higher=False)),
+            (("auc", "my_loss"), "my_loss", BestMetric("my_loss", higher=False)),
+            (("auc", "loss/regularized"), "loss/regularized", BestMetric("loss/regularized", higher=False)),
+            (("auc", "recall"), "recall", BestMetric("recall", higher=True)),
+        ],
+    )
+    def test_of_classes(self, people, metrics, asked, expected):
+        assert best_metric(people, dict.fromkeys(metrics, 0.5), asked) == expected
+
+    def test_of_a_regression(self, wages):
+        metrics = {"average_loss": 1.0, "accuracy": 1.0, "loss": 1.0}
+        assert best_metric(wages, metrics) == BestMetric("average_loss", higher=False)
+
+    def test_one_that_is_not_there_is_refused(self, people):
+        with pytest.raises(UsageError, match=r"no metric 'f1'.*it gives accuracy, loss"):
+            best_metric(people, {"loss": 1.0, "accuracy": 1.0, "global_step": 1}, "f1")
+
+    @pytest.mark.parametrize(
+        ("higher", "value", "best", "improves"),
+        [
+            (True, 0.5, None, True),
+            (True, 0.6, 0.5, True),
+            (True, 0.5, 0.5, False),
+            (True, NAN, None, False),
+            (False, 0.4, 0.5, True),
+            (False, 0.6, 0.5, False),
+            (False, NAN, 0.5, False),
+        ],
+    )
+    def test_what_improves(self, higher, value, best, improves):
+        assert BestMetric("m", higher).improves(value, best) is improves
+
+
+class TestBest:
+    def test_only_improvements_are_exported_and_the_mark_outlives_the_process(self, people, people_estimator, tmp_path):
+        path = tmp_path / "best"
+        for value, exported in [(0.5, True), (0.5, False), (0.4, False), (NAN, False), (0.6, True)]:
+            best, _ = exporters(people)  # as after a restart
+            assert bool(evaluated(best, people_estimator, path, value)) is exported
+        assert len(numbers(path)) == 2
+        mark = json.loads((path / "best.json").read_text())
+        of = {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
+        assert mark == {**of, "notes_format": NOTES_FORMAT}
+
+    def test_an_export_carries_what_it_is(self, people, people_export):
+        schema, notes = read_notes(people_export)
+        assert schema == people.schema
+        assert (notes.dataset_run, notes.schema_fingerprint) == (people.run, people.schema.fingerprint)
+        assert (notes.classes, notes.global_step) == (("<=50K", ">50K"), 20)
+        assert notes.checked_records > 100
+
+    def test_one_that_was_removed_is_not_the_best_any_more(self, people, people_estimator, tmp_path):
+        best, _ = exporters(people)
+        first = evaluated(best, people_estimator, tmp_path, 0.9)
+        tf.io.gfile.rmtree(first)
+        assert evaluated(best, people_estimator, tmp_path, 0.5)
+
+    def test_the_newest_stay(self, people, people_estimator, tmp_path):
+        best, _ = exporters(people, keep=2)
+        made = [evaluated(best, people_estimator, tmp_path, value) for value in (0.1, 0.2, 0.3)]
+        assert numbers(tmp_path) == [int(Path(path).name) for path in made[1:]]
+        assert len(set(made)) == 3
+
+
+class TestFinal:
+    def test_only_the_last_is_exported(self, people, people_estimator, tmp_path):
+        _, final = exporters(people)
+        assert evaluated(final, people_estimator, tmp_path, 0.5) is None
+        assert numbers(tmp_path) == []
+        export = evaluated(final, people_estimator, tmp_path, 0.5, final=True)
+        assert numbers(tmp_path) == [int(Path(export).name)]
+
+
+class TestSkew:
+    def test_an_export_that_differs_gets_no_number_and_is_not_the_best(
+        self, people, people_estimator, random_estimator, tmp_path
+    ):
+        best, _ = exporters(people)
+        with pytest.raises(SkewError, match=r"record 0, '(logits|probabilities).*The export was refused; it lies in"):
+            evaluated(best, random_estimator, tmp_path, 0.9)
+        assert [p.name for p in tmp_path.iterdir()] == ["rejected"]
+
+        assert evaluated(best, people_estimator, tmp_path, 0.5)  # 0.9 was never taken for the best
+        assert {p.name for p in tmp_path.iterdir()} == {"best.json", str(numbers(tmp_path)[0])}
+
+    def test_what_a_crash_left_is_removed(self, people, people_estimator, tmp_path):
+        (tmp_path / "temp-1234" / "1700000000").mkdir(parents=True)
+        best, _ = exporters(people)
+        evaluated(best, people_estimator, tmp_path, 0.5)
+        assert not (tmp_path / "temp-1234").exists()
+
+
+def test_pruning_leaves_what_is_no_export(tmp_path):
+    for name in ("1", "2", "10", "rejected", "best.json"):
+        (tmp_path / name).mkdir()
+    prune(str(tmp_path), keep=2)
+    assert {p.name for p in tmp_path.iterdir()} == {"2", "10", "rejected", "best.json"}
+
+
+def test_an_export_that_is_being_removed_has_no_number(tmp_path, monkeypatch):
+    """As after a kill in the middle of it."""
+    (tmp_path / "1" / "variables").mkdir(parents=True)
+    (tmp_path / "2").mkdir()
+
+    def killed(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.io.gfile, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prune(str(tmp_path), keep=1)
+    assert numbers(tmp_path) == [2]
+    assert len(list(tmp_path.glob("temp-*/variables"))) == 1
+
+
+def test_at_least_one_is_kept(people):
+    with pytest.raises(UsageError, match="keep: 0"):
+        exporters(people, keep=0)

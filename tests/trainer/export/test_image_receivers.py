@@ -1,0 +1,199 @@
+"""A served model of images: what its signatures take, and the proof that it sees what training saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.dataset import Dataset, layout
+from schemas.errors import SkewError
+from tests.support.changed_parity import change_records, copy_of
+from tests.support.drawn_datasets import striped
+from tests.support.image_bytes import bmp, gif, png
+from trainer import verify
+from trainer.export.parity_records import read_parity_records
+from trainer.export.restore import restore_estimator
+from trainer.export.saved_model import ServedModel, read_notes
+from trainer.export.skew_check import check_export, check_transform, judge
+
+
+@pytest.fixture(scope="module")
+def served(stripes_model):
+    with ServedModel(str(stripes_model.export)) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def files(stripes) -> list[bytes]:
+    """The raw files of the data set, all of them."""
+    paths = sorted(Path(stripes.path).parent.glob("raw/*/*"))
+    return [path.read_bytes() for path in paths]
+
+
+def example(**features: bytes) -> bytes:
+    feature = {n: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for n, v in features.items()}
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+class TestSignatures:
+    @pytest.mark.parametrize(("model", "names"), [("stripes_model", ["image"]), ("patterns_model", ["left", "right"])])
+    def test_raw_bytes_by_name_or_serialized_examples(self, request, model, names):
+        with ServedModel(str(request.getfixturevalue(model).export)) as opened:
+            assert set(opened.signatures) == {"serving_default", "examples:serving_default"}
+            assert sorted(opened.signatures["serving_default"].inputs) == names
+            for entry in opened.signatures.values():
+                assert {info.dtype for info in entry.inputs.values()} == {tf.string.as_datatype_enum}
+                fields = {"class", "class_id", "probabilities", "logits", "top_1", "top_5", "error"}
+                assert set(entry.outputs) == fields
+
+    def test_class_names_by_id(self, served, files):
+        answer = served.predict({"image": files[:7]})
+        names = np.array([b"checkered", b"lying", b"standing"], object)
+        np.testing.assert_array_equal(answer["class"], names[answer["class_id"]])
+        np.testing.assert_array_equal(answer["class_id"], answer["probabilities"].argmax(1))
+        np.testing.assert_array_equal(answer["top_1"], answer["class_id"])
+        assert answer["top_5"].shape == (7, 3)
+
+    @pytest.mark.parametrize("size", [1, 3, 100])
+    def test_batches_of_any_size_give_the_same(self, served, files, size):
+        whole = served.predict({"image": files})["probabilities"]
+        parts = [served.predict({"image": files[i : i + size]}) for i in range(0, len(files), size)]
+        np.testing.assert_allclose(np.concatenate([p["probabilities"] for p in parts]), whole, rtol=1e-4, atol=1e-6)
+
+    def test_a_batch_of_none(self, served):
+        assert served.predict({"image": []})["probabilities"].shape == (0, 3)
+
+    def test_examples_say_the_same(self, served, files):
+        by_name = served.predict({"image": files[:9]})
+        examples = [example(image=data, label=b"never looked at") for data in files[:9]]
+        by_example = served.predict({"examples": examples}, signature="examples:serving_default")
+        for name, values in by_name.items():
+            np.testing.assert_array_equal(by_example[name], values)
+
+    def test_a_pair(self, patterns, patterns_model):
+        paths = sorted(Path(patterns.path).parent.glob("raw/*/*"))
+        left, right = ([path.read_bytes() for path in part] for part in (paths[:6], paths[6:12]))
+        with ServedModel(str(patterns_model.export)) as model:
+            by_name = model.predict({"left": left, "right": right})
+            examples = [example(left=a, right=b) for a, b in zip(left, right, strict=True)]
+            by_example = model.predict({"examples": examples}, signature="examples:serving_default")
+        assert set(by_name["class"]) <= {b"same", b"different"}
+        np.testing.assert_array_equal(by_name["probabilities"], by_example["probabilities"])
+
+    def test_any_format_and_size(self, served):
+        pixels = striped("standing", 5)
+        grid = np.indices((50, 70)).sum(0) // 6 % 2
+        sent = [
+            png(pixels),
+            bmp(pixels[..., ::-1]),
+            tf.io.encode_jpeg(pixels).numpy(),
+            png(pixels.repeat(5, axis=0).repeat(5, axis=1)),
+            gif([grid]),
+        ]
+        answer = served.predict({"image": sent})
+        np.testing.assert_allclose(answer["probabilities"][0], answer["probabilities"][1], rtol=1e-4)
+        assert np.isfinite(answer["probabilities"]).all()
+
+    @pytest.mark.parametrize(
+        ("broken", "reason"),
+        [
+            (b"", b"image: empty_file"),
+            (b"this is no image", b"image: not_an_image"),
+            (png(striped("lying", 1))[:400], b"image: undecodable_image"),
+            (png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000)), b"image: undecodable_image"),
+        ],
+    )
+    def test_a_broken_image_is_not_answered_and_fails_no_other(self, served, files, broken, reason):
+        whole = served.predict({"image": files[:3]})
+        answer = served.predict({"image": [files[0], broken, files[2]]})
+        assert answer["error"].tolist() == [b"", reason, b""]
+        assert np.isnan(answer["probabilities"][1]).all()
+        assert (answer["class"][1], answer["class_id"][1]) == (b"", -1)
+        for name in set(answer) - {"error"}:
+            np.testing.assert_array_equal(answer[name][[0, 2]], whole[name][[0, 2]])
+
+    def test_it_says_what_it_is(self, stripes, stripes_model):
+        schema, notes = read_notes(str(stripes_model.export))
+        assert schema == stripes.declared
+        assert notes.classes == ("checkered", "lying", "standing")
+        assert notes.dataset_run == stripes.run
+        assert notes.checked_records > 50
+
+
+@pytest.fixture
+def copied(stripes, tmp_path) -> Dataset:
+    """The data set, to be changed."""
+    return copy_of(stripes, tmp_path)
+
+
+def encode_again(features):
+    data = features["image/encoded"].bytes_list.value[0]
+    features["image/encoded"].bytes_list.value[0] = tf.io.encode_jpeg(tf.io.decode_jpeg(data), quality=94).numpy()
+
+
+def other_height(features):
+    features["image/height"].int64_list.value[0] += 1
+
+
+def next_class(features):
+    features["image/class/label"].int64_list.value[0] = (features["image/class/label"].int64_list.value[0] + 1) % 3
+
+
+def other_class_name(features):
+    features["image/class/text"].bytes_list.value[0] = b"dotted"
+
+
+class TestProof:
+    @pytest.mark.parametrize("data", ["stripes", "colors", "patterns"])
+    def test_raw_files_ingested_again_are_the_stored_ones(self, request, data):
+        dataset = request.getfixturevalue(data)
+        records = read_parity_records(dataset)
+        assert len(records.raw) > 50
+        check_transform(dataset, records)
+
+    @pytest.mark.parametrize(
+        ("change", "feature", "found"),
+        [
+            (encode_again, "image/encoded", r"expected [\d,]+ bytes, SHA-256 \w+, found [\d,]+ bytes, SHA-256"),
+            (other_height, "image/height", r"expected \d+, found \d+"),
+            (next_class, "image/class/label", r"expected \d, found \d"),
+            (other_class_name, "image/class/text", "expected b'dotted', found b'"),
+        ],
+    )
+    def test_a_difference_is_named_by_record_and_key(self, copied, change, feature, found):
+        change_records(copied, layout.PARITY_TRANSFORMED, 3, change)
+        with pytest.raises(SkewError, match=rf"skew: record 3, '{feature}': {found}"):
+            check_transform(copied, read_parity_records(copied))
+
+    def test_large_files_are_fewer(self, stripes, monkeypatch):
+        whole = read_parity_records(stripes)
+        monkeypatch.setattr("trainer.export.parity_records.MOST_BYTES", len(whole.raw[0]) + len(whole.raw[1]))
+        assert read_parity_records(stripes).raw == whole.raw[:2]
+        monkeypatch.setattr("trainer.export.parity_records.MOST_BYTES", 1)
+        assert read_parity_records(stripes).transformed == whole.transformed[:1]
+
+    @pytest.mark.parametrize(("data", "model"), [("stripes", "stripes_model"), ("patterns", "patterns_model")])
+    def test_command(self, request, capsys, data, model):
+        argv = ["--data_dir", request.getfixturevalue(data).path]
+        assert verify.main([*argv, "--saved_model", str(request.getfixturevalue(model).export)]) == 0
+        assert capsys.readouterr().out.startswith("no skew: ")
+
+    def test_a_stored_image_that_differs_is_found_out_by_its_prediction(self, copied, stripes_model, tmp_path):
+        def blacken(features):
+            black = tf.io.encode_jpeg(np.zeros((36, 36, 3), np.uint8)).numpy()
+            features["image/encoded"].bytes_list.value[0] = black
+
+        change_records(copied, layout.PARITY_TRANSFORMED, 5, blacken)
+        export, records = str(stripes_model.export), read_parity_records(copied)
+        with pytest.raises(SkewError, match=r"record 5, '(logits|class|probabilities)"):
+            check_export(
+                copied,
+                records,
+                judged=judge(copied, records),
+                export_dir=export,
+                estimator=restore_estimator(str(stripes_model.model_dir), copied, scratch=str(tmp_path / "scratch")),
+                checkpoint_path=f"{export}/variables/variables",
+            )

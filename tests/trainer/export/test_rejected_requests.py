@@ -1,0 +1,315 @@
+"""What the job rejects, no served model answers: every kind of input, every rule, every kind of model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.errors import SkewError
+from schemas.spec.table import Schema
+from tests.support.csv_datasets import write_dataset
+from trainer import predict
+from trainer.estimator import tf_estimator
+from trainer.export import outputs, row_errors
+from trainer.export.exporters import CheckedExport
+from trainer.export.saved_model import ServedModel
+from trainer.models import BUILT_IN, custom
+from trainer.spec.problem import read_table_problem
+
+NAN, INF = float("nan"), float("inf")
+
+STRICT = """\
+name: strict
+format: csv
+csv: {header: present, missing: ["?", ""]}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric}
+  - {name: pay, kind: numeric, transform: log}
+  - {name: hours, kind: numeric, transform: none}
+  - {name: size, kind: numeric, transform: {bucketize: 4}}
+  - {name: steps, kind: numeric, transform: {bucketize: [10, 20]}}
+  - {name: point, columns: [p0, p2], kind: numeric, transform: {scale: [0, 10]}}
+  - {name: height, kind: numeric, missing: median}
+  - {name: city, kind: category}
+  - {name: grade, kind: category, values: [a, b]}
+  - {name: street, kind: category, hash_buckets: 50}
+  - {name: work, kind: category, missing: none}
+  - {name: member, kind: bool, true: [JÁ, " yes "], false: ["no"]}
+  - {name: pet, columns: [pet0, pet2], kind: one_hot}
+  - {name: words, kind: text, length: 3}
+  - {name: city_x_grade, kind: cross, of: [city, grade], buckets: 20}
+label: {name: y, kind: category, values: ["no", "yes"]}
+split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
+"""
+
+GOOD = {
+    "id": "k1",
+    "age": 40.0,
+    "pay": 1.5,
+    "hours": 38.0,
+    "size": 3.0,
+    "steps": 12.0,
+    "point": [1.0, 2.0, 3.0],
+    "height": 1.8,
+    "city": "Oslo",
+    "grade": "a",
+    "street": "Main St",
+    "work": "?",
+    "member": " já ",
+    "pet": [0.0, 1.0, 0.0],
+    "words": "a b",
+}
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("strict")
+    rows = [
+        f"k{i},{20 + i % 50},{i % 9},{i % 60},{i % 7},{i % 30},{i % 10},{i % 8},{i % 6},{150 + i % 40},"
+        f"{['Oslo', 'Rome', 'Zürich'][i % 3]},{'ab'[i % 2]},S{i % 20},{['x', '?'][i % 2]},{['jÁ', 'NO', 'Yes'][i % 3]},"
+        f"{['1,0,0', '0,1,0', '0,0,1'][i % 3]},{'abc'[i % 3]} b,{['no', 'yes'][i % 5 < 2]}"
+        for i in range(400)
+    ]
+    header = "id,age,pay,hours,size,steps,p0,p1,p2,height,city,grade,street,work,member,pet0,pet1,pet2,words,y"
+    (folder / "rows.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return write_dataset(folder, schema=STRICT, csv=folder / "rows.csv")
+
+
+def own_model_fn(features, labels, mode):
+    """A model that a number that is not finite would bring down, with outputs of its own."""
+    ages = tf.debugging.check_numerics(features["age"], "an age is not finite")
+    logits = tf.keras.layers.Dense(2)(tf.stack([ages, features["pay"]], axis=1))
+    said = {"logits": logits, "shout": tf.strings.upper(features["words_said"]) if "words_said" in features else logits}
+    step = tf.compat.v1.train.get_or_create_global_step()
+    loss = tf.reduce_mean(logits)
+    return tf_estimator.EstimatorSpec(mode, predictions=said, loss=loss, train_op=step.assign_add(1))
+
+
+@pytest.fixture(scope="module")
+def export(strict, make_estimator, tmp_path_factory):
+    """The export of a model by its name; each has passed the check that every export passes."""
+    made: dict[str, str] = {}
+
+    def of(model: str) -> str:
+        if model not in made:
+            folder = tmp_path_factory.mktemp("model")
+            config = tf_estimator.RunConfig(model_dir=str(folder))
+            if model == "own model_fn":
+                estimator = tf_estimator.Estimator(own_model_fn, config=config)
+            elif model == "own Keras model":
+                loaded = custom.load("tests.support.own_models:keras_model")
+                estimator = loaded.build(read_table_problem(strict), loaded.hparams(), config)
+            else:
+                estimator = BUILT_IN[model].build(read_table_problem(strict), BUILT_IN[model].hparams(), config)
+            estimator = make_estimator(strict, steps=1, estimator=estimator)
+            made[model] = CheckedExport(strict).write(
+                estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
+            )
+        return made[model]
+
+    return of
+
+
+def batch(*rows):
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return {n: np.array(v, object if isinstance(v[0], str | bytes) else np.float32) for n, v in columns.items()}
+
+
+BAD: list[tuple[dict[str, Any], bytes]] = [
+    ({"age": NAN}, b"age: missing_value"),
+    ({"age": INF}, b"age: out_of_range"),
+    ({"height": -INF}, b"height: out_of_range"),
+    ({"pay": NAN}, b"pay: missing_value"),
+    ({"pay": -1.0}, b"pay: not_finite"),
+    ({"pay": -5.0}, b"pay: not_finite"),
+    ({"size": NAN}, b"size: missing_value"),
+    ({"steps": NAN}, b"steps: missing_value"),
+    ({"point": [1.0, NAN, 3.0]}, b"point: missing_value"),
+    ({"city": "?"}, b"city: missing_value"),
+    ({"city": " "}, b"city: missing_value"),
+    ({"city": b"\xff"}, b"city: not_utf8"),
+    ({"city": "Os\nlo"}, b"city: line_end_in_value"),
+    ({"work": "a\rb"}, b"work: line_end_in_value"),
+    ({"grade": ""}, b"grade: missing_value"),
+    ({"street": ""}, b"street: missing_value"),
+    ({"member": ""}, b"member: missing_value"),
+    ({"member": "Banana"}, b"member: not_a_bool"),
+    ({"member": "yes\0x"}, b"member: not_a_bool"),
+    ({"pet": [0.0, 0.0, 0.0]}, b"pet: not_one_hot"),
+    ({"pet": [1.0, 1.0, 0.0]}, b"pet: not_one_hot"),
+    ({"pet": [0.0, 2.0, 0.0]}, b"pet: not_one_hot"),
+    ({"pet": [0.0, NAN, 1.0]}, b"pet: missing_value"),
+    ({"words": b"a \xff"}, b"words: not_utf8"),
+    ({"id": b"\xff"}, b"id: not_utf8"),
+    ({"age": NAN, "pay": NAN}, b"age: missing_value"),  # the first in the schema's order
+    ({"words": b"\xff", "pay": -5.0}, b"words: not_utf8"),  # what is read comes before what is transformed
+]
+TAKEN: list[dict[str, Any]] = [
+    {},
+    {"height": NAN},
+    {"work": ""},
+    {"grade": "never seen"},
+    {"words": ""},
+    {"member": "YES"},
+    {"id": ""},
+    {"grade": "a\nb"},
+    {"words": "a\nb"},
+]
+
+
+class TestNoModelAnswersWhatTheJobRejects:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("model", ["linear", "dnn", "wide_deep", "softmax", "own model_fn", "own Keras model"])
+    def test_whatever_the_model(self, export, model):
+        with ServedModel(export(model)) as served:
+            found = served.predict(batch(GOOD, *({**GOOD, **bad} for bad, _ in BAD), GOOD))
+            alone = served.predict(batch(*[GOOD] * (len(BAD) + 2)))
+        assert found["error"].tolist() == [b"", *(error for _, error in BAD), b""]
+        assert np.isnan(found["probabilities"][1:-1]).all()
+        assert np.isnan(found["logits"][1:-1]).all() if "logits" in found else True
+        assert set(found["class"][1:-1]) == {b""}
+        assert set(found["class_id"][1:-1]) == {-1}
+        for name, values in found.items():
+            np.testing.assert_array_equal(values[[0, -1]], alone[name][[0, -1]])
+
+    def test_what_the_job_takes_is_answered(self, export):
+        with ServedModel(export("linear")) as served:
+            found = served.predict(batch(*({**GOOD, **taken} for taken in TAKEN)))
+        assert set(found["error"]) == {b""}
+        assert np.isfinite(found["probabilities"]).all()
+        assert set(found["class"]) <= {b"no", b"yes"}
+
+    def test_examples_are_judged_alike(self, export):
+        def example(row):
+            features = {}
+            for name, value in row.items():
+                many = value if isinstance(value, list) else [value]
+                if isinstance(many[0], float):
+                    features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=many))
+                else:
+                    texts = [v if isinstance(v, bytes) else v.encode() for v in many]
+                    features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
+            return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+        left_out = {name: value for name, value in GOOD.items() if name != "age"}
+        sent = [example(GOOD), *(example({**GOOD, **bad}) for bad, _ in BAD), example(left_out)]
+        with ServedModel(export("linear")) as served:
+            found = served.predict({"examples": sent}, signature="examples:serving_default")
+        assert found["error"].tolist() == [b"", *(error for _, error in BAD), b"age: missing_value"]
+
+
+class TestRequests:
+    def test_inputs_of_different_numbers_of_rows_are_no_request(self, export):
+        rows = {name: values for name, values in batch(GOOD, GOOD).items() if name != "id"}
+        with (
+            ServedModel(export("linear")) as served,
+            pytest.raises(tf.errors.InvalidArgumentError, match="one value for each row in each of age, pay"),
+        ):
+            served.predict({**rows, "age": rows["age"][:1]}, signature="without_key:serving_default")
+
+    def test_without_any_input_is_none(self, export):
+        with (
+            ServedModel(export("linear")) as served,
+            pytest.raises(tf.errors.InvalidArgumentError, match="a request needs every input: age, pay"),
+        ):
+            served.predict({})
+
+    def test_a_batch_of_no_examples_is_answered_with_nothing(self, export):
+        with ServedModel(export("dnn")) as served:
+            answer = served.predict({"examples": []}, signature="examples:serving_default")
+        assert {len(values) for values in answer.values()} == {0}
+
+
+def test_an_empty_category_is_no_word_of_a_vocabulary_whatever_means_missing():
+    schema = Schema.model_validate(
+        {
+            "name": "t",
+            "format": "csv",
+            "csv": {"missing": ("?",)},
+            "features": (
+                {"name": "word", "kind": "category"},
+                {"name": "given", "kind": "category", "values": ("a",)},
+                {"name": "filled", "kind": "category", "missing": "none"},
+            ),
+            "label": {"name": "y", "kind": "numeric"},
+        }
+    )
+    sent = ["", " \x0b", "?", "a\nb", "x"]
+    errors = row_errors.raw_errors({name: tf.constant(sent) for name in ("word", "given", "filled")}, schema)
+    assert errors.numpy().tolist() == [
+        b"word: missing_value",
+        b"word: missing_value",
+        b"word: missing_value",
+        b"word: line_end_in_value",
+        b"",
+    ]
+    alone = row_errors.raw_errors({"given": tf.constant(sent)}, schema)
+    assert alone.numpy().tolist() == [b"", b"", b"given: missing_value", b"", b""]
+
+
+class TestTheCheckOfAnExport:
+    """Every export is held to the job's verdict; what answers a bad row does not get its number."""
+
+    def write(self, strict, make_estimator, folder):
+        config = tf_estimator.RunConfig(model_dir=str(folder))
+        estimator = BUILT_IN["linear"].build(read_table_problem(strict), BUILT_IN["linear"].hparams(), config)
+        estimator = make_estimator(strict, steps=1, estimator=estimator)
+        CheckedExport(strict).write(
+            estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
+        )
+
+    def test_a_prediction_that_is_not_withheld(self, strict, make_estimator, tmp_path, monkeypatch):
+        def told_only(given, errors):
+            rows = tf.shape(given["class"])
+            return {**given, "error": tf.fill(rows, "") if errors is None else errors}
+
+        monkeypatch.setattr(outputs, "withheld", told_only)
+        with pytest.raises(SkewError, match="which gives its '"):
+            self.write(strict, make_estimator, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("reason", "told"),
+        [
+            ("NOT_A_BOOL", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, and taken by the"),
+            ("MISSING_VALUE", r"'age' is nan is rejected \(age: missing_value\) by the job"),
+            ("NOT_ONE_HOT", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, and taken by the export"),
+            ("NOT_FINITE", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, and taken by the export"),
+        ],
+    )
+    def test_a_rule_that_is_left_out(self, strict, make_estimator, tmp_path, monkeypatch, reason, told):
+        all_rules, left_out = row_errors._first, getattr(row_errors, reason)
+
+        def some_rules(rules, *, like):
+            return all_rules([rule for rule in rules if not rule[0].endswith(left_out)], like=like)
+
+        monkeypatch.setattr(row_errors, "_first", some_rules)
+        if reason == "MISSING_VALUE":
+            told = (
+                r"is rejected \(age: missing_value\) by the job, and (taken|rejected \(age: not_finite\)) by the export"
+            )
+        with pytest.raises(SkewError, match=told):
+            self.write(strict, make_estimator, tmp_path)
+
+
+class TestPredict:
+    def test_a_row_that_the_transform_cannot_take_is_a_reject_with_its_bytes(self, export, tmp_path):
+        header = "id,age,pay,hours,size,steps,p0,p1,p2,height,city,grade,street,work,member,pet0,pet1,pet2,words"
+        rows = [
+            f"k{i},40,{pay},38,3,12,1,2,3,180,Oslo,a,S1,x,no,0,1,0,a b" for i, pay in enumerate([1, -5, 2, "x", -1])
+        ]
+        (tmp_path / "rows.csv").write_text("\n".join([header, *rows]) + "\n")
+        argv = ["--saved_model", export("linear"), "--input", str(tmp_path / "rows.csv")]
+        assert predict.main([*argv, "--output", str(tmp_path / "out.jsonl")]) == 0
+        lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        rejects = [json.loads(line) for line in (tmp_path / "out.rejects.jsonl").read_text().splitlines()]
+        assert [(line["row"], line["key"]) for line in lines] == [(0, "k0"), (2, "k2")]
+        assert sorted((r["reason"], r["column"], r["raw"]) for r in rejects) == [
+            ("not_a_number", "pay", rows[3]),
+            ("not_finite", "pay", rows[1]),
+            ("not_finite", "pay", rows[4]),
+        ]

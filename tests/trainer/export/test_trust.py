@@ -1,0 +1,128 @@
+"""A graph is loaded only when the manifest beside it names it and its checksums match: loading runs it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from beam_jobs import preprocess
+from schemas.dataset import layout, open_dataset
+from schemas.errors import MillraceError
+from tests.support.training import run
+from trainer import predict, verify
+from trainer.export.image_receivers import load_ingest
+from trainer.export.saved_model import ServedModel, check_files, read_notes
+
+
+def change(path: Path) -> None:
+    """One bit, so that the size stays."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def copied(dataset, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the data set, and its run's folder."""
+    out = Path(shutil.copytree(dataset.path, tmp_path / "out"))
+    return out, out / dataset.run
+
+
+class TestDataSet:
+    @pytest.mark.parametrize("name", ["saved_model.pb", "assets/work", "variables/variables.index"])
+    def test_training_on_a_changed_transform_is_refused(self, people, tmp_path, capsys, name):
+        out, run_dir = copied(people, tmp_path)
+        file = next(path for path in (run_dir / "transform_fn").rglob("*") if str(path).endswith(name))
+        change(file)
+        assert run(open_dataset(str(out)), tmp_path / "model") == 1
+        assert f"{file}: was changed: its SHA-256 is " in capsys.readouterr().err
+
+    def test_so_is_a_file_that_was_added(self, people, tmp_path, capsys):
+        out, run_dir = copied(people, tmp_path)
+        shutil.copy(run_dir / "transform_fn" / "saved_model.pb", run_dir / "transform_fn" / "saved_model.cpb")
+        assert run(open_dataset(str(out)), tmp_path / "model") == 1
+        assert "saved_model.cpb: is not named by manifest.json" in capsys.readouterr().err
+
+    def test_so_is_a_changed_ingest_graph(self, colors, tmp_path):
+        out, run_dir = copied(colors, tmp_path)
+        change(run_dir / layout.INGEST_FN / "saved_model.pb")
+        with pytest.raises(MillraceError, match=r"ingest_fn/saved_model\.pb: was changed"):
+            load_ingest(open_dataset(str(out)))
+
+    def test_verify_too(self, titanic, titanic_model, tmp_path, capsys):
+        out, run_dir = copied(titanic, tmp_path)
+        change(run_dir / "transform_fn" / "saved_model.pb")
+        assert verify.main(["--data_dir", str(out), "--saved_model", str(titanic_model.export)]) == 1
+        assert "transform_fn/saved_model.pb: was changed" in capsys.readouterr().err
+
+    def test_and_the_job_that_would_apply_it(self, people, people_csv, tmp_path, capsys):
+        out, run_dir = copied(people, tmp_path)
+        change(run_dir / "transform_fn" / "saved_model.pb")
+        argv = ["--schema", str(run_dir / layout.SCHEMA_YAML), "--input", str(people_csv), "--quiet"]
+        argv += ["--output", str(tmp_path / "new"), "--transform_from", str(out)]
+        assert preprocess.main(argv) == 2
+        assert "transform_fn/saved_model.pb: was changed" in capsys.readouterr().err
+        assert not (tmp_path / "new" / layout.MANIFEST).exists()
+
+
+class TestExport:
+    @pytest.fixture
+    def export(self, titanic_model, tmp_path) -> Path:
+        return Path(shutil.copytree(titanic_model.export, tmp_path / "served" / "1"))
+
+    def commands(self, export: Path, titanic, titanic_model, titanic_csv, tmp_path: Path) -> list[int]:
+        """The exit codes of predict and verify."""
+        saved = ["--saved_model", str(export)]
+        more = ["--data_dir", titanic.path, "--model_dir", str(titanic_model.model_dir)]
+        output = ["--input", str(titanic_csv), "--output", str(tmp_path / "predictions.jsonl")]
+        return [predict.main([*saved, *output]), verify.main([*saved, *more])]
+
+    def test_its_notes_name_every_other_file(self, titanic_model):
+        _, notes = read_notes(str(titanic_model.export))
+        lying_there = {str(p.relative_to(titanic_model.export)) for p in titanic_model.export.rglob("*") if p.is_file()}
+        assert set(notes.files) == lying_there - {"assets.extra/millrace.json"}
+        check_files(str(titanic_model.export), notes)
+
+    def test_a_copy_is_as_good(self, export, titanic, titanic_model, titanic_csv, tmp_path):
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [0, 0]
+
+    @pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
+    def test_a_changed_one_is_refused(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name):
+        change(export / name)
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
+        assert capsys.readouterr().err.count(f"{export / name}: was changed: its SHA-256 is ") == 2
+        assert not (tmp_path / "predictions.jsonl").exists()
+        with pytest.raises(MillraceError, match="was changed"):
+            ServedModel(str(export))
+
+    def test_so_is_one_with_a_file_more(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
+        (export / "saved_model.cpb").write_bytes(b"x")
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
+        assert "saved_model.cpb: is not named by assets.extra/millrace.json" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", ["variables", "saved_model.pb", "more"])
+    def test_so_is_one_with_a_link(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name):
+        elsewhere = tmp_path / "elsewhere"
+        if (export / name).exists():
+            shutil.move(export / name, elsewhere)
+        (export / name).symlink_to(elsewhere)
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
+        assert f"{export / name}: is a link to {elsewhere}" in capsys.readouterr().err
+
+    def test_an_export_that_is_reached_through_a_link_is_as_good(
+        self, export, titanic, titanic_model, titanic_csv, tmp_path
+    ):
+        (tmp_path / "latest").symlink_to(export)
+        assert self.commands(tmp_path / "latest", titanic, titanic_model, titanic_csv, tmp_path) == [0, 0]
+
+    def test_so_is_one_with_a_file_less(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
+        (export / "variables" / "variables.index").unlink()
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
+        assert "missing, and assets.extra/millrace.json names it" in capsys.readouterr().err
+
+    def test_so_is_one_of_an_earlier_format(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
+        notes = export / "assets.extra" / "millrace.json"
+        notes.write_text(notes.read_text().replace('"format_version": 3', '"format_version": 1'))
+        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
+        assert "of another format version" in capsys.readouterr().err

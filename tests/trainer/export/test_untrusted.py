@@ -1,0 +1,180 @@
+"""An export whose graph could do more than compute is refused before any of it is loaded, however it is hidden."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from schemas.errors import MillraceError
+from tests.support import hostile_exports as hostile
+from trainer import predict, verify
+from trainer.export.saved_model import ServedModel
+
+SECRET = "a secret line"
+
+WRITERS = {  # each writes the file, and what it is refused by
+    hostile.write_in_signature: ("WriteFile", "the signature '"),
+    hostile.write_in_init: ("WriteFile", "the init op"),
+    hostile.write_in_restore: ("WriteFile", "the saver's restore op"),
+    hostile.write_in_nested_functions: ("WriteFile", "of the function '__inference_inner_"),
+    hostile.write_in_map: ("WriteFile", "the signature '"),
+    hostile.write_in_if: ("WriteFile", "the signature '"),
+    hostile.write_in_case: ("WriteFile", "the signature '"),
+    hostile.write_in_while: ("WriteFile", "the signature '"),
+    hostile.write_in_gradient: ("WriteFile", "of the function 'InnocentGradient'"),
+    hostile.print_to_file: ("PrintV2", "the signature '"),
+    hostile.cache_to_file: ("CacheDataset", "the signature '"),
+    hostile.save_in_signature: ("SaveV2", "the signature '"),
+}
+READERS = {  # each answers with the file's content
+    hostile.read_file: ("ReadFile", "the signature '"),
+    hostile.read_lines: ("TextLineDataset", "the signature '"),
+    hostile.foreign_table: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
+    hostile.asset_that_no_one_feeds: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
+    hostile.asset_out_of_the_export: ("../../../victim", "is outside its folder of assets"),
+    hostile.foreign_checkpoint: ("RestoreV2", "for a file that is not its own"),
+}
+OTHERS = {  # these fail, or harm nobody here
+    hostile.write_out_of_reach: ("WriteFile", "which nothing leads to"),
+    hostile.save_in_init: ("SaveV2", "the init op"),
+    hostile.python_function: ("PyFunc", "the signature '"),
+    hostile.absolute_asset: ("victim", "is outside its folder of assets"),
+    hostile.foreign_checkpoint_in_restore: ("RestoreV2", "for a file that is not its own"),
+}
+
+
+def cases(table: dict) -> list:
+    return [pytest.param(change, *found, id=change.__name__) for change, found in table.items()]
+
+
+@pytest.fixture
+def victim(tmp_path) -> Path:
+    """A file beside the folder of exports; a checkpoint that holds the same lies there too."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        prefix = str(tmp_path / "foreign")
+        session.run(
+            tf.raw_ops.SaveV2(prefix=prefix, tensor_names=["x"], shape_and_slices=[""], tensors=[tf.constant([SECRET])])
+        )
+    return tmp_path / "victim"
+
+
+@pytest.fixture
+def export(titanic_model, tmp_path) -> Path:
+    return Path(shutil.copytree(titanic_model.export, tmp_path / "served" / "1"))
+
+
+@pytest.fixture
+def run_predict(export, titanic_csv, tmp_path):
+    """Runs trainer.predict on the export; gives the exit code."""
+
+    def run(*argv: str) -> int:
+        output = ["--input", str(titanic_csv), "--output", str(tmp_path / "predictions.jsonl")]
+        return predict.main(["--saved_model", str(export), *output, *argv])
+
+    return run
+
+
+@pytest.mark.parametrize(("change", "op", "reached"), cases(WRITERS | READERS | OTHERS))
+def test_a_hostile_export_is_refused_by_the_op_before_it_is_loaded(
+    export, victim, run_predict, tmp_path, capsys, monkeypatch, change, op, reached
+):
+    hostile.make_hostile(export, victim, change)
+    lying_there = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(tf.compat.v1.saved_model, "load", lambda *_: pytest.fail("it was loaded"))
+    assert run_predict() == 1
+    said = capsys.readouterr().err
+    assert f"error: {export}/saved_model.pb: " in said
+    assert all(part in said for part in (op, reached, "give --trust"))
+    assert sorted(tmp_path.rglob("*")) == lying_there
+
+
+@pytest.mark.parametrize(("change", "op", "reached"), cases(WRITERS))
+def test_trust_lets_it_write(export, victim, run_predict, change, op, reached):
+    """So these are attacks indeed."""
+    hostile.make_hostile(export, victim, change)
+    assert run_predict("--trust") == 0
+    assert list(victim.parent.glob("victim*"))
+
+
+@pytest.mark.parametrize(("change", "op", "reached"), cases(READERS))
+def test_trust_lets_it_read(export, victim, run_predict, tmp_path, change, op, reached):
+    victim.write_text(f"{SECRET}\n")
+    hostile.make_hostile(export, victim, change)
+    assert run_predict("--trust") == 0
+    assert SECRET in (tmp_path / "predictions.jsonl").read_text()
+
+
+def test_verify_and_a_python_process_refuse_it_too(export, victim, titanic, titanic_model, capsys):
+    hostile.make_hostile(export, victim, hostile.write_in_signature)
+    argv = ["--data_dir", titanic.path, "--saved_model", str(export), "--model_dir", str(titanic_model.model_dir)]
+    assert verify.main(argv) == 1
+    assert "holds the op WriteFile" in capsys.readouterr().err
+    with pytest.raises(MillraceError, match="holds the op WriteFile"):
+        ServedModel(str(export))
+    assert not victim.exists()
+    assert verify.main([*argv, "--trust"]) == 0
+    assert victim.exists()
+
+
+def test_trust_is_no_way_round_the_checksums(export, run_predict, capsys):
+    (export / "saved_model.pb").write_bytes(b"")
+    assert run_predict("--trust") == 1
+    assert "saved_model.pb: was changed" in capsys.readouterr().err
+
+
+class TestForms:
+    """What TensorFlow would read otherwise than the check does is refused."""
+
+    def changed(self, export: Path, change) -> None:
+        path = export / "saved_model.pb"
+        saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+        change(saved_model)
+        path.write_bytes(saved_model.SerializeToString())
+        hostile.forge_notes(export)
+
+    def test_a_second_meta_graph_is_checked_too(self, export):
+        def change(saved_model):
+            more = saved_model.meta_graphs.add()
+            more.meta_info_def.tags.append("other")
+            more.graph_def.node.add(name="x", op="WriteFile")
+
+        self.changed(export, change)
+        with pytest.raises(MillraceError, match="holds the op WriteFile"):
+            ServedModel(str(export))
+
+    def test_two_nodes_of_one_name(self, export):
+        self.changed(
+            export, lambda saved_model: saved_model.meta_graphs[0].graph_def.node.add(name="save/Const", op="NoOp")
+        )
+        with pytest.raises(MillraceError, match="two nodes or functions of one name"):
+            ServedModel(str(export))
+
+    def test_a_function_with_the_name_of_an_op_is_none_to_tensorflow(self, export, victim):
+        """The check takes `WriteFile` for the function here; TensorFlow loads no such library."""
+
+        def change(saved_model):
+            graph_def = saved_model.meta_graphs[0].graph_def
+            graph_def.library.function.add().signature.name = "WriteFile"
+            graph_def.node.add(name="x", op="WriteFile")
+
+        self.changed(export, change)
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="WriteFile"):
+            ServedModel(str(export))
+        assert not victim.exists()
+
+    @pytest.mark.parametrize("content", [b"\xff", b"no protocol buffer"])
+    def test_what_is_no_saved_model(self, export, content):
+        (export / "saved_model.pb").write_bytes(content)
+        hostile.forge_notes(export)
+        with pytest.raises(MillraceError, match="no TensorFlow SavedModel"):
+            ServedModel(str(export))
+
+    def test_a_chunked_one(self, export):
+        (export / "saved_model.cpb").write_bytes(b"")
+        hostile.forge_notes(export)
+        with pytest.raises(MillraceError, match=r"saved_model\.cpb: some of TensorFlow's loaders take it"):
+            ServedModel(str(export))

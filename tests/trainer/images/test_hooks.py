@@ -1,0 +1,107 @@
+"""What an evaluation of images writes for TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.summaries import pixels, read_summaries
+from trainer.images.hooks import HARDEST, ConfusionHook, RocHook, name_split, table
+
+BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))
+NAMES = ("ant", "bee", "cat")
+
+
+def evaluate(model_dir: Path, make_hook, *, split: str | None = None, times: int = 1) -> None:
+    """Runs batches of labels past the hook that `make_hook(model_dir, labels)` gives, as an evaluation does."""
+    with tf.Graph().as_default():
+        if split is not None:
+            name_split(split)
+        tf.compat.v1.train.create_global_step()
+        data = tf.data.Dataset.from_generator(lambda: iter(BATCHES), output_signature=tf.TensorSpec([None], tf.int64))
+        batches = tf.compat.v1.data.make_initializable_iterator(data)
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, batches.initializer)
+        labels = batches.get_next()
+        hook = make_hook(str(model_dir), labels)
+        for _ in range(times):
+            with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+                while not session.should_stop():
+                    session.run(labels)
+
+
+def confusion_hook(model_dir, labels):
+    """Bees are guessed throughout; the images are as bright, and the losses as high, as the label."""
+    images = tf.cast(tf.ones([1, 4, 6, 3], tf.int64) * labels[:, None, None, None], tf.uint8)
+    return ConfusionHook(
+        model_dir,
+        images=images,
+        labels=labels,
+        class_ids=tf.ones_like(labels),
+        losses=tf.cast(labels, tf.float32),
+        class_names=NAMES,
+    )
+
+
+def text(value) -> str:
+    return value.tensor.string_val[0].decode()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_confusion_and_the_hardest_images(tmp_path, times):
+    evaluate(tmp_path, confusion_hook, times=times)
+    values = read_summaries(tmp_path / "eval")
+    assert set(values) == {
+        "confusion_matrix",
+        "confusion_table",
+        "hardest/classes",
+        *(f"hardest/{i}" for i in range(4)),
+    }
+    assert pixels(values["confusion_matrix"]).shape == (96, 96, 3)
+    assert text(values["confusion_table"]).splitlines() == [
+        "| true \\ predicted | ant | bee | cat |",
+        "| --- | --- | --- | --- |",
+        "| ant | 0 | 1 | 0 |",
+        "| bee | 0 | 2 | 0 |",
+        "| cat | 0 | 1 | 0 |",
+    ]
+    hardest = text(values["hardest/classes"]).splitlines()
+    assert (hardest[2], hardest[-1]) == ("| 0 | cat | bee | 2 |", "| 3 | ant | bee | 0 |")
+    np.testing.assert_array_equal(pixels(values["hardest/0"]), np.full((4, 6, 3), 2))
+
+
+def test_no_more_than_the_hardest_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.BATCHES", ((0,) * 20, (2,), (1,) * 20))
+    evaluate(tmp_path, confusion_hook)
+    values = read_summaries(tmp_path / "eval")
+    losses = [line.split(" | ")[-1] for line in text(values["hardest/classes"]).splitlines()[2:]]
+    assert losses == ["2 |", *["1 |"] * (HARDEST - 1)]
+    assert f"hardest/{HARDEST}" not in values
+
+
+def test_a_table():
+    assert table(("a", "b"), [(1, "x")]).splitlines() == ["| a | b |", "| --- | --- |", "| 1 | x |"]
+
+
+def test_roc_over_all_batches(tmp_path):
+    def make(model_dir, labels):
+        same = tf.cast(labels > 0, tf.int64)  # 0, 1, 1 and 1
+        return RocHook(model_dir, labels=same, scores=tf.cast(labels, tf.float32))
+
+    evaluate(tmp_path, make)
+    values = read_summaries(tmp_path / "eval")
+    assert set(values) == {"roc", "roc_area"}
+    assert values["roc_area"].simple_value == 1.0
+    assert pixels(values["roc"]).shape == (256, 256, 3)
+
+
+@pytest.mark.parametrize(("split", "folder"), [(None, "eval"), ("eval", "eval"), ("test", "eval_test")])
+def test_lies_where_estimator_writes_that_evaluation(tmp_path, split, folder):
+    evaluate(tmp_path, confusion_hook, split=split)
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+
+
+def test_naming_the_split_outside_a_graph_does_nothing():
+    name_split("test")

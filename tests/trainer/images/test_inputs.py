@@ -1,0 +1,206 @@
+"""What training, evaluation and prediction read of a data set of images."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from schemas.dataset import Dataset, open_dataset
+from schemas.errors import UsageError
+from trainer.data.input_fn import find_unreadable_shard, input_fn
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+from trainer.images.normalize import normalized
+from trainer.spec.augmentation import Augmentation, augmentation
+from trainer.spec.problem import read_image_problem
+
+TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
+SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3, block_length=4)
+PLAIN = dataclasses.replace(SMALL, augmentation=Augmentation(flip=False))
+
+
+def read(dataset: Dataset, mode: str, options: InputOptions = SMALL, config=None) -> tuple[dict, np.ndarray]:
+    """A pass over the train split: each feature's images and the labels, batches joined."""
+    batches = list(input_fn(dataset, "train", mode=mode, options=options, config=config))
+    features = {name: np.concatenate([f[name] for f, _ in batches]) for name in batches[0][0]}
+    return features, np.concatenate([label for _, label in batches])
+
+
+def stored(dataset: Dataset, prefix: str = "") -> list[np.ndarray]:
+    """The train split's stored images, whole, in the order of the shards."""
+    found = []
+    for record in tf.data.TFRecordDataset(list(dataset.shards("train"))):
+        feature = tf.train.Example.FromString(record.numpy()).features.feature
+        data = feature[f"{prefix}image/encoded"].bytes_list.value[0]
+        sides = [feature[f"{prefix}image/{side}"].int64_list.value[0] for side in ("height", "width")]
+        if feature[f"{prefix}image/format"].bytes_list.value[0] == b"RAW":
+            found.append(np.frombuffer(data, np.uint8).reshape(*sides, 3))
+        else:
+            found.append(tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy())
+            assert list(found[-1].shape[:2]) == sides
+    return found
+
+
+def centre(image: np.ndarray, side: int = 32) -> np.ndarray:
+    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
+    return image[top : top + side, left : left + side]
+
+
+def crops(image: np.ndarray, side: int = 32) -> set[bytes]:
+    """All that a random crop can give."""
+    places = np.ndindex(image.shape[0] - side + 1, image.shape[1] - side + 1)
+    return {image[top : top + side, left : left + side].tobytes() for top, left in places}
+
+
+class TestProblem:
+    def test_of_a_folder(self, colors):
+        problem = read_image_problem(colors, max_steps=7)
+        names = ("black", "blue", "green", "orange", "red", "white", "yellow")
+        assert (problem.classes, problem.size, problem.pairs) == (names, (32, 32), False)
+        assert (problem.run_dir, problem.max_steps) == (colors.run_dir, 7)
+
+    def test_of_pairs(self, patterns):
+        problem = read_image_problem(patterns)
+        assert (problem.classes, problem.size, problem.pairs) == (("different", "same"), (32, 32), True)
+
+
+class TestWhatIsRead:
+    @pytest.mark.parametrize("mode", [TRAIN, EVAL, PREDICT])
+    @pytest.mark.parametrize(
+        ("data", "names"), [("colors", {"image"}), ("stripes", {"image"}), ("patterns", {"left", "right"})]
+    )
+    def test_images_by_name_and_the_label(self, request, data, names, mode):
+        read_them = input_fn(request.getfixturevalue(data), "train", mode=mode, options=SMALL)
+        features, label = read_them.element_spec
+        assert {name: (spec.dtype, spec.shape[1:]) for name, spec in features.items()} == dict.fromkeys(
+            names, (tf.uint8, [32, 32, 3])
+        )
+        assert (label.dtype, label.shape.rank) == (tf.int64, 1)
+
+    @pytest.mark.parametrize("mode", [EVAL, PREDICT])
+    @pytest.mark.parametrize("data", ["colors", "stripes"])
+    def test_evaluation_sees_the_centre_of_each_in_order(self, request, data, mode):
+        dataset = request.getfixturevalue(data)
+        features, _ = read(dataset, mode)
+        np.testing.assert_array_equal(features["image"], [centre(image) for image in stored(dataset)])
+
+    def test_both_of_a_pair(self, patterns):
+        features, labels = read(patterns, EVAL)
+        for name in ("left", "right"):
+            np.testing.assert_array_equal(features[name], [centre(x) for x in stored(patterns, f"{name}/")])
+        assert collections.Counter(labels.tolist()) == {0: 150, 1: 150}
+
+    @pytest.mark.parametrize(("data", "classes"), [("colors", 7), ("stripes", 3)])
+    def test_labels_are_class_ids(self, request, data, classes):
+        _, labels = read(request.getfixturevalue(data), EVAL)
+        assert set(labels.tolist()) == set(range(classes))
+
+
+class TestTraining:
+    @pytest.mark.parametrize("data", ["colors", "stripes"])
+    def test_a_crop_of_each_image_once_an_epoch(self, request, data):
+        dataset = request.getfixturevalue(data)
+        features, _ = read(dataset, TRAIN, PLAIN)
+        seen = [image.tobytes() for image in features["image"]]
+        found = [next((i for i, crop in enumerate(seen) if crop in crops(image)), None) for image in stored(dataset)]
+        assert sorted(i for i in found if i is not None) == list(range(dataset.rows("train")))
+
+    def test_half_are_mirrored(self, colors):
+        possible = set().union(*map(crops, stored(colors)))
+        features, _ = read(colors, TRAIN)
+        as_stored = [image.tobytes() in possible for image in features["image"]]
+        mirrored = [image[:, ::-1].tobytes() in possible for image in features["image"]]
+        assert all(a != b for a, b in zip(as_stored, mirrored, strict=True))
+        assert 0.25 < np.mean(mirrored) < 0.75
+
+    def test_crops_are_drawn_anew_each_epoch(self, colors):
+        features, _ = read(colors, TRAIN, dataclasses.replace(PLAIN, num_epochs=2))
+        n = colors.rows("train")
+        first, second = ({image.tobytes() for image in part} for part in np.split(features["image"], [n]))
+        assert len(first & second) < n / 4
+
+    def test_the_images_of_a_pair_are_cropped_apart(self, patterns):
+        features, _ = read(patterns, TRAIN, PLAIN)
+        corners = []
+        for name in ("left", "right"):
+            whole = {image.tobytes(): image for image in stored(patterns, f"{name}/")}
+            places = {
+                image[top : top + 32, left : left + 32].tobytes(): (top, left)
+                for image in whole.values()
+                for top, left in np.ndindex(5, 5)
+            }
+            corners.append([places[image.tobytes()] for image in features[name]])
+        assert np.mean([a != b for a, b in zip(*corners, strict=True)]) > 0.8
+
+    @pytest.mark.parametrize("change", [Augmentation(color_jitter=0.3), Augmentation(resized_crop=0.3)])
+    def test_colors_and_scales_change_when_asked(self, colors, change):
+        possible = set().union(*map(crops, stored(colors)))
+        features, _ = read(colors, TRAIN, dataclasses.replace(SMALL, augmentation=change))
+        assert features["image"].shape[1:] == (32, 32, 3)
+        as_stored = [im.tobytes() in possible or im[:, ::-1].tobytes() in possible for im in features["image"]]
+        assert np.mean(as_stored) < 0.1
+
+    def test_deterministic_training_repeats_itself(self, stripes):
+        options = dataclasses.replace(SMALL, deterministic=True, num_epochs=2)
+        (a, la), (b, lb) = read(stripes, TRAIN, options), read(stripes, TRAIN, options)
+        np.testing.assert_array_equal(a["image"], b["image"])
+        np.testing.assert_array_equal(la, lb)
+
+    def test_workers_share_the_split(self, colors):
+        configs = [SimpleNamespace(global_id_in_cluster=i, num_worker_replicas=3) for i in range(3)]
+        parts = [read(colors, TRAIN, PLAIN, config)[1] for config in configs]
+        assert sum(map(len, parts)) == colors.rows("train")
+        _, labels = read(colors, EVAL)
+        assert collections.Counter(np.concatenate(parts).tolist()) == collections.Counter(labels.tolist())
+
+
+class TestAugmentSettings:
+    def test_as_typed(self):
+        typed = augmentation(["flip=false color_jitter=0.2", "resized_crop=0.25"])
+        assert typed == Augmentation(flip=False, color_jitter=0.2, resized_crop=0.25)
+        assert augmentation([]) == Augmentation()
+
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ("flop=true", r"--augment: there is no 'flop'\. Did you mean flip\? There are: flip=true"),
+            ("flip=maybe", "--augment flip=maybe: expected true or false"),
+            ("color_jitter=1", "--augment: color_jitter=1.0, and must be 0 or more and below 1"),
+            ("resized_crop=0", "--augment: resized_crop=0.0, and must be above 0"),
+        ],
+    )
+    def test_refused(self, setting, message):
+        with pytest.raises(UsageError, match=message):
+            augmentation([setting])
+
+
+class TestNormalized:
+    @pytest.mark.parametrize("data", ["colors", "stripes"])
+    def test_by_the_train_splits_own_mean_and_deviation(self, request, data):
+        dataset = request.getfixturevalue(data)
+        pixels = np.concatenate([image.reshape(-1, 3) for image in stored(dataset)]).astype(np.float64)
+        images = read(dataset, EVAL)[0]["image"][:8]
+        found = normalized(tf.constant(images), tft.TFTransformOutput(dataset.run_dir))
+        assert found.dtype == tf.float32
+        # A stored JPEG is not to the bit what was measured.
+        expected = (images - pixels.mean(0)) / pixels.std(0)
+        np.testing.assert_allclose(found, expected, atol=1e-4 if data == "colors" else 0.02)
+
+
+def test_a_damaged_shard_is_named(stripes, tmp_path):
+    shutil.copytree(stripes.path, tmp_path / "out")
+    damaged = open_dataset(str(tmp_path / "out"))
+    assert find_unreadable_shard(damaged, "train") is None
+    shard = Path(damaged.shards("train")[1])
+    shard.write_bytes(shard.read_bytes()[:-40] + bytes(40))
+    error = find_unreadable_shard(damaged, "train")
+    assert error is not None
+    assert str(shard) in str(error)

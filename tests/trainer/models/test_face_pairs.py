@@ -1,0 +1,187 @@
+"""The model `face_pairs`: what it computes of two images, and its three paths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.errors import UsageError
+from tests.support.drawn_datasets import write_patterns
+from tests.support.summaries import pixels, read_summaries
+from tests.support.training import Trained
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+from trainer.export.outputs import with_keys_and_classes
+from trainer.images.metrics import area_under, roc_curve
+from trainer.models import BUILT_IN, FacePairsHparams
+from trainer.models.face_pairs_net import contrast_loss, embed, likeness
+from trainer.models.squeezenext_blocks import LayerOptions
+from trainer.spec.hparams import parse_hparams
+from trainer.spec.problem import read_problem
+
+TOWER = {"width": 4, "embedding_size": 8, "dropout": 0.5, "grayscale": True}
+
+
+def run(make):
+    """The value of what `make()` builds in a graph of its own."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors = make()
+        session.run(tf.compat.v1.global_variables_initializer())
+        return session.run(tensors)
+
+
+def tower(images, *, training=False, **changes):
+    return embed(tf.constant(images), options=LayerOptions(training=training), **{**TOWER, **changes})
+
+
+def noise(*shape):
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+class TestTower:
+    @pytest.mark.parametrize("side", [16, 28, 64, 100])
+    def test_gives_an_embedding_of_images_of_any_size(self, side):
+        embeddings = run(lambda: tower(noise(2, side, side, 3)))
+        assert (embeddings.dtype, embeddings.shape) == (np.float32, (2, 8))
+
+    @pytest.mark.parametrize(("side", "last"), [(16, 4), (28, 4), (64, 4), (72, 3), (250, 4)])
+    def test_halves_the_image_to_about_4x4(self, side, last):
+        with tf.Graph().as_default():
+            tower(np.zeros((1, side, side, 3), np.float32))
+            (weights,) = (v for v in tf.compat.v1.trainable_variables() if v.op.name == "embedding/kernel")
+            convolutions = [v.shape[-1] for v in tf.compat.v1.trainable_variables() if v.shape.rank == 4]
+        assert weights.shape[0] == last * last * convolutions[-1]
+        assert convolutions == [4 * min(8, 2**i) for i in range(len(convolutions))]
+
+    def test_does_not_see_the_light(self):
+        """Brightness and contrast of an image are taken out."""
+        images = noise(1, 32, 32, 3)
+        dark = np.concatenate([images, images * 0.5 - 1.0])
+        one, other = run(lambda: tower(dark))
+        np.testing.assert_allclose(one, other, rtol=0.05, atol=0.01)
+
+    @pytest.mark.parametrize(("grayscale", "alike"), [(True, True), (False, False)])
+    def test_sees_colors_unless_told_not_to(self, grayscale, alike):
+        images = noise(1, 32, 32, 3)
+        both = np.concatenate([images, images[..., ::-1]])
+        one, other = run(lambda: tower(both, grayscale=grayscale))
+        assert np.allclose(one, other, atol=1e-5) == alike
+
+    @pytest.mark.parametrize(("training", "alike"), [(False, True), (True, False)])
+    def test_drops_out_in_training_alone(self, training, alike):
+        twice = np.repeat(noise(1, 32, 32, 3), 2, axis=0)
+        one, other = run(lambda: tower(twice, training=training))
+        assert np.allclose(one, other, atol=1e-5) == alike
+
+
+class TestLikeness:
+    def test_falls_with_the_difference_and_takes_no_side(self):
+        left = np.array([[0.0, 0.0], [1.0, 2.0], [1.0, 2.0]], np.float32)
+        right = np.array([[0.0, 0.0], [0.0, 0.0], [-9.0, 2.0]], np.float32)
+        forth, back = run(lambda: (likeness(tf.constant(left), right), likeness(tf.constant(right), left)))
+        np.testing.assert_allclose(forth, [1.0, 1.0 - 0.3, 1.0 - 1.0], atol=1e-6)
+        np.testing.assert_array_equal(forth, back)
+
+
+class TestContrastLoss:
+    def test_of_a_batch_without_the_same_has_gradients(self):
+        def make():
+            left = tf.zeros([2, 3])
+            return tf.gradients(contrast_loss(left, tf.ones([2, 3]), tf.zeros([2], tf.int64)), left)[0]
+
+        np.testing.assert_array_equal(run(make), np.zeros((2, 3)))
+
+    @pytest.mark.parametrize(
+        ("left", "right", "labels", "loss"),
+        [
+            ([[0.0], [0.0]], [[0.0], [0.0]], [1, 1], np.log(2)),  # either partner is as near
+            ([[0.0], [500.0]], [[0.0], [500.0]], [1, 1], 0.0),
+            ([[0.0], [500.0]], [[500.0], [0.0]], [1, 1], 50.0),  # the wrong one is nearer, by 500 x 0.1
+            ([[0.0], [0.0], [7.0]], [[0.0], [0.0], [7.0]], [1, 1, 0], np.log(2)),  # different pairs stay out
+            ([[0.0], [1.0]], [[0.0], [9.0]], [1, 0], 0.0),
+            ([[0.0], [1.0]], [[0.0], [9.0]], [0, 0], 0.0),
+        ],
+    )
+    def test_is_of_picking_the_partner(self, left, right, labels, loss):
+        found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
+        assert found == pytest.approx(loss, abs=1e-5)
+
+
+class TrainedPairs(Trained):
+    def read(self, mode="eval", split="eval"):
+        return input_fn(self.dataset, split, mode=mode, options=InputOptions(batch_size=32, seed=1))
+
+    def predict(self, change=lambda features: features):
+        read = lambda: self.read("infer").map(lambda features, _: change(features))  # noqa: E731
+        return list(self.estimator.predict(read))
+
+    def labels(self):
+        return np.concatenate([labels.numpy() for _, labels in self.read()])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> TrainedPairs:
+    """Some steps on drawn patterns; those of the evaluation were never seen."""
+    dataset = write_patterns(tmp_path_factory.mktemp("patterns"))
+    config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
+    hparams = FacePairsHparams(width=8, image_summary_steps=50)
+    estimator = BUILT_IN["face_pairs"].build(read_problem(dataset, max_steps=150), hparams, config)
+    model = TrainedPairs(dataset, estimator)
+    estimator.train(lambda: model.read("train", "train"), max_steps=150)
+    return model
+
+
+class TestPaths:
+    def test_tells_identities_apart_that_it_has_never_seen(self, trained):
+        metrics = trained.estimator.evaluate(trained.read)
+        assert metrics["auc"] >= 0.9
+        assert metrics["accuracy"] >= 0.7
+        assert {"average_loss", "loss"} < set(metrics)
+
+    def test_auc_is_the_area_under_the_exact_curve(self, trained):
+        scores = np.array([p["logits"] for p in trained.predict()])
+        exact = area_under(*roc_curve(trained.labels(), scores))
+        assert trained.estimator.evaluate(trained.read)["auc"] == pytest.approx(exact, abs=2e-3)
+
+    def test_predicts_the_odds_of_the_same(self, trained):
+        for p in trained.predict():
+            same = 1 / (1 + np.exp(-p["logits"]))
+            np.testing.assert_allclose(p["probabilities"], [1 - same, same], rtol=1e-4, atol=1e-6)
+            assert p["class_id"] == int(p["logits"] > 0)
+
+    def test_which_image_is_left_does_not_matter(self, trained):
+        swapped = trained.predict(lambda features: {"left": features["right"], "right": features["left"]})
+        for one, other in zip(trained.predict(), swapped, strict=True):
+            assert one["logits"] == pytest.approx(other["logits"], abs=1e-4)
+
+    def test_names_the_classes(self, trained):
+        wrapped = with_keys_and_classes(trained.estimator, trained.dataset)
+        predictions = list(wrapped.predict(lambda: trained.read("infer")))
+        assert {p["class"] for p in predictions} == {b"same", b"different"}
+        assert all((p["class"] == b"same") == (p["logits"] > 0) for p in predictions)
+
+    def test_writes_the_roc_and_the_hardest_pairs(self, trained):
+        trained.estimator.evaluate(trained.read)
+        values = read_summaries(trained.folder / "eval")
+        scores = np.array([p["logits"] for p in trained.predict()])
+        exact = area_under(*roc_curve(trained.labels(), scores))
+        assert values["roc_area"].simple_value == pytest.approx(exact, abs=1e-3)
+        assert pixels(values["roc"]).shape == (256, 256, 3)
+        assert pixels(values["hardest/0"]).shape == (32, 64, 3)
+
+    def test_counts_both_images_multiply_adds(self, trained):
+        text = (trained.folder / "model_stats.csv").read_text()
+        row = next(line for line in text.splitlines() if line.startswith("face_pairs/tower/conv_1,"))
+        assert row.split(",")[1:] == ["conv", "16x16x8", str(5 * 5 * 8), str(2 * 16 * 16 * 5 * 5 * 8)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [("dropout=1", "dropout=1.0, and must be below 1"), ("width=0", "width=0, and must be 1 or more")],
+)
+def test_refuses(setting, message):
+    with pytest.raises(UsageError) as refused:
+        parse_hparams(FacePairsHparams, [setting], model="face_pairs")
+    assert message in str(refused.value)

@@ -1,0 +1,169 @@
+"""The models that ship, and those of one's own: each trains, evaluates and predicts on every kind of feature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.errors import MillraceError, UsageError
+from tests.support import own_models
+from tests.support.csv_datasets import WAGES, write_dataset
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+from trainer.export.outputs import with_keys_and_classes
+from trainer.models import BUILT_IN, custom
+from trainer.models.optimizers import adam
+from trainer.spec.problem import read_problem
+
+OWN = "tests.support.own_models"
+QUICK: dict[str, dict] = {
+    "linear": {"learning_rate": 0.05},
+    "dnn": {"hidden_units": (16,)},
+    "wide_deep": {"hidden_units": (16,)},
+}
+
+
+def build(name: str, dataset, folder):
+    model = BUILT_IN[name] if name in BUILT_IN else custom.load(name)
+    config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1)
+    hparams = model.hparams(**QUICK.get(name, {}))
+    return with_keys_and_classes(model.build(read_problem(dataset, max_steps=200), hparams, config), dataset)
+
+
+def trained(estimator, dataset, steps: int = 200):
+    options = InputOptions(batch_size=32, seed=1)
+    estimator.train(lambda: input_fn(dataset, "train", mode="train", options=options), max_steps=steps)
+    return estimator
+
+
+def evaluated(estimator, dataset, split="train"):
+    return estimator.evaluate(lambda: input_fn(dataset, split, mode="eval", options=InputOptions()))
+
+
+def predicted(estimator, dataset):
+    return list(estimator.predict(lambda: input_fn(dataset, "eval", mode="infer", options=InputOptions())))
+
+
+@pytest.mark.parametrize("name", ["linear", "dnn", "wide_deep", "softmax", f"{OWN}:model_fn", f"{OWN}:keras_model"])
+class TestClassification:
+    def test_learns_and_predicts(self, people, tmp_path, name):
+        estimator = build(name, people, tmp_path)
+        first = evaluated(trained(estimator, people, steps=1), people)
+        last = evaluated(trained(estimator, people, steps=200), people)
+        assert last["loss"] < first["loss"]
+        assert last["accuracy"] > 0.5
+        assert last["global_step"] == 200
+        predictions = predicted(estimator, people)
+        assert len(predictions) == people.rows("eval")
+        assert predictions[0]["probabilities"].shape == (2,)
+        assert {p["class"] for p in predictions} <= {b"<=50K", b">50K"}
+        assert all(p["key"].startswith(b"k") for p in predictions)
+
+
+@pytest.mark.parametrize("name", ["linear", "dnn", "wide_deep", f"{OWN}:keras_model"])
+def test_regression(wages, tmp_path, name):
+    estimator = trained(build(name, wages, tmp_path), wages, steps=20)
+    assert np.isfinite(evaluated(estimator, wages)["loss"])
+    assert predicted(estimator, wages)[0]["value"].dtype == np.float32
+
+
+def test_softmax_is_for_classes(wages, tmp_path):
+    with pytest.raises(MillraceError, match="model 'softmax' is for classes, and the label 'wage' is a number"):
+        trained(build("softmax", wages, tmp_path), wages)
+
+
+@pytest.mark.parametrize("name", ["linear", "softmax", f"{OWN}:keras_model"])
+def test_examples_are_weighed(people, tmp_path, name):
+    """With weights, the loss is a weighted mean: doubling all weights changes nothing, zeros drop their examples."""
+    estimator = trained(build(name, people, tmp_path), people, steps=5)
+
+    def loss(weigh):
+        def read():
+            records = input_fn(people, "train", mode="eval", options=InputOptions(batch_size=1000))
+            return records.map(lambda features, label: ({**features, "w": weigh(features["w"], label)}, label))
+
+        return estimator.evaluate(read)["loss"]
+
+    ones = loss(lambda w, label: tf.ones_like(w))
+    of_each = [loss(lambda w, label, c=c: tf.cast(tf.equal(label, c), tf.float32)) for c in (0, 1)]
+    assert of_each[0] != pytest.approx(of_each[1], rel=1e-3)
+    assert min(of_each) < ones or name.endswith("keras_model")  # Keras divides by the number, not by the weights' sum
+
+
+def test_a_keras_regression_is_weighed(tmp_path):
+    """An example of weight 2 counts as two."""
+    schema = WAGES.replace("label:", "  - {name: w, kind: weight}\nlabel:")
+    rows = [f"{20 + i % 40},{'abc'[i % 3]},{1 + i % 2},{100 + 10 * (i % 40)}" for i in range(300)]
+    (tmp_path / "wages.csv").write_text("\n".join(["age,work,w,wage", *rows]) + "\n")
+    weighed = write_dataset(tmp_path, schema=schema, csv=tmp_path / "wages.csv")
+    estimator = trained(build(f"{OWN}:keras_model", weighed, tmp_path / "model"), weighed, steps=20)
+
+    def loss(weigh):
+        def read():
+            records = input_fn(weighed, "train", mode="eval", options=InputOptions(batch_size=1000))
+            return records.map(lambda features, label: ({**features, "w": weigh(features["w"])}, label))
+
+        return estimator.evaluate(read)["loss"]
+
+    assert loss(lambda w: 2 * tf.ones_like(w)) == pytest.approx(2 * loss(tf.ones_like), rel=1e-4)
+    once, twice = (loss(lambda w, c=c: tf.cast(tf.equal(w, c), tf.float32)) for c in (1.0, 2.0))
+    assert loss(lambda w: w) == pytest.approx(once + 2 * twice, rel=1e-4)
+    assert predicted(estimator, weighed)[0]["value"].dtype == np.float32
+
+
+class TestAdam:
+    @pytest.mark.parametrize(
+        ("decay", "max_steps", "step", "rate"),
+        [
+            (True, 100, 0, 0.1),
+            (True, 100, 50, 0.05),
+            (True, 100, 100, 0.0),
+            (False, 100, 50, 0.1),
+            (True, None, 50, 0.1),
+        ],
+    )
+    def test_rate(self, decay, max_steps, step, rate):
+        learning_rate = adam(0.1, decay=decay, max_steps=max_steps)().learning_rate
+        found = learning_rate(step) if callable(learning_rate) else learning_rate
+        assert float(found) == pytest.approx(rate, abs=1e-7)
+
+
+class TestOwn:
+    @pytest.mark.parametrize(
+        ("name", "is_model_fn"), [("model_fn", True), ("keras_model", False), ("nan_model_fn", True)]
+    )
+    def test_is_told_by_its_parameters(self, name, is_model_fn):
+        found = custom.load(f"{OWN}:{name}")
+        assert (found.is_model_fn, found.hparams) == (is_model_fn, own_models.Hparams)
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("no.such.module:f", "no module 'no'"),
+            ("tests.trainer.nowhere:f", "no module 'tests.trainer.nowhere'"),
+            (f"{OWN}:nothing", "no function 'nothing' in "),
+            (f"{OWN}:Problem", "its parameters are (inputs, label, classes, weight, max_steps)"),
+            (f"{OWN}:neither", "its parameters are (x, y); expected a model_fn(features, labels, mode, params), or"),
+        ],
+    )
+    def test_refuses(self, name, message):
+        with pytest.raises(UsageError) as refused:
+            custom.load(name)
+        assert message in str(refused.value)
+
+    def test_a_module_without_hparams_has_none(self):
+        assert custom.load("trainer.models.softmax:model_fn").hparams is custom.NoHparams
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("uncompiled", "returned a tf.keras model that is not compiled; expected a compiled tf.keras model"),
+            ("of_another_feature", "reads ['height'], which the data set does not have; its features are ['age', "),
+        ],
+    )
+    def test_refuses_a_keras_model(self, people, tmp_path, name, message):
+        with pytest.raises(MillraceError) as refused:
+            build(f"{OWN}:{name}", people, tmp_path)
+        assert message in str(refused.value)

@@ -1,0 +1,202 @@
+"""SqueezeNext: its shape against the paper's figures, and its layers inside an Estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.estimator import tf_estimator
+from trainer.models.model_stats import count
+from trainer.models.squeezenext_blocks import LayerOptions, batch_norm, grouped_conv
+from trainer.models.squeezenext_net import CLASSIFIER, SCOPE, default_stem_stride, embed, squeezenext
+from trainer.models.squeezenext_variants import VARIANTS, Variant
+
+TINY = Variant(width=0.5, units=(1, 1, 1, 1))
+PREDICT = LayerOptions(training=False)
+TRAIN = LayerOptions(training=True)
+
+
+def stats(variant, *, side=227, classes=1000, stem_stride=None):
+    with tf.Graph().as_default() as graph:
+        images = tf.compat.v1.placeholder(tf.float32, [None, side, side, 3])
+        squeezenext(images, variant=variant, classes=classes, options=PREDICT, stem_stride=stem_stride)
+        return count(graph)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "multiply_adds"),
+    [
+        # the paper's figures
+        ("1.0-SqNxt-23", 0.72e6, 282e6),
+        # counted by hand from the authors' network definitions
+        ("1.0-G-SqNxt-23", 543_072, 224_191_552),
+        ("1.0-SqNxt-23v5", 930_016, 224_916_480),
+        ("2.0-SqNxt-23", 2_357_504, 729_680_064),
+        ("2.0-SqNxt-23v5", 3_218_688, 689_746_944),
+    ],
+)
+def test_has_the_published_size_at_227_pixels_and_1000_classes(name, parameters, multiply_adds):
+    counted = stats(VARIANTS[name])
+    tolerance = 0.03 if name == "1.0-SqNxt-23" else 1e-9
+    assert counted.parameters == pytest.approx(parameters, rel=tolerance)
+    assert counted.multiply_adds == pytest.approx(multiply_adds, rel=tolerance)
+
+
+def test_grouped_layers_are_counted_as_one():
+    grouped, plain = (stats(dataclasses.replace(TINY, groups=groups), side=64) for groups in (2, 1))
+    for one, other in zip(grouped.layers, plain.layers, strict=True):
+        assert (one.name, one.kind, one.output_shape) == (other.name, other.kind, other.output_shape)
+        halved = one.name.rpartition("/")[2] in ("squeeze_1", "tall", "wide")
+        assert one.parameters * (2 if halved else 1) == other.parameters
+        assert one.multiply_adds * (2 if halved else 1) == other.multiply_adds
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_is_23_deep(name):
+    assert VARIANTS[name].depth == 23
+
+
+@pytest.mark.parametrize(
+    ("side", "stem_stride", "sides"),
+    [
+        (227, None, [55, 28, 14, 7]),
+        (64, None, [14, 7, 4, 2]),
+        (64, 1, [29, 15, 8, 4]),
+        (28, None, [11, 6, 3, 2]),
+    ],
+)
+def test_halves_the_image_stage_by_stage(side, stem_stride, sides):
+    shapes = {s.name: s.output_shape for s in stats(TINY, side=side, stem_stride=stem_stride).layers}
+    assert [shapes[f"{SCOPE}/stage_{stage}/unit_1/expand"][0] for stage in (1, 2, 3, 4)] == sides
+
+
+@pytest.mark.parametrize(("side", "stride"), [(227, 2), (64, 2), (63, 1), (28, 1)])
+def test_small_images_are_not_halved_by_the_stem(side, stride):
+    assert default_stem_stride(side) == stride
+
+
+@pytest.mark.parametrize("shape", [(None, 15, 64, 3), (None, None, 64, 3)])
+def test_refuses_images_too_small_or_of_unknown_size(shape):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="sides that are known, of 16 or more"):
+        embed(tf.compat.v1.placeholder(tf.float32, shape), variant=TINY, options=PREDICT)
+
+
+@pytest.mark.parametrize(
+    "options", [{"units": (6, 6, 8)}, {"units": (6, 6, 8, 0)}, {"groups": 3}, {"width": 0.01}, {"groups": 0}]
+)
+def test_refuses_shapes_that_do_not_work_out(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Variant(**options)
+
+
+@pytest.mark.parametrize(("size", "stride"), [((1, 1), 1), ((1, 1), 2), ((3, 1), 1), ((1, 3), 1)])
+def test_a_grouped_convolution_sees_one_group_and_has_gradients(size, stride):
+    x = np.random.default_rng(1).normal(size=(2, 6, 6, 4)).astype(np.float32)
+    weights = np.random.default_rng(2).normal(size=(*size, 2, 6)).astype(np.float32)
+    dense = np.zeros((*size, 4, 6), np.float32)  # the same as one convolution whose other weights are 0
+    dense[:, :, :2, :3], dense[:, :, 2:, 3:] = weights[..., :3], weights[..., 3:]
+    w, d = tf.Variable(weights), tf.Variable(dense)
+    with tf.GradientTape(persistent=True) as tape:
+        grouped = grouped_conv(x, w, stride=stride, padding="SAME", groups=2)
+        plain = tf.nn.conv2d(x, d, stride, "SAME")
+        losses = tf.reduce_sum(grouped**3), tf.reduce_sum(plain**3)
+    np.testing.assert_allclose(grouped, plain, rtol=1e-4, atol=1e-4)
+    of_dense = tape.gradient(losses[1], d).numpy()
+    expected = np.concatenate([of_dense[:, :, :2, :3], of_dense[:, :, 2:, 3:]], axis=-1)
+    np.testing.assert_allclose(tape.gradient(losses[0], w), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_batch_norm_normalises_by_the_batch_and_remembers_it():
+    x = np.random.default_rng(1).normal(5.0, 3.0, size=(64, 4, 4, 2)).astype(np.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.train.get_or_create_global_step()
+        trained = batch_norm(tf.constant(x), TRAIN)
+        with tf.compat.v1.variable_scope("", reuse=True):
+            used = batch_norm(tf.constant(x), PREDICT)
+        updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        with tf.control_dependencies(updates):
+            train_op = tf.compat.v1.assign_add(step, 1)
+        session.run(tf.compat.v1.global_variables_initializer())
+        y = session.run(trained)
+        assert y.mean() == pytest.approx(0.0, abs=1e-4)
+        assert y.std() == pytest.approx(1.0, abs=1e-3)
+        for _ in range(5):
+            session.run(train_op)
+        # Five steps are enough for EVAL to see what training saw.
+        np.testing.assert_allclose(session.run(used), y, atol=0.05)
+
+
+def test_only_kernels_are_regularised():
+    with tf.Graph().as_default() as graph:
+        squeezenext(tf.zeros([1, 32, 32, 3]), variant=TINY, classes=2, options=TRAIN)
+        losses = graph.get_collection(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES)
+        kernels = [v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith("/kernel")]
+        assert len(losses) == len(kernels)
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            total, weights = session.run((tf.add_n(losses), kernels))
+    assert total == pytest.approx(1e-4 * sum((w**2).sum() for w in weights) / 2, rel=1e-4)
+
+
+def test_without_l2_nothing_is_regularised():
+    with tf.Graph().as_default() as graph:
+        options = dataclasses.replace(TRAIN, l2=0.0)
+        squeezenext(tf.zeros([1, 32, 32, 3]), variant=TINY, classes=2, options=options)
+        assert graph.get_collection(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES) == []
+
+
+def test_two_images_can_share_one_tower():
+    with tf.Graph().as_default() as graph:
+        for reuse in (False, True):
+            with tf.compat.v1.variable_scope("tower", reuse=reuse):
+                embedding = embed(tf.zeros([1, 32, 32, 1]), variant=TINY, options=PREDICT)
+        assert embedding.shape == (1, 128)
+        shared = count(graph)
+        single = stats(TINY, side=32)
+    by_name = {layer.name: layer for layer in shared.layers}
+    name = f"{SCOPE}/stage_4/unit_1/tall"
+    one = next(layer for layer in single.layers if layer.name == name)
+    assert by_name[f"tower/{name}"].parameters == one.parameters
+    assert by_name[f"tower/{name}"].multiply_adds == 2 * one.multiply_adds
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [TINY, dataclasses.replace(TINY, groups=2, stem_kernel=5, project_first=True)],
+    ids=["plain", "grouped_v5"],
+)
+def test_an_estimator_learns_with_it(tmp_path: Path, variant):
+    """Light from the left or from the right, told apart in EVAL mode after forty steps."""
+    rng = np.random.default_rng(1)
+    labels = np.arange(64) % 2
+    slope = np.linspace(-1, 1, 32)[None, None, :, None] * np.where(labels, 1, -1)[:, None, None, None]
+    images = (slope + rng.normal(0, 0.5, size=(64, 32, 32, 3))).astype(np.float32)
+
+    def model_fn(features, labels, mode):
+        logits = squeezenext(
+            features["image"],
+            variant=variant,
+            classes=2,
+            options=LayerOptions(training=mode == tf_estimator.ModeKeys.TRAIN),
+        )
+        loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
+        accuracy = tf.compat.v1.metrics.accuracy(labels, tf.argmax(logits, axis=1))
+        optimizer = tf.compat.v1.train.MomentumOptimizer(0.05, 0.9)
+        with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+            train_op = optimizer.minimize(
+                loss + tf.compat.v1.losses.get_regularization_loss(), tf.compat.v1.train.get_global_step()
+            )
+        return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops={"accuracy": accuracy})
+
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices(({"image": images}, labels)).repeat().batch(32)
+
+    config = tf_estimator.RunConfig(str(tmp_path), tf_random_seed=1)
+    estimator = tf_estimator.Estimator(model_fn, config=config).train(input_fn, steps=40)
+
+    assert estimator.evaluate(input_fn, steps=2)["accuracy"] >= 0.95
+    assert any(name.startswith(f"{CLASSIFIER}/") for name in estimator.get_variable_names())

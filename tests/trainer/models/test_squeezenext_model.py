@@ -1,0 +1,257 @@
+"""The model `squeezenext`: its three paths, what it writes, fine-tuning; and `softmax` on small images."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.errors import UsageError
+from tests.support.drawn_datasets import COLORS, write_colors
+from tests.support.summaries import pixels, read_summaries
+from tests.support.training import Trained
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+from trainer.export.outputs import with_keys_and_classes
+from trainer.export.receivers import serving_input_receiver_fn
+from trainer.export.saved_model import ServedModel
+from trainer.models import BUILT_IN, SqueezenextHparams
+from trainer.models.squeezenext_net import CLASSIFIER, SCOPE
+from trainer.spec.augmentation import Augmentation
+from trainer.spec.hparams import parse_hparams
+from trainer.spec.problem import read_image_problem, read_problem
+
+KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"
+MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
+LAST = f"{CLASSIFIER}/kernel"
+
+
+def build(model: str, dataset, folder, *, max_steps=None, problem=None, **hparams):
+    config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1)
+    problem = problem or read_problem(dataset, max_steps=max_steps)
+    return BUILT_IN[model].build(problem, BUILT_IN[model].hparams(**hparams), config)
+
+
+def train(estimator, dataset, *, steps: int, classes: int | None = None, flip: bool = True):
+    """Trains to the given step; `classes` makes labels of the class ids modulo this."""
+    options = InputOptions(batch_size=16, seed=1, augmentation=Augmentation(flip=flip))
+
+    def read():
+        examples = input_fn(dataset, "train", mode="train", options=options)
+        return examples if classes is None else examples.map(lambda features, label: (features, label % classes))
+
+    return estimator.train(read, max_steps=steps)
+
+
+def evaluate(estimator, dataset, split="eval"):
+    return estimator.evaluate(
+        lambda: input_fn(dataset, split, mode="eval", options=InputOptions(batch_size=16)), name=split
+    )
+
+
+def predict(estimator, dataset):
+    return list(estimator.predict(lambda: input_fn(dataset, "eval", mode="infer", options=InputOptions(batch_size=16))))
+
+
+@pytest.fixture(scope="module")
+def colors(tmp_path_factory):
+    return write_colors(tmp_path_factory.mktemp("colors"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, colors) -> Trained:
+    """Eighty steps, which are enough for sheets of seven colors."""
+    estimator = build("squeezenext", colors, tmp_path_factory.mktemp("model"), max_steps=80, image_summary_steps=40)
+    return Trained(colors, train(estimator, colors, steps=80))
+
+
+class TestEvaluation:
+    def test_tells_the_classes_apart(self, trained):
+        metrics = evaluate(trained.estimator, trained.dataset)
+        assert metrics["accuracy"] >= 0.6  # of seven classes, after a hundred steps
+        assert metrics["recall_at_1"] == pytest.approx(metrics["accuracy"])
+        assert metrics["recall_at_5"] >= metrics["recall_at_1"]
+        assert {"average_loss", "loss", "global_step"} < set(metrics)
+
+    def test_recall_is_what_the_predictions_say(self, trained):
+        labels = [
+            int(label)
+            for _, batch in input_fn(trained.dataset, "eval", mode="eval", options=InputOptions())
+            for label in batch
+        ]
+        found = [p["top_5"] for p in predict(trained.estimator, trained.dataset)]
+        metrics = evaluate(trained.estimator, trained.dataset)
+        for k in (1, 5):
+            hits = [label in ids[:k] for label, ids in zip(labels, found, strict=True)]
+            assert metrics[f"recall_at_{k}"] == pytest.approx(np.mean(hits))
+
+    def test_writes_the_confusion_matrix_and_the_hardest_images(self, trained):
+        evaluate(trained.estimator, trained.dataset)
+        values = read_summaries(trained.folder / "eval")
+        assert pixels(values["confusion_matrix"]).shape == (7 * 32, 7 * 32, 3)
+        assert pixels(values["hardest/0"]).shape == (32, 32, 3)
+        rows = values["confusion_table"].tensor.string_val[0].decode().splitlines()[2:]
+        counts = [[int(n) for n in row.split(" | ")[1:-1] + [row.split(" | ")[-1].rstrip(" |")]] for row in rows]
+        assert np.sum(counts) == trained.dataset.rows("eval")
+
+
+class TestPrediction:
+    def test_gives_logits_probabilities_and_the_best_classes(self, trained):
+        for p in predict(trained.estimator, trained.dataset):
+            assert (p["logits"].dtype, p["logits"].shape) == (np.float32, (7,))
+            np.testing.assert_allclose(p["probabilities"], np.exp(p["logits"]) / np.exp(p["logits"]).sum(), rtol=1e-4)
+            assert (p["top_5"].dtype, p["top_5"].tolist()) == (np.int64, np.argsort(-p["logits"])[:5].tolist())
+            assert p["top_1"] == p["class_id"] == p["top_5"][0]
+
+    def test_names_the_classes(self, trained):
+        predictions = predict(with_keys_and_classes(trained.estimator, trained.dataset), trained.dataset)
+        assert {p["class"].decode() for p in predictions} <= set(COLORS)
+        names = {p["class"].decode() for p in predictions}
+        assert names <= set(COLORS)
+        assert len(names) >= 4
+
+    def test_does_not_depend_on_the_batch(self, trained):
+        whole = predict(trained.estimator, trained.dataset)
+        alone = list(
+            trained.estimator.predict(
+                lambda: input_fn(trained.dataset, "eval", mode="infer", options=InputOptions(batch_size=1))
+            )
+        )
+        for one, other in zip(alone, whole, strict=True):
+            np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-3, atol=1e-3)
+
+    def test_of_an_empty_request_is_empty(self, trained, tmp_path):
+        wrapped = with_keys_and_classes(trained.estimator, trained.dataset)
+        export = wrapped.export_saved_model(str(tmp_path), serving_input_receiver_fn(trained.dataset))
+        with ServedModel(export.decode(), checked=True) as model:
+            answer = model.predict({"image": []})
+        shapes = {"class": (0,), "class_id": (0,), "top_1": (0,), "top_5": (0, 5), "logits": (0, 7)}
+        assert {name: value.shape for name, value in answer.items()} == {
+            **shapes,
+            "probabilities": (0, 7),
+            "error": (0,),
+        }
+
+
+class TestTraining:
+    def test_writes_parameters_and_multiply_adds(self, trained):
+        rows = list(csv.DictReader((trained.folder / "model_stats.csv").read_text().splitlines()))
+        by_name = {row["name"]: row for row in rows}
+        assert by_name[f"{SCOPE}/stem"]["output_shape"] == "26x26x64"
+        assert by_name[CLASSIFIER]["parameters"] == str(128 * 7)
+        assert rows[-1]["name"] == "total"
+        assert int(rows[-1]["multiply_adds"]) == sum(int(row["multiply_adds"]) for row in rows[:-1])
+
+    def test_writes_images_every_so_many_steps(self, trained):
+        steps = []
+        for path in sorted(trained.folder.glob("events*")):
+            for record in tf.data.TFRecordDataset(str(path)):
+                event = tf.compat.v1.Event.FromString(record.numpy())
+                steps += [event.step for value in event.summary.value if value.tag == "images/image/0"]
+        assert steps == [1, 41]
+
+    def test_the_rate_warms_up_and_decays(self, trained):
+        values = read_summaries(trained.folder)
+        assert {"learning_rate", "batch_accuracy", "loss_without_l2"} <= set(values)
+        assert values["learning_rate"].simple_value == pytest.approx(0.0)  # the first step's: the warm-up starts at 0
+
+    def test_l2_counts(self, trained):
+        values = read_summaries(trained.folder)
+        assert values["loss"].simple_value > values["loss_without_l2"].simple_value
+
+
+class TestFineTuning:
+    """A second model, of two classes, from the weights of the first."""
+
+    @staticmethod
+    def tuned(trained, folder, **hparams):
+        problem = dataclasses.replace(read_image_problem(trained.dataset), classes=("even", "odd"))
+        settings = {"fine_tune_checkpoint": str(trained.folder), "learning_rate": 0.0, **hparams}
+        return build("squeezenext", trained.dataset, folder, problem=problem, **settings)
+
+    @pytest.mark.parametrize("by", ["folder", "checkpoint"])
+    def test_starts_from_the_weights_but_the_last_layers(self, trained, tmp_path, by):
+        path = trained.folder if by == "folder" else trained.estimator.latest_checkpoint()
+        estimator = self.tuned(trained, tmp_path, fine_tune_checkpoint=str(path))
+        train(estimator, trained.dataset, steps=1, classes=2)
+        np.testing.assert_array_equal(
+            estimator.get_variable_value(KERNEL), trained.estimator.get_variable_value(KERNEL)
+        )
+        assert estimator.get_variable_value(LAST).shape == (128, 2)
+        assert estimator.get_variable_value("global_step") == 1
+
+    def test_goes_on_from_its_own_checkpoint(self, trained, tmp_path):
+        estimator = self.tuned(trained, tmp_path, learning_rate=0.1)
+        train(estimator, trained.dataset, steps=2, classes=2)
+        moved = estimator.get_variable_value(KERNEL)
+        estimator = self.tuned(trained, tmp_path, learning_rate=0.0)
+        train(estimator, trained.dataset, steps=3, classes=2)
+        assert np.abs(moved - trained.estimator.get_variable_value(KERNEL)).max() > 0
+        # Momentum goes on as well; with a rate of 0 it moves nothing.
+        np.testing.assert_array_equal(estimator.get_variable_value(KERNEL), moved)
+
+    @pytest.mark.parametrize(
+        ("hparams", "message"),
+        [
+            ({"variant": "2.0-SqNxt-23"}, "holds it as [1, 1, 64, 16]"),
+            ({"variant": "1.0-SqNxt-23v5"}, "Take a checkpoint of the same model"),
+            ({"fine_tune_checkpoint": "/nowhere/at/all"}, "no checkpoint there"),
+        ],
+    )
+    def test_refuses_what_does_not_fit(self, trained, tmp_path, hparams, message):
+        with pytest.raises(UsageError) as refused:
+            train(self.tuned(trained, tmp_path, **hparams), trained.dataset, steps=1, classes=2)
+        assert message in str(refused.value)
+
+
+class TestHparams:
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ("variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
+            ("warmup=1", "warmup=1.0, and must be below 1"),
+            ("momentum=1", "momentum=1.0, and must be below 1"),
+            ("l2=-1", "l2=-1.0, and must be 0 or more"),
+            ("stem_stride=0", "stem_stride=0, and must be 1 or more, or none"),
+        ],
+    )
+    def test_refuses(self, setting, message):
+        with pytest.raises(UsageError) as refused:
+            parse_hparams(SqueezenextHparams, [setting], model="squeezenext")
+        assert message in str(refused.value)
+
+    def test_reads_names_and_none(self):
+        hparams = parse_hparams(
+            SqueezenextHparams, ["variant=1.0-G-SqNxt-23 fine_tune_checkpoint=none"], model="squeezenext"
+        )
+        assert (hparams.variant, hparams.fine_tune_checkpoint) == ("1.0-G-SqNxt-23", None)
+
+
+def test_softmax_works_on_small_images(colors, tmp_path):
+    estimator = build("softmax", colors, tmp_path, learning_rate=0.01)
+    train(estimator, colors, steps=60)
+    assert evaluate(estimator, colors)["accuracy"] >= 0.9
+    predictions = predict(with_keys_and_classes(estimator, colors), colors)
+    assert predictions[0]["probabilities"].shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("dnn", "model 'dnn' reads columns of a CSV data set; for images there are: softmax, squeezenext"),
+        ("face_pairs", "model 'face_pairs' reads pairs of images; for images there are: softmax, squeezenext"),
+    ],
+)
+def test_models_for_other_data_are_refused(colors, tmp_path, model, message):
+    with pytest.raises(UsageError) as refused:
+        build(model, colors, tmp_path)
+    assert message in str(refused.value)
+
+
+def test_images_are_refused_for_columns(people, tmp_path):
+    with pytest.raises(UsageError, match="model 'squeezenext' reads images; for columns of a CSV data set there are"):
+        build("squeezenext", people, tmp_path)

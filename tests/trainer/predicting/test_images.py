@@ -1,0 +1,234 @@
+"""Image files in, the most probable classes out: as JSON lines, and printed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.images.paths import plain
+from schemas.rejects import Reject
+from tests.support.drawn_datasets import striped
+from tests.support.image_bytes import png
+from trainer import predict
+from trainer.predicting.image_lines import Item, encode_lines
+
+CUT = png(striped("lying", 1))[:400]  # its header is whole
+HUGE = png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))
+
+
+def read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_rejects(path: Path) -> list[Reject]:
+    return [Reject.from_json(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Twelve images of three classes."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(12):
+        kind = ("checkered", "lying", "standing")[i % 3]
+        (folder / f"{i:02d}-{kind}.png").write_bytes(png(striped(kind, 5000 + i)))
+    return folder
+
+
+@pytest.fixture
+def run(stripes_model, tmp_path):
+    """Runs the command on images; returns its exit code."""
+
+    def run_it(*inputs: object, output: str = "p.jsonl", more: tuple[str, ...] = ()) -> int:
+        argv = ["--saved_model", str(stripes_model.export), "--output", str(tmp_path / output), *more]
+        return predict.main([*argv, "--input", *map(str, inputs)])
+
+    return run_it
+
+
+class TestImages:
+    def test_a_line_for_each_in_order_with_the_classes_in_order(self, run, photos, tmp_path):
+        assert run(photos / "*.png") == 0
+        lines = read_lines(tmp_path / "p.jsonl")
+        assert [line["source"] for line in lines] == sorted(map(str, photos.iterdir()))
+        for line in lines:
+            top = line["top_5"]
+            assert set(top) == {"checkered", "lying", "standing"}
+            assert list(top.values()) == sorted(top.values(), reverse=True)
+            assert sum(top.values()) == pytest.approx(1, abs=1e-5)
+            assert line["class"] == next(iter(top))
+
+    def test_the_same_is_printed(self, run, photos, tmp_path, capsys):
+        run(photos / "*.png")
+        printed = capsys.readouterr().out.splitlines()
+        for line, text in zip(read_lines(tmp_path / "p.jsonl"), printed, strict=False):
+            told = ", ".join(f"{name} {value:.4f}" for name, value in line["top_5"].items())
+            assert text == f"{line['source']}: {told}"
+        assert printed[12].startswith("read       12 images in ")
+        assert printed[13] == f"predicted  12: {tmp_path / 'p.jsonl'}"
+
+    def test_nothing_of_it_when_quiet(self, run, photos, capsys):
+        run(photos / "*.png", more=("--quiet",))
+        assert capsys.readouterr().out.startswith("read       12 images")
+
+    @pytest.mark.parametrize("more", [("--signature", "examples"), ("--batch_size", "5"), ("--batch_size", "1")])
+    def test_the_same_by_the_other_signature_and_by_other_batches(self, run, photos, tmp_path, more):
+        run(photos / "*", output="a.jsonl")
+        run(photos / "*", output="b.jsonl", more=more)
+        for a, b in zip(read_lines(tmp_path / "a.jsonl"), read_lines(tmp_path / "b.jsonl"), strict=True):
+            assert (a["source"], a["class"]) == (b["source"], b["class"])
+            assert a["top_5"] == pytest.approx(b["top_5"], rel=1e-4, abs=1e-6)
+
+    def test_without_output_it_lies_in_the_current_folder(self, stripes_model, photos, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert predict.main(["--saved_model", str(stripes_model.export), "--input", "photos/*.png"]) == 0
+        assert read_lines(tmp_path / "predictions.jsonl")[0]["source"] == "photos/00-checkered.png"
+
+    def test_a_name_that_is_not_text(self, run, photos, tmp_path, capsys):
+        os.rename(os.fsencode(photos / "00-checkered.png"), os.fsencode(photos) + b"/00-\xff\n.png")
+        assert run(photos / "0*") == 0
+        (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
+        assert (reject.source, reject.stage, reject.reason) == (f"{photos}/00-\\xff\\n.png", "list", "bad_name")
+        assert reject.raw == os.fsencode(photos) + b"/00-\xff\n.png"
+        assert capsys.readouterr().out.startswith(f"{photos}/00-\\xff\\n.png: rejected, bad_name (")
+
+
+class TestRejects:
+    @pytest.mark.parametrize(
+        ("data", "reason", "detail"),
+        [
+            (b"", "empty_file", "no bytes"),
+            (b"this is no image", "not_an_image", "the first bytes are"),
+            (CUT, "truncated_image", "PNG"),
+            (HUGE, "too_many_pixels", "60,000 x 60,000"),
+            (b"RIFF\0\0\0\0WEBP", "unsupported_format", "found WebP"),
+        ],
+    )
+    def test_a_broken_image_is_a_line_and_its_neighbours_are_predicted(
+        self, run, photos, tmp_path, capfd, data, reason, detail
+    ):
+        (photos / "05-broken.jpg").write_bytes(data)
+        assert run(photos / "*") == 0
+        (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
+        assert (reject.source, reject.reason, reject.stage) == (str(photos / "05-broken.jpg"), reason, "ingest")
+        assert detail in reject.detail
+        assert len(read_lines(tmp_path / "p.jsonl")) == 12
+        shown = capfd.readouterr()
+        assert f"05-broken.jpg: rejected, {reason} (" in shown.out
+        assert f"1 {reason}" in shown.out
+        assert "png" not in shown.err.lower()  # what the decoder says of it
+
+    def test_each_is_predicted_or_rejected(self, run, photos, tmp_path):
+        for i, data in enumerate((b"", CUT, HUGE, CUT)):
+            (photos / f"{i:02d}-x.jpg").write_bytes(data)
+        assert run(photos / "*", more=("--batch_size", "3")) == 0
+        predicted = [line["source"] for line in read_lines(tmp_path / "p.jsonl")]
+        rejected = [reject.source for reject in read_rejects(tmp_path / "p.rejects.jsonl")]
+        assert predicted == sorted(str(path) for path in photos.glob("*.png"))
+        assert rejected == sorted(str(path) for path in photos.glob("*.jpg"))
+
+    def test_too_many_leave_no_predictions(self, run, photos, tmp_path, capsys):
+        (photos / "a.jpg").write_bytes(CUT)
+        assert run(photos / "*", more=("--max_rejects", "0")) == 1
+        assert "1 of 13 images were rejected (1 truncated_image)" in capsys.readouterr().err
+        assert not (tmp_path / "p.jsonl").exists()
+        assert len(read_rejects(tmp_path / "p.rejects.jsonl")) == 1
+
+
+class TestPairs:
+    @pytest.fixture
+    def run_pairs(self, patterns_model, tmp_path):
+        def run_it(text: str, *more: str) -> int:
+            (tmp_path / "pairs.csv").write_text(text)
+            argv = ["--saved_model", str(patterns_model.export), "--output", str(tmp_path / "p.jsonl"), *more]
+            return predict.main([*argv, "--input", str(tmp_path / "pairs.csv")])
+
+        return run_it
+
+    @pytest.fixture
+    def faces(self, tmp_path) -> Path:
+        (tmp_path / "faces").mkdir()
+        for i in range(3):
+            (tmp_path / "faces" / f"{i}.png").write_bytes(png(striped("lying", i)))
+        return tmp_path / "faces"
+
+    def test_two_paths_a_line_relative_to_the_file(self, run_pairs, faces, tmp_path, capsys):
+        assert run_pairs("left,right\nfaces/0.png,faces/1.png\n\nfaces/2.png,faces/2.png\n") == 0
+        first, second = read_lines(tmp_path / "p.jsonl")
+        assert (first["source"], first["line"]) == (str(tmp_path / "pairs.csv"), 2)
+        assert (first["left"], first["right"]) == ("faces/0.png", "faces/1.png")
+        assert (second["line"], second["left"]) == (4, "faces/2.png")
+        assert set(first["top_5"]) == {"same", "different"}
+        assert first["class"] in ("same", "different")
+        assert capsys.readouterr().out.startswith("faces/0.png faces/1.png: ")
+
+    def test_relative_to_a_root(self, run_pairs, faces, tmp_path):
+        assert run_pairs("0.png,1.png\n", "--root", str(faces)) == 0
+        assert len(read_lines(tmp_path / "p.jsonl")) == 1
+
+    def test_a_root_that_is_no_folder_is_refused(self, run_pairs, faces, capsys):
+        assert run_pairs("0.png,1.png\n", "--root", str(faces / "0.png")) == 2
+        assert "no such folder" in capsys.readouterr().err
+
+    def test_images_where_pairs_are_wanted_are_refused(self, patterns_model, faces, tmp_path, capsys):
+        argv = ["--saved_model", str(patterns_model.export), "--output", str(tmp_path / "p.jsonl")]
+        assert predict.main([*argv, "--input", str(faces / "0.png")]) == 2
+        assert "takes CSV files of two images' paths a line" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("line", "reason", "column"),
+        [
+            ("faces/0.png", "too_few_columns", None),
+            ("faces/0.png,faces/1.png,same", "too_many_columns", None),
+            ("faces/0.png,", "bad_name", None),
+            ("faces/\a.png,faces/1.png", "bad_name", None),
+            ("/etc/hostname,faces/1.png", "path_outside_root", None),
+            ("faces/0.png,../1.png", "path_outside_root", None),
+            ("file:///x,faces/1.png", "path_outside_root", None),
+            ("faces/0.png,faces/link.png", "path_outside_root", None),
+            ('"faces/0.png,faces/1.png', "too_few_columns", None),
+            ("faces/none.png,faces/1.png", "unreadable_file", "left"),
+            ("faces/0.png,faces", "not_a_file", "right"),
+            ("faces/cut.png,faces/1.png", "truncated_image", "left"),
+            ("faces/0.png,faces/empty.png", "empty_file", "right"),
+        ],
+    )
+    def test_a_bad_line_is_a_reject(self, run_pairs, faces, tmp_path, line, reason, column):
+        (faces / "cut.png").write_bytes(CUT)
+        (faces / "empty.png").write_bytes(b"")
+        (faces / "link.png").symlink_to("/etc/hostname")
+        assert run_pairs(f"{line}\nfaces/0.png,faces/1.png\n") == 0
+        (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
+        assert (reject.offset, reject.reason, reject.column) == (1, reason, column)
+        assert reject.raw == line.encode()
+        assert [entry["line"] for entry in read_lines(tmp_path / "p.jsonl")] == [2]
+
+
+class TestLines:
+    CLASSES = tuple("abcdefg")
+
+    def line(self, *probabilities: float) -> dict:
+        values = np.array([probabilities], np.float32)
+        (line,) = encode_lines(
+            [Item("x.png", 0, {})], {"class_id": values.argmax(1), "probabilities": values}, self.CLASSES
+        )
+        return json.loads(line.json)
+
+    def test_five_at_most(self):
+        assert list(self.line(0.1, 0.05, 0.3, 0.2, 0.15, 0.12, 0.08)["top_5"]) == ["c", "d", "e", "f", "a"]
+
+    def test_equals_in_the_order_of_their_ids(self):
+        assert list(self.line(0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1)["top_5"]) == ["b", "c", "d", "a", "e"]
+
+    def test_what_is_no_number_is_null(self):
+        assert self.line(*[float("nan")] * 7)["top_5"]["a"] is None
+
+    @pytest.mark.parametrize(
+        ("path", "told"), [("a/ö.png", "a/ö.png"), ("a\x1b[2J\n", "a\\x1b[2J\\n"), (os.fsdecode(b"\xfe"), "\\xfe")]
+    )
+    def test_names_are_told_as_text(self, path, told):
+        assert plain(path) == told

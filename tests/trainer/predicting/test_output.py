@@ -1,0 +1,155 @@
+"""Where predictions go: a file, standard output, and nothing that a file would replace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainer import predict
+
+
+@pytest.fixture
+def command(titanic_model) -> Callable[..., list[str]]:
+    """The arguments that predict on some inputs."""
+
+    def arguments(*inputs: object, output: object, more: tuple[object, ...] = ()) -> list[str]:
+        argv = ["--saved_model", titanic_model.export, "--output", output, *more, "--input", *inputs]
+        return [str(arg) for arg in argv]
+
+    return arguments
+
+
+def start(argv: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[3]
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer.predict", *argv],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.fixture
+def long_csv(titanic_csv, tmp_path) -> Path:
+    """100,000 rows."""
+    head, *lines = titanic_csv.read_text().splitlines(keepends=True)
+    path = tmp_path / "long.csv"
+    path.write_text(head + "".join(lines) * 100)
+    return path
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def link_to_a_file(path: Path) -> None:
+    (path.parent / "file").write_text("precious")
+    path.symlink_to("file")
+
+
+def link_to_nowhere(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+class TestNoFile:
+    @pytest.mark.parametrize("put", [pipe, folder, link_to_a_file, link_to_nowhere, link_to_a_device])
+    @pytest.mark.parametrize("which", ["--output", "--rejects"])
+    def test_what_a_file_would_replace_is_refused_and_stays(self, command, titanic_csv, tmp_path, capsys, put, which):
+        path = tmp_path / "p.jsonl"
+        put(path)
+        mode = path.lstat().st_mode
+        argv = command(titanic_csv, output=tmp_path / "other.jsonl", more=(which, path, "--overwrite"))
+        assert predict.main(argv) == 2
+        err = capsys.readouterr().err
+        assert f"{path}: is a " in err
+        assert "give --output - for standard output" in err
+        assert path.lstat().st_mode == mode
+        assert not (tmp_path / "other.jsonl").exists()
+
+    @pytest.mark.parametrize("spelled", ["{0}/./raw.csv", "{0}/../{1}/raw.csv", "{0}/hard.csv"])
+    def test_an_input_under_another_spelling_is_not_overwritten(self, command, titanic_csv, tmp_path, capsys, spelled):
+        raw = tmp_path / "raw.csv"
+        raw.write_bytes(titanic_csv.read_bytes())
+        os.link(raw, tmp_path / "hard.csv")
+        path = spelled.format(tmp_path, tmp_path.name)
+        assert predict.main(command(raw, output=path, more=("--overwrite",))) == 2
+        assert f"{path}: is an input as well as an output" in capsys.readouterr().err
+        assert raw.read_bytes() == titanic_csv.read_bytes()
+
+
+class TestStandardOutput:
+    def test_the_predictions_and_nothing_else(self, command, titanic_csv, tmp_path, monkeypatch, capfd):
+        monkeypatch.chdir(tmp_path)
+        assert predict.main(command(titanic_csv, output="p.jsonl")) == 0
+        capfd.readouterr()
+        assert predict.main(command(titanic_csv, output="-")) == 0
+        out, err = capfd.readouterr()
+        assert out == Path("p.jsonl").read_text()
+        assert "predicted  1,000: standard output" in err
+        assert {path.name for path in tmp_path.iterdir()} == {"p.jsonl", "p.rejects.jsonl", "predictions.rejects.jsonl"}
+
+    def test_of_images_too(self, stripes_model, tmp_path, capfd):
+        from tests.support.drawn_datasets import striped
+        from tests.support.image_bytes import png
+
+        (tmp_path / "a.png").write_bytes(png(striped("lying", 1)))
+        argv = ["--saved_model", str(stripes_model.export), "--input", str(tmp_path / "a.png"), "--output", "-"]
+        assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 0
+        (line,) = capfd.readouterr().out.splitlines()
+        assert json.loads(line)["source"] == str(tmp_path / "a.png")
+
+    def test_rejects_go_to_a_file(self, command, titanic_csv, tmp_path, capsys):
+        assert predict.main(command(titanic_csv, output=tmp_path / "p.jsonl", more=("--rejects", "-"))) == 2
+        assert "--rejects -: only --output is written to standard output" in capsys.readouterr().err
+
+    def test_too_many_rejects_are_told_without_a_promise(self, command, titanic_csv, tmp_path, capfd):
+        (tmp_path / "dirty.csv").write_text(titanic_csv.read_text() + "too,few\n")
+        argv = command(tmp_path / "dirty.csv", output="-", more=("--max_rejects", 0, "--max_reject_fraction", 0))
+        assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 1
+        out, err = capfd.readouterr()
+        assert len(out.splitlines()) == 1000
+        assert "the predictions made by then were printed" in err
+
+    def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):
+        process = start(command(long_csv, output="-"), tmp_path)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b'{"source"')
+        process.stdout.close()
+        _, err = process.communicate(timeout=300)
+        assert err.decode().splitlines()[-1] == "error: standard output: closed before all predictions were written"
+        assert process.returncode == 1
+        assert b"Traceback" not in err
+        assert b"Exception" not in err
+        assert [path.name for path in tmp_path.iterdir()] == ["long.csv"]
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, b"terminated"), (signal.SIGINT, b"interrupted")])
+def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, told):
+    process = start(command(long_csv, output=tmp_path / "p.jsonl"), tmp_path)
+    deadline = time.monotonic() + 300
+    while not any(path.stat().st_size for path in tmp_path.glob(".p.jsonl.*.partial")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 128 + number
+    assert told + b": no predictions were written" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["long.csv"]

@@ -1,0 +1,229 @@
+"""Raw CSV rows in, JSON lines out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.rejects import Reject
+from trainer import predict
+from trainer.predicting.lines import encode_lines
+
+NAN, INF = float("nan"), float("inf")
+
+
+def read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def run(titanic_model, tmp_path):
+    """Runs the command in a folder of its own; returns its exit code."""
+
+    def run_it(*inputs: object, output: str = "predictions.jsonl", more: tuple[str, ...] = ()) -> int:
+        argv = ["--saved_model", str(titanic_model.export), "--output", str(tmp_path / output), *more]
+        return predict.main([*argv, "--input", *map(str, inputs)])
+
+    return run_it
+
+
+@pytest.fixture
+def without_label(titanic_csv, tmp_path) -> Path:
+    """The first ten rows without their second column, the label."""
+    path = tmp_path / "unlabelled.csv"
+    rows = (line.split(",", 2) for line in titanic_csv.read_text().splitlines()[:11])
+    path.write_text("".join(f"{pclass},{rest}\n" for pclass, _, rest in rows))
+    return path
+
+
+class TestRows:
+    def test_a_line_for_each_row_in_order_that_says_where_the_row_stands(self, run, titanic_csv, tmp_path, capsys):
+        assert run(titanic_csv) == 0
+        lines = read_lines(tmp_path / "predictions.jsonl")
+        assert [line["row"] for line in lines] == list(range(1000))
+        raw = titanic_csv.read_bytes()
+        for line in lines[:5] + lines[-5:]:
+            record = raw[line["offset"] :].split(b"\n")[0].decode()
+            assert line["key"].replace('"', '""') in record
+        assert {line["source"] for line in lines} == {str(titanic_csv)}
+        assert "predicted  1,000" in capsys.readouterr().out
+
+    def test_classes_under_their_own_names(self, run, titanic_csv, tmp_path):
+        run(titanic_csv)
+        for line in read_lines(tmp_path / "predictions.jsonl"):
+            probabilities = line["probabilities"]
+            assert set(probabilities) == {"0", "1"}
+            assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+            assert line["class"] == max(probabilities, key=probabilities.get)
+
+    def test_it_learned_what_the_sample_tells(self, run, titanic_csv, tmp_path):
+        run(titanic_csv)
+        right = [
+            line["class"] == record.split(",")[1]
+            for line, record in zip(
+                read_lines(tmp_path / "predictions.jsonl"), titanic_csv.read_text().splitlines()[1:], strict=True
+            )
+        ]
+        assert np.mean(right) > 0.7
+
+    @pytest.mark.parametrize("more", [("--signature", "examples"), ("--batch_size", "7")])
+    def test_the_same_by_the_other_signature_and_by_other_batches(self, run, titanic_csv, tmp_path, more):
+        run(titanic_csv, output="a.jsonl")
+        run(titanic_csv, output="b.jsonl", more=more)
+        for a, b in zip(read_lines(tmp_path / "a.jsonl"), read_lines(tmp_path / "b.jsonl"), strict=True):
+            assert a.pop("probabilities") == pytest.approx(b.pop("probabilities"), rel=1e-4, abs=1e-6)
+            assert a == b
+
+    def test_the_label_may_be_absent(self, run, without_label, titanic_csv, tmp_path):
+        assert "survived" not in without_label.read_text()
+        assert run(titanic_csv, output="with.jsonl") == 0
+        assert run(without_label, output="without.jsonl") == 0
+        pairs = zip(read_lines(tmp_path / "without.jsonl"), read_lines(tmp_path / "with.jsonl"), strict=False)
+        assert [a["class"] == b["class"] and a["key"] == b["key"] for a, b in pairs] == [True] * 10
+
+    def test_several_files_gzipped_and_by_glob(self, run, titanic_csv, tmp_path):
+        folder = tmp_path / "raw"
+        folder.mkdir()
+        (folder / "a.csv").write_bytes(titanic_csv.read_bytes())
+        (folder / "b.csv.gz").write_bytes(gzip.compress(titanic_csv.read_bytes()))
+        assert run(folder / "*.csv*") == 0
+        lines = read_lines(tmp_path / "predictions.jsonl")
+        assert [Path(line["source"]).name for line in lines] == ["a.csv"] * 1000 + ["b.csv.gz"] * 1000
+        own = ("row", "offset", "key", "class")
+        assert [[a[n] for n in own] for a in lines[:1000]] == [[b[n] for n in own] for b in lines[1000:]]
+
+
+class TestRejects:
+    @pytest.fixture
+    def dirty(self, titanic_csv, tmp_path) -> Path:
+        """Twenty good rows, and bad ones at the rows 2, 5 and 22."""
+        lines = titanic_csv.read_text().splitlines(keepends=True)[:21]
+        lines.insert(3, "too,few\n")
+        lines.insert(6, '1,0,"A, B",female,29,many,0,PC 1,1.5,?,S,?,?,?\n')
+        path = tmp_path / "dirty.csv"
+        path.write_text("".join(lines) + "1,1\n")
+        return path
+
+    def test_each_row_is_predicted_or_rejected(self, run, dirty, tmp_path, capsys):
+        assert run(dirty) == 0
+        rejects = [Reject.from_json(line) for line in (tmp_path / "predictions.rejects.jsonl").read_text().splitlines()]
+        assert [(r.reason, r.column, r.raw[:7]) for r in rejects] == [
+            ("too_few_columns", None, b"too,few"),
+            ("not_a_number", "sibsp", b'1,0,"A,'),
+            ("too_few_columns", None, b"1,1"),
+        ]
+        rows = [line["row"] for line in read_lines(tmp_path / "predictions.jsonl")]
+        assert rows == [row for row in range(23) if row not in (2, 5, 22)]
+        assert "2 too_few_columns" in capsys.readouterr().out
+
+    def test_too_many_leave_the_rejects_and_no_predictions(self, run, dirty, tmp_path, capsys):
+        assert run(dirty, more=("--max_rejects", "0", "--max_reject_fraction", "0.01")) == 1
+        assert "rows were rejected" in capsys.readouterr().err
+        assert {p.name for p in tmp_path.iterdir()} == {"dirty.csv", "predictions.rejects.jsonl"}
+
+    def test_a_file_without_rows_gives_no_lines(self, run, titanic_csv, tmp_path):
+        empty = tmp_path / "empty.csv"
+        empty.write_text(titanic_csv.read_text().splitlines()[0] + "\n")
+        assert run(empty) == 0
+        assert (tmp_path / "predictions.jsonl").read_text() == ""
+
+
+class TestAskedWrongly:
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            (("--batch_size", "0"), "--batch_size 0: give 1 or more"),
+            (("--max_reject_fraction", "2"), "--max_reject_fraction between 0 and 1"),
+            (("--saved_model", "nowhere"), "nowhere: no saved_model.pb"),
+            (("--input", "nowhere.csv"), "nowhere.csv"),
+            (("--input", "nowhere/*.csv"), "nowhere/*.csv"),
+        ],
+    )
+    def test_says_what_and_leaves_nothing(self, run, titanic_csv, capsys, more, message):
+        assert run(titanic_csv, output="made/predictions.jsonl", more=more) == 2
+        assert message in capsys.readouterr().err
+
+    def test_an_output_that_exists_is_kept(self, run, titanic_csv, tmp_path, capsys):
+        (tmp_path / "predictions.jsonl").write_text("precious")
+        assert run(titanic_csv) == 2
+        assert "exists already; give --overwrite" in capsys.readouterr().err
+        assert (tmp_path / "predictions.jsonl").read_text() == "precious"
+        assert run(titanic_csv, more=("--overwrite",)) == 0
+        assert len(read_lines(tmp_path / "predictions.jsonl")) == 1000
+
+    def test_a_header_that_does_not_fit_the_model(self, run, tmp_path, capsys):
+        (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+        assert run(tmp_path / "other.csv") == 2
+        assert "other.csv" in capsys.readouterr().err
+
+    def test_an_input_is_no_output(self, run, titanic_csv, tmp_path, capsys):
+        copy = tmp_path / "predictions.jsonl"
+        copy.write_bytes(titanic_csv.read_bytes())
+        assert run(copy, more=("--overwrite",)) == 2
+        assert "is an input as well as an output" in capsys.readouterr().err
+
+    def test_help_answers_at_once(self):
+        code = "import sys; from trainer import predict\n"
+        code += "try: predict.main(['--help'])\n"
+        code += "except SystemExit: print([m for m in ('tensorflow', 'pyarrow') if m in sys.modules])"
+        begun = time.monotonic()
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert time.monotonic() - begun < 1.5
+        assert "--signature {predict,examples}" in out
+        assert out.endswith("[]\n")
+
+
+class TestLines:
+    def encode(self, outputs, classes=("a", "b")):
+        rows = len(next(iter(outputs.values())))
+        text = encode_lines(
+            outputs, source='a "b" %d.csv', offsets=np.arange(rows) * 10, rows=np.arange(rows), classes=classes
+        )
+        return [json.loads(line) for line in text.splitlines()]
+
+    def test_positions_and_strange_names(self):
+        outputs = {"class_id": np.array([1, 0]), "probabilities": np.array([[0.25, 0.75], [1, 0]], np.float32)}
+        assert self.encode(outputs, classes=('50% "x"', "ü\n")) == [
+            {
+                "source": 'a "b" %d.csv',
+                "offset": 10 * row,
+                "row": row,
+                "class": name,
+                "probabilities": dict(zip(('50% "x"', "ü\n"), values, strict=True)),
+            }
+            for row, name, values in ((0, "ü\n", (0.25, 0.75)), (1, '50% "x"', (1.0, 0.0)))
+        ]
+
+    @pytest.mark.parametrize(
+        ("key", "text"), [(b'a "b"\\', 'a "b"\\'), (b"\xff", "\ufffd"), ("ü".encode(), "ü"), (b"", "")]
+    )
+    def test_keys(self, key, text):
+        outputs = {"key": np.array([key], object), "value": np.array([1.0], np.float32)}
+        assert self.encode(outputs, classes=())[0]["key"] == text
+
+    @pytest.mark.parametrize(
+        ("value", "written"), [(0.1, np.float32(0.1)), (1e-30, np.float32(1e-30)), (NAN, None), (INF, None)]
+    )
+    def test_a_float_comes_back_as_it_was(self, value, written):
+        found = self.encode({"value": np.array([value, 2.0], np.float32)}, classes=())
+        assert [None if line["value"] is None else np.float32(line["value"]) for line in found] == [written, 2.0]
+
+
+def test_a_regression_gives_values(wages, make_estimator, tmp_path):
+    from trainer.export.exporters import CheckedExport
+
+    estimator = make_estimator(wages, steps=5)
+    export = CheckedExport(wages).write(
+        estimator, export_path=str(tmp_path / "export"), checkpoint_path=estimator.latest_checkpoint()
+    )
+    (tmp_path / "rows.csv").write_text("work,age\na,30\nnever seen,31\n")
+    output = tmp_path / "values.jsonl"
+    assert predict.main(["--saved_model", export, "--input", str(tmp_path / "rows.csv"), "--output", str(output)]) == 0
+    assert [sorted(line) for line in read_lines(output)] == [["offset", "row", "source", "value"]] * 2

@@ -1,0 +1,5 @@
+"""TensorFlow's Estimator, on a TensorFlow that no longer ships it."""
+
+from trainer.estimator.loading import tf_estimator
+
+__all__ = ["tf_estimator"]

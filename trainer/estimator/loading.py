@@ -1,0 +1,86 @@
+"""TensorFlow's Estimator, on a TensorFlow that no longer ships it.
+
+    from trainer.estimator import tf_estimator
+
+gives what `tf.estimator` was in TensorFlow 2.15 (Estimator, RunConfig, train_and_evaluate, the canned Estimators,
+exporters, `export`, `experimental`), and `tf_estimator.tpu` (TPUEstimator, TPUConfig, ...), which was
+`tf.compat.v1.estimator.tpu`. `tf.keras.estimator.model_to_estimator` works once this module is imported.
+
+This is the only module that imports tensorflow_estimator. Importing it imports TensorFlow (seconds).
+
+Estimator works with Keras 2. TensorFlow decides which Keras `tf.keras` is when `tf.keras` is first used, from the
+environment variable TF_USE_LEGACY_KERAS; importing this module sets it to 1. TensorFlow may have been imported before.
+Where `tf.keras` has been used as Keras 3 by then, or the variable asks for Keras 3, the import raises UsageError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from schemas.errors import UsageError
+from trainer.estimator import shims
+
+__all__ = ["tf_estimator"]
+
+_VARIABLE = "TF_USE_LEGACY_KERAS"
+_YES = ("1", "true", "True")  # the values that TensorFlow takes for a yes
+
+# Each resolves for itself, at its first use, which Keras it stands for.
+_KERAS_LOADERS = (
+    "keras",
+    "losses",
+    "metrics",
+    "optimizers",
+    "initializers",
+    "compat.v1.keras",
+    "compat.v2.keras",
+)
+
+
+def _use_keras_2() -> None:
+    """Makes `tf.keras` Keras 2, in this process and in those it starts.
+
+    Raises:
+        UsageError: the environment asks for Keras 3, or the process already uses it.
+    """
+    if os.environ.setdefault(_VARIABLE, "1") not in _YES:
+        raise UsageError(
+            f"{_VARIABLE}={os.environ[_VARIABLE]} in the environment: Estimator needs Keras 2 (the package tf_keras)."
+            f" Unset {_VARIABLE}, or set it to 1."
+        )
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or tensorflow.__dict__.get("_tf_uses_legacy_keras", True):
+        return
+    if "tensorflow.keras" in sys.modules or any(_is_keras_3(tensorflow, name) for name in _KERAS_LOADERS):
+        raise UsageError(
+            "tf.keras was used, as Keras 3, before trainer.estimator was imported: Estimator needs Keras 2 (the package"
+            f" tf_keras). Import trainer.estimator first, or set {_VARIABLE}=1 in the environment."
+        )
+    # So that `from tensorflow.keras import ...` finds what `tf.keras` now is: TensorFlow's own import does the same.
+    keras_api = importlib.import_module("tf_keras.api._v2.keras")
+    tensorflow.__path__.insert(0, os.path.dirname(os.path.dirname(str(keras_api.__file__))))
+
+
+def _is_keras_3(tensorflow: Any, name: str) -> bool:
+    *parents, last = name.split(".")
+    for parent in parents:
+        tensorflow = getattr(tensorflow, parent)
+    keras = vars(tensorflow).get(last)  # TensorFlow's lazy loader, or what it has loaded
+    return getattr(keras, "_tfll_initialized", True) and getattr(keras, "__name__", "").split(".")[0] == "keras"
+
+
+def _load() -> Any:
+    """Imports the Estimator package on the names it needs; returns its public namespace."""
+    _use_keras_2()
+    importlib.import_module("tensorflow")
+    shims.install()
+    with shims.without_deprecation():
+        namespace = importlib.import_module("tensorflow_estimator._api.v2.estimator")
+        namespace.__dict__["tpu"] = importlib.import_module("tensorflow_estimator._api.v1.estimator.tpu")
+    return namespace
+
+
+tf_estimator: Any = _load()

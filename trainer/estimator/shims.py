@@ -1,0 +1,133 @@
+"""The names that tensorflow-estimator 2.15 imports and TensorFlow no longer has.
+
+`install()` puts them in place. It must run after TensorFlow is imported and before tensorflow_estimator is;
+`trainer.estimator` is its only caller. What is here exists so that the package loads and runs off TPUs: whatever
+needs a part that left TensorFlow for good (multi-worker strategies, TPU embeddings) raises NotImplementedError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NoReturn
+
+from trainer.estimator import graph_resources
+
+_ESTIMATOR_API = "estimator"
+
+# Of `tensorflow.python.tpu.tpu_embedding`: the classes that the package names when it loads, mostly for isinstance.
+_TPU_EMBEDDING_CLASSES = (
+    "TPUEmbedding",
+    "TableConfig",
+    "FeatureConfig",
+    "AdagradParameters",
+    "AdamParameters",
+    "FtrlParameters",
+    "MomentumParameters",
+    "ProximalAdagradParameters",
+    "RMSPropParameters",
+    "StochasticGradientDescentParameters",
+)
+
+
+def install() -> None:
+    """Adds the missing modules and export names to the imported TensorFlow. Does nothing the second time."""
+    _add_export_names()
+    _add_module("tensorflow.python.distribute.estimator_training", _distributed_training())
+    _add_module("tensorflow.python.tpu.tpu_embedding", _tpu_embedding())
+    _add_module("tensorflow.python.tpu.tpu_embedding_gradient", {})
+    _add_module("tensorflow.python.tpu.session_support", {})
+    graph_resources.leave_to_sessions()
+
+
+@contextlib.contextmanager
+def without_deprecation() -> Iterator[None]:
+    """Where the Estimator package is first imported: its symbols do not advise against themselves.
+
+    The package's export decorator wraps each public symbol in a notice that is logged at every use ("is deprecated, use
+    tf.keras instead"), about the API that this project is built on. Other deprecations are left as they are.
+    """
+    deprecation: Any = importlib.import_module("tensorflow.python.util.deprecation")
+    original = deprecation.deprecated
+
+    def deprecated(date: str | None, instructions: str, **options: Any) -> Any:
+        if instructions == "Use tf.keras instead.":
+            return lambda symbol: symbol
+        return original(date, instructions, **options)
+
+    deprecation.deprecated = deprecated
+    try:
+        yield
+    finally:
+        deprecation.deprecated = original
+
+
+def _add_export_names() -> None:
+    """`tf_export.ESTIMATOR_API_NAME`, and the attributes under which exported symbols note their public names."""
+    tf_export: Any = importlib.import_module("tensorflow.python.util.tf_export")
+    tf_export.ESTIMATOR_API_NAME = _ESTIMATOR_API
+    tf_export.API_ATTRS[_ESTIMATOR_API] = tf_export._Attributes("_estimator_api_names", "_estimator_api_constants")
+    tf_export.API_ATTRS_V1[_ESTIMATOR_API] = tf_export._Attributes(
+        "_estimator_api_names_v1", "_estimator_api_constants_v1"
+    )
+
+
+def _add_module(name: str, contents: dict[str, Any]) -> None:
+    """Registers a module under `name`, unless this TensorFlow has one; other names in it do not exist and say why."""
+    if name in sys.modules:
+        return
+    module = ModuleType(name, "A stand-in by trainer.estimator.shims.")
+
+    def missing(attribute: str) -> NoReturn:
+        # AttributeError, not NotImplementedError: introspection asks every module for names such as __file__.
+        raise AttributeError(
+            f"{name}.{attribute}: {name} is no longer in TensorFlow; training on TPU hardware and TPU embeddings are"
+            " not supported by trainer.estimator"
+        )
+
+    module.__dict__.update(contents, __getattr__=missing)
+    parent, _, child = name.rpartition(".")
+    setattr(importlib.import_module(parent), child, module)
+    sys.modules[name] = module
+
+
+def _distributed_training() -> dict[str, Any]:
+    """`estimator_training`: how a RunConfig with a `tf.distribute` strategy reads TF_CONFIG."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(
+            "A tf.distribute strategy across several machines needs the distribute coordinator, which left TensorFlow."
+            " Train on a cluster with parameter servers (TF_CONFIG and no train_distribute), or use a strategy within"
+            " one machine (no cluster in TF_CONFIG)."
+        )
+
+    def init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
+        if config._experimental_distribute:
+            raise NotImplementedError("RunConfig(experimental_distribute=...): pass train_distribute, eval_distribute.")
+        cluster = tf_config.get("cluster", {})
+        if config._train_distribute and cluster and "master" not in cluster:
+            refuse()
+        config._distribute_coordinator_mode = None
+        config._init_distributed_setting_from_environment_var(tf_config)
+        config._maybe_overwrite_session_config_for_distributed_training()
+
+    return {
+        "init_run_config": init_run_config,
+        "should_run_distribute_coordinator": lambda config: False,
+        "train_and_evaluate": refuse,
+        "estimator_train": refuse,
+        "estimator_evaluate": refuse,
+    }
+
+
+def _tpu_embedding() -> dict[str, Any]:
+    """Classes that are there to be tested for, and refuse to be made."""
+
+    def refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"{type(self).__name__}: TPU embeddings are not supported by trainer.estimator.")
+
+    classes = {name: type(name, (), {"__init__": refuse}) for name in _TPU_EMBEDDING_CLASSES}
+    return {**classes, "TRAINING": "training", "INFERENCE": "inference"}

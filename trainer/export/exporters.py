@@ -1,0 +1,249 @@
+"""Exporters that put nothing under a number that has not passed the parity check.
+
+An export is written aside (`export/<name>/temp-*`, which no server takes for a version), checked on the records that
+the job kept (`trainer.verify`), renamed to `export/<name>/<seconds since 1970>`, and only then taken for the new best
+(`export/best/best.json`). One that differs is kept as `export/<name>/rejected`, and SkewError ends the training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.errors import SkewError, UsageError
+from schemas.graphs.check import graph_problem
+from schemas.spec.features import CategoryLabel
+from trainer.estimator import tf_estimator
+from trainer.export.outputs import classes_of
+from trainer.export.parity_records import ParityRecords, read_parity_records
+from trainer.export.receivers import serving_input_receiver_fn
+from trainer.export.rejected_requests import Judged
+from trainer.export.saved_model import NOTES_FORMAT, Notes, write_notes
+from trainer.export.skew_check import check_export, check_transform, judge
+from trainer.model_dir.cleanup import TEMPORARY
+
+BEST, FINAL = "best", "final"
+MARK = "best.json"
+_LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class BestMetric:
+    """The evaluation metric by which a model is the best so far."""
+
+    name: str
+    higher: bool
+
+    def improves(self, value: float, best: float | None) -> bool:
+        """Whether `value` is better than `best`; NaN never is."""
+        if math.isnan(value):
+            return False
+        return best is None or (value > best if self.higher else value < best)
+
+
+def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
+    """The metric called `name`, or the first there is of `auc`, `accuracy` (for classes), `average_loss`, `loss`.
+
+    A name with the word loss, error, mae, mse or rmse in it is better lower, any other higher.
+
+    Raises:
+      UsageError: the evaluation gives no such metric.
+    """
+    wanted: tuple[str, ...] = ("average_loss", "loss")
+    if dataset.image_schema is not None or isinstance(dataset.schema.label, CategoryLabel):
+        wanted = ("auc", "accuracy", *wanted)
+    found = next((n for n in ((name,) if name else wanted) if n in metrics), None)
+    if found is None:
+        known = ", ".join(sorted(n for n in metrics if n != "global_step"))
+        asked = repr(name or wanted[0])
+        raise UsageError(f"the evaluation gives no metric {asked} to choose the best model by; it gives {known}")
+    return BestMetric(found, not _LOWER_IS_BETTER.fullmatch(found))
+
+
+def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> list[Any]:
+    """The best and the final exporter, for `EvalSpec(exporters=...)`.
+
+    Args:
+      dataset: what the Estimator is trained on; its parity records are what an export is checked with.
+      metric: chooses the best model; None: see `best_metric`.
+      keep: how many exports stay under each name, the newest.
+    """
+    if keep < 1:
+        raise UsageError(f"keep: {keep}; at least one export must stay")
+    writer = CheckedExport(dataset)
+    return [BestExporter(writer, metric=metric, keep=keep), FinalExporter(writer, keep=keep)]
+
+
+class CheckedExport:
+    """Writes exports of one data set's models, each checked before it gets its name."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._expected: tuple[ParityRecords, Judged] | None = None
+        self._told = False
+
+    def write(self, estimator: Any, *, export_path: str, checkpoint_path: str) -> str:
+        """Exports `estimator` at `checkpoint_path` to `export_path/<number>`; returns that folder.
+
+        Raises:
+          SkewError: the export predicts otherwise than the Estimator; it lies in `export_path/rejected`.
+        """
+        _remove_left_over(export_path)
+        aside = _aside(export_path)
+        try:
+            receiver = serving_input_receiver_fn(self.dataset)
+            written = estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path)
+            written = tf.compat.as_str(written)
+            try:
+                self._check(written, estimator, checkpoint_path)
+            except SkewError as error:
+                rejected = os.path.join(export_path, "rejected")
+                tf.io.gfile.rename(written, rejected)
+                raise SkewError(f"{error} The export was refused; it lies in {rejected} to be looked at.") from error
+            final = os.path.join(export_path, str(_next_number(export_path)))
+            tf.io.gfile.rename(written, final)
+            return final
+        finally:
+            if tf.io.gfile.exists(aside):
+                tf.io.gfile.rmtree(aside)
+
+    def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
+        if self._expected is None:  # the transform and the records stay the same while a model is trained
+            records = read_parity_records(self.dataset)
+            check_transform(self.dataset, records)
+            self._expected = records, judge(self.dataset, records)
+        records, judged = self._expected
+        check_export(
+            self.dataset,
+            records,
+            export_dir=export_dir,
+            estimator=estimator,
+            checkpoint_path=checkpoint_path,
+            judged=judged,
+        )
+        notes = Notes(
+            dataset_run=self.dataset.run,
+            schema_fingerprint=self.dataset.declared.fingerprint,
+            classes=classes_of(self.dataset),
+            global_step=int(tf.train.load_variable(checkpoint_path, "global_step")),
+            checked_records=len(records.raw),
+        )
+        schema_yaml = storage.read_bytes(layout.join(self.dataset.run_dir, layout.SCHEMA_YAML))
+        write_notes(export_dir, notes, schema_yaml)
+        self._tell_of_graph(export_dir)
+
+    def _tell_of_graph(self, export_dir: str) -> None:
+        """Says once that whoever loads these exports has to trust them: one's own model may do more than compute."""
+        problem = None if self._told else graph_problem(export_dir)
+        if problem is not None:
+            self._told = True
+            print(f"note: predicting with an export of this model takes --trust: its graph {problem}", file=sys.stderr)
+
+
+class BestExporter(tf_estimator.Exporter):
+    """Exports when the metric is better than the best so far, which `best.json` keeps across restarts."""
+
+    def __init__(self, writer: CheckedExport, *, metric: str | None, keep: int) -> None:
+        self._writer = writer
+        self._metric = metric
+        self._keep = keep
+
+    @property
+    def name(self) -> str:
+        return BEST
+
+    def export(
+        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
+    ) -> str | None:
+        """Called after each evaluation; returns the export's folder, or None where there is none."""
+        export_path = tf.compat.as_str(export_path)
+        metric = best_metric(self._writer.dataset, eval_result, self._metric)
+        value = float(eval_result[metric.name])
+        if not metric.improves(value, read_mark(export_path, metric)):
+            return None
+        final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
+        mark = {"metric": metric.name, "value": value, "export": os.path.basename(final), "notes_format": NOTES_FORMAT}
+        mark["global_step"] = int(eval_result["global_step"])
+        storage.write_bytes(os.path.join(export_path, MARK), json.dumps(mark, indent=1).encode() + b"\n")
+        prune(export_path, keep=self._keep)
+        return final
+
+
+class FinalExporter(tf_estimator.Exporter):
+    """Exports the last checkpoint when training ends."""
+
+    def __init__(self, writer: CheckedExport, *, keep: int) -> None:
+        self._writer = writer
+        self._keep = keep
+
+    @property
+    def name(self) -> str:
+        return FINAL
+
+    def export(
+        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
+    ) -> str | None:
+        """Called after each evaluation; returns the export's folder, or None where there is none."""
+        if not is_the_final_export:
+            return None
+        export_path = tf.compat.as_str(export_path)
+        final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
+        prune(export_path, keep=self._keep)
+        return final
+
+
+def read_mark(export_path: str, metric: BestMetric) -> float | None:
+    """The best value so far; None where there is none, or it is of another metric, or its export is gone.
+
+    So it is where the export is of an earlier release: the next one is to replace it, see `Notes.advice`.
+    """
+    path = os.path.join(export_path, MARK)
+    if not storage.exists(path):
+        return None
+    mark = json.loads(storage.read_bytes(path))
+    there = int(mark["export"]) in _numbers(export_path)
+    if not there or mark["metric"] != metric.name:
+        return None
+    return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
+
+
+def prune(export_path: str, *, keep: int) -> None:
+    """Removes all but the `keep` newest exports, each under another name: half of one never has a number."""
+    for number in sorted(_numbers(export_path))[:-keep]:
+        aside = _aside(export_path)
+        tf.io.gfile.rename(os.path.join(export_path, str(number)), aside)
+        tf.io.gfile.rmtree(aside)
+
+
+def _aside(export_path: str) -> str:
+    """A new folder that no server takes for a version."""
+    return os.path.join(export_path, f"{TEMPORARY}{secrets.token_hex(4)}")
+
+
+def _numbers(export_path: str) -> list[int]:
+    names = tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []
+    return [int(name.rstrip("/")) for name in names if name.rstrip("/").isdecimal()]
+
+
+def _next_number(export_path: str) -> int:
+    """Seconds since 1970, or one more than the newest export where two fall into one second."""
+    return max([int(time.time()), *(n + 1 for n in _numbers(export_path))])
+
+
+def _remove_left_over(export_path: str) -> None:
+    """What a crash left half written, and the last refused export."""
+    for name in tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []:
+        if name.startswith(TEMPORARY) or name.rstrip("/") == "rejected":
+            tf.io.gfile.rmtree(os.path.join(export_path, name))

@@ -1,0 +1,55 @@
+"""The values of a small graph on serialized records, computed in a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from schemas.dataset import Dataset
+from schemas.spec.raw_columns import RawColumn, raw_columns
+
+
+def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
+    """Raw records hold every column, so that one left out is an error here, not a missing value."""
+    import tensorflow as tf
+
+    return {c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], tf.as_dtype(c.dtype)) for c in columns}
+
+
+def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[bytes]) -> dict[str, Any]:
+    """The values of what `build` makes of serialized records, in a graph of its own: the caller may be inside another.
+
+    Args:
+      build: from string `[records]` to tensors by name.
+      records: what is fed.
+    """
+    import tensorflow as tf
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        serialized = tf.compat.v1.placeholder(tf.string, [None])
+        tensors = dict(build(serialized))
+        session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
+        values = session.run(tensors, {serialized: list(records)})
+    return {name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in values.items()}
+
+
+def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]:
+    """What the data set's transform makes of raw records, by feature: `[records, ...]`."""
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+
+    def transformed(serialized: Any) -> Mapping[str, Any]:
+        parsed = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
+        return dict(output.transform_raw_features(parsed, drop_unused_features=True))
+
+    return graph_values(transformed, raw)
+
+
+def _records_of(sparse: Any) -> list[Any]:
+    """A SparseTensorValue of rank 2 -> its values by record."""
+    import numpy as np
+
+    counts = np.bincount(sparse.indices[:, 0], minlength=int(sparse.dense_shape[0]))
+    return np.split(sparse.values, np.cumsum(counts)[:-1])

@@ -1,0 +1,65 @@
+"""The proof for images that raw files, ingested again, are the stored records, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from schemas.images.keys import CLASS, ENCODED, FORMAT, HEIGHT, TEXT, WIDTH
+from schemas.spec.images import ImagePairsSchema, ImageSchema
+from trainer.export.image_receivers import ingest_records, load_ingest
+from trainer.images.names import SAME, image_names, label_key, stored_key
+
+LABEL = "label"  # of a raw parity record: the class's name
+_STRINGS, _INTEGERS = (ENCODED, FORMAT), (HEIGHT, WIDTH)
+
+
+def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Serialized stored records, string `[batch]`, in full: by key, `[batch]` each."""
+    return dict(tf.io.parse_example(serialized, _full_spec(_schema(dataset))))
+
+
+def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Serialized raw records, string `[batch]`, ingested again: what `stored_records` gives of the stored ones.
+
+    A raw record holds files' bytes and the class's name; one that is no class gets the id -1.
+    """
+    schema = _schema(dataset)
+    names = image_names(schema)
+    strings = tf.io.FixedLenFeature([], tf.string)
+    raw = tf.io.parse_example(serialized, dict.fromkeys((*names, LABEL), strings))
+    ingest = load_ingest(dataset)
+    records = {stored_key(n, k): v for n in names for k, v in ingest_records(ingest, raw[n]).items()}
+    equal = tf.equal(raw[LABEL][:, tf.newaxis], tf.constant(list(dataset.manifest.classes)))
+    ids = tf.where(tf.reduce_any(equal, 1), tf.argmax(equal, 1), -1)
+    texts = {} if isinstance(schema, ImagePairsSchema) else {TEXT: raw[LABEL]}
+    return {**records, label_key(schema): ids, **texts}
+
+
+def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with each encoded image told by its length and digest: to be compared, and to be printed."""
+    return {n: _digests(v) if n.rpartition("image/")[2] == "encoded" else v for n, v in records.items()}
+
+
+def _digests(images: np.ndarray) -> np.ndarray:
+    return np.array([f"{len(x):,} bytes, SHA-256 {hashlib.sha256(x).hexdigest()}" for x in images], object)
+
+
+def _full_spec(schema: ImageSchema) -> dict[str, Any]:
+    string, integer = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
+    spec: dict[str, Any] = {}
+    for name in image_names(schema):
+        spec |= {stored_key(name, key): string for key in _STRINGS} | {stored_key(name, k): integer for k in _INTEGERS}
+    if isinstance(schema, ImagePairsSchema):
+        return {**spec, SAME: integer}
+    return {**spec, CLASS: integer, TEXT: string}
+
+
+def _schema(dataset: Dataset) -> ImageSchema:
+    assert dataset.image_schema is not None  # noqa: S101 - only image data sets come here
+    return dataset.image_schema

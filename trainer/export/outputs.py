@@ -1,0 +1,181 @@
+"""Predictions under their own names: the key, the class as the data calls it, probabilities, or the regression's value.
+
+Canned Estimators drop keys and number the classes from 0. `with_keys_and_classes` wraps any Estimator so that its
+predictions, and the exported signatures, are the same few fields whatever the model:
+
+* classification: `class` string `[batch]`, `class_id` int64 `[batch]`, `probabilities` float32 `[batch, classes]`, and
+  `logits` as the model gives them;
+* regression: `value` float32 `[batch]`;
+* both: `key` string `[batch]` where the schema has one (under this name, whatever the column is called), what a model
+  of one's own predicts beside these, and `error` string `[batch]`.
+
+A row that the preprocessing job would have rejected is not answered, whatever the model makes of it: `error` says why
+(`trainer.export.row_errors`), and all else of the row but its key is withheld. `error` is '' for every other row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from schemas.dataset import Dataset
+from schemas.spec.features import CategoryLabel
+from schemas.spec.table import Schema
+from trainer.estimator import tf_estimator
+from trainer.export.image_receivers import at_least_one
+from trainer.export.receivers import key_name
+from trainer.export.row_errors import ROW_ERROR, in_rows
+from trainer.model_dir.checkpoint_saver import with_safe_saving
+
+KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
+ERROR = "error"
+
+# What canned heads give under their own names, and what is said better by the fields above.
+_REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "logistic", "predictions"})
+
+
+def classes_of(dataset: Dataset) -> tuple[str, ...]:
+    """The classes' names by id; empty for a numeric label."""
+    if dataset.image_schema is not None:
+        return dataset.manifest.classes
+    return class_names(dataset.schema, tft.TFTransformOutput(dataset.graphs_dir))
+
+
+def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tuple[str, ...]:
+    """As `classes_of`, for CSV: the schema's values of the label, or the train split's vocabulary."""
+    if not isinstance(schema.label, CategoryLabel):
+        return ()
+    if schema.label.values is not None:
+        return schema.label.values
+    return tuple(v.decode() for v in transform_output.vocabulary_by_name(schema.label.name))
+
+
+def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
+    """Wraps an Estimator: the same variables, training and evaluation, and the predictions named above.
+
+    The model never sees the key. It must predict `probabilities` or `logits` `[batch, classes]` (`logits` `[batch]` or
+    `[batch, 1]` for two classes), or for a numeric label one of `value`, `predictions`, `logits`; a single output under
+    any name is taken for `probabilities` or `value`.
+
+    Returns:
+      An Estimator in the same `model_dir`, with the same config and warm start.
+    """
+    names, key_column = classes_of(dataset), key_name(dataset)
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        inputs, key, errors = _model_inputs(features, key_column)
+        count = None
+        if mode == tf_estimator.ModeKeys.PREDICT and dataset.image_schema is not None:
+            inputs, count = at_least_one(inputs)
+        spec = estimator.model_fn(inputs, labels, mode, config)
+        if mode == tf_estimator.ModeKeys.TRAIN:
+            return with_safe_saving(spec, config)
+        if mode != tf_estimator.ModeKeys.PREDICT:
+            return spec
+        predictions = named_predictions(spec.predictions, names)
+        if count is not None:
+            predictions = {name: value[:count] for name, value in predictions.items()}
+        predictions = withheld(predictions, errors)
+        if key is not None:
+            predictions = {KEY: key, **predictions}
+        outputs = {"serving_default": tf_estimator.export.PredictOutput(predictions)}
+        return spec._replace(predictions=predictions, export_outputs=outputs)
+
+    return tf_estimator.Estimator(
+        model_fn=model_fn,
+        model_dir=estimator.model_dir,
+        config=estimator.config,
+        warm_start_from=estimator._warm_start_settings,  # private: an Estimator does not tell where it starts
+    )
+
+
+def _model_inputs(features: Any, key_column: str | None) -> tuple[Any, tf.Tensor | None, tf.Tensor | None]:
+    """What the model itself reads, the key, and what is wrong with each row; None of what does not come along."""
+    if not isinstance(features, Mapping):
+        return features, None, None
+    passing = (key_column, ROW_ERROR)
+    rest = {name: value for name, value in features.items() if name not in passing}
+    return rest, features.get(key_column), features.get(ROW_ERROR)
+
+
+def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    """The predictions with `error` beside them, and nothing predicted for the rows that have one.
+
+    Args:
+      predictions: as `named_predictions` gives them. A tensor whose first dimension is fixed is not by row, and stays.
+      errors: string `[batch]`, '' where a row is answered; None: every row is.
+
+    Returns:
+      The same names: in a row with an error floats are NaN, strings '', signed integers -1, all else 0 or false.
+
+    Raises:
+      ValueError: the model itself predicts something called `error`.
+    """
+    if ERROR in predictions:
+        raise ValueError(f"the model predicts {ERROR!r}, which says why a row is not answered; give it another name")
+    if errors is None:
+        rows = tf.shape(predictions[CLASS] if CLASS in predictions else predictions[VALUE])
+        return {**predictions, ERROR: tf.fill(rows, "")}
+    good = tf.equal(errors, "")
+    return {**{name: _withheld(x, good) for name, x in predictions.items()}, ERROR: errors}
+
+
+def _withheld(x: tf.Tensor, good: tf.Tensor) -> tf.Tensor:
+    if x.shape.rank == 0 or x.shape[0] is not None:
+        return x
+    return in_rows(good, x, _nothing(x.dtype))
+
+
+def _nothing(dtype: tf.DType) -> tf.Tensor:
+    """What stands for no answer, a scalar."""
+    if dtype.is_floating or dtype.is_complex:
+        return tf.cast(float("nan"), dtype)
+    if dtype == tf.string:
+        return tf.constant("")
+    return tf.cast(-1 if dtype.is_integer and not dtype.is_unsigned else 0, dtype)
+
+
+def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
+    """What a model predicts -> the fields that the module's docstring lists; `names` is empty for a regression.
+
+    Raises:
+      ValueError: the model predicts nothing that can be read as these, or for another number of classes.
+    """
+    given = dict(predictions) if isinstance(predictions, Mapping) else {"output": predictions}
+    known = (PROBABILITIES, LOGITS) if names else (VALUE, "predictions", LOGITS)
+    if len(given) == 1 and not set(given) & set(known):
+        given = {known[0]: next(iter(given.values()))}
+    if not set(given) & set(known):
+        raise ValueError(f"the model predicts {sorted(given)}; it must predict {' or '.join(known)}")
+    kept = {name: value for name, value in given.items() if name not in _REPLACED}
+    if names:
+        return {**kept, **_classified(given, names)}
+    value = next(given[name] for name in known if name in given)
+    return {**kept, VALUE: tf.cast(tf.reshape(value, [-1]), tf.float32)}
+
+
+def _classified(given: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[str, tf.Tensor]:
+    probabilities = _probabilities(given, len(names))
+    width = probabilities.shape[-1]
+    if width is not None and width != len(names):
+        raise ValueError(f"the model predicts {width} classes, and the label has {len(names)}")
+    given_ids = next((given[name] for name in (CLASS_ID, "class_ids") if name in given), None)
+    ids = tf.argmax(probabilities, axis=-1) if given_ids is None else tf.reshape(given_ids, [-1])
+    ids = tf.cast(ids, tf.int64)
+    classes = tf.gather(tf.constant(list(names), tf.string, name="class_names"), ids)
+    return {CLASS: classes, CLASS_ID: ids, PROBABILITIES: probabilities}
+
+
+def _probabilities(given: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
+    """`[batch, classes]`, from the probabilities or the logits, of every class or of the second of two alone."""
+    values = tf.convert_to_tensor(given[PROBABILITIES] if PROBABILITIES in given else given[LOGITS])
+    second_alone = classes == 2 and (values.shape.rank == 1 or values.shape[-1] == 1)
+    if PROBABILITIES not in given:
+        values = tf.sigmoid(values) if second_alone else tf.nn.softmax(values)
+    if not second_alone:
+        return values
+    second = tf.reshape(values, [-1, 1])
+    return tf.concat([1 - second, second], axis=1)

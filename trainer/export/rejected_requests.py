@@ -1,0 +1,248 @@
+"""Proves that an export does not answer what the job rejects: a bad row for each input and rule, made of a good one.
+
+Each bad row is judged twice: as a record of a CSV file, by the reader and the transform of the job, and as a request,
+by the exported model. The verdicts and their reasons must be the same; a row that is not answered holds no prediction,
+and the rows beside it are answered to the last bit as if it were not there. Images are judged alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from schemas.csv.corrections import decode_records, remembered_csv
+from schemas.csv.fields import join_fields
+from schemas.csv.file import CsvFile
+from schemas.dataset import Dataset
+from schemas.errors import SkewError
+from schemas.images.header import BadImage
+from schemas.images.limits import check_image
+from schemas.spec.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
+from schemas.spec.not_finite import NOT_FINITE
+from schemas.spec.raw_columns import raw_columns
+from schemas.spec.table import Schema
+from trainer.export.graph_values import graph_values, transformed_values
+from trainer.export.outputs import ERROR, KEY
+from trainer.export.saved_model import ServedModel
+
+Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What takes the place of one input of a good row: its cells in a CSV file, and the same as a client sends it."""
+
+    name: str
+    cells: tuple[bytes, ...]
+    value: Any
+
+
+def row_cases(schema: Schema, good: Batch) -> Iterator[Case]:
+    """Bad values of every input, whether or not the schema has a rule against them.
+
+    Args:
+      schema: what the inputs are.
+      good: one good row, by input, each `[1]` or `[1, width]`.
+    """
+    for feature in schema.features:
+        if feature.name in good:
+            for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), schema.csv.missing):
+                yield Case(feature.name, cells, value)
+
+
+def _bad_values(
+    feature: Feature, good: np.ndarray, missing: tuple[str, ...]
+) -> Iterator[tuple[tuple[bytes, ...], Any]]:
+    absent = [token.encode() for token in missing[:1]]
+    texts = [*dict.fromkeys((*absent, b"")), b"\xff", b"a\rb"]
+    match feature:
+        case Numeric() | OneHot():
+            numbers = np.atleast_1d(good).astype(np.float32)
+            bad = [(cell, np.nan) for cell in absent] + [(b"1e400", np.inf)]
+            if isinstance(feature, Numeric) and feature.transform == "log":
+                bad += [(b"-1", -1.0), (b"-5", -5.0)]
+            for place in {0, len(numbers) - 1}:
+                for cell, value in bad:
+                    cells = [_cell(n, missing) for n in numbers]
+                    cells[place] = cell
+                    changed = numbers.copy()
+                    changed[place] = value
+                    yield tuple(cells), changed.reshape(good.shape)
+            if isinstance(feature, OneHot):
+                for same in (0.0, 1.0):
+                    yield (b"%d" % same,) * len(numbers), np.full_like(numbers, same)
+        case Bool():
+            yield from (((text,), text) for text in (*texts, b"Banana"))
+        case Category() | Text() | Key():
+            yield from (((text,), text) for text in texts)
+
+
+def _cell(value: Any, missing: tuple[str, ...]) -> bytes:
+    """A value of a raw column as a CSV file holds it."""
+    if isinstance(value, bytes):
+        return value
+    return missing[0].encode() if np.isnan(value) else repr(float(value)).encode()
+
+
+def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str]:
+    """What the job says of each case: `<input>: <reason>`, '' where it takes the row.
+
+    Args:
+      dataset: whose reader and transform judge.
+      record: one good record with its label, by raw column, each `[1]` or `[1, width]`.
+      cases: what takes the place of one of its columns.
+    """
+    schema = dataset.schema
+    first = dataset.manifest.inputs[0]
+    header = None if first.header is None else dataset.manifest.headers[first.header]
+    file = remembered_csv(first.path, schema, encoding="utf-8", header=header)
+    cells = {
+        c.name: tuple(_cell(v, schema.csv.missing) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)
+    }
+    lines = [_line(file, {**cells, case.name: case.cells}, schema) for case in cases]
+    decoded = decode_records(file, schema, lines, range(len(lines)))
+    names = {label: item.name for item in file.columns.items for label in item.labels}
+    verdicts = dict.fromkeys(range(len(cases)), "")
+    verdicts |= {r.offset: f"{names.get(r.column or '', r.column)}: {r.reason}" for r in decoded.rejects}
+    taken = [i for i, verdict in verdicts.items() if not verdict]
+    for i, name in zip(taken, _not_finite(dataset, decoded.batch), strict=True):
+        verdicts[i] = f"{name}: {NOT_FINITE}" if name else ""
+    return [verdicts[i] for i in range(len(cases))]
+
+
+def _line(file: CsvFile, cells: Mapping[str, tuple[bytes, ...]], schema: Schema) -> bytes:
+    fields = [b""] * file.num_columns
+    for item in file.columns.items:
+        for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):
+            fields[position] = cell
+    return join_fields(fields, schema.csv.delimiter, schema.csv.quote)
+
+
+def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
+    """For each raw row the first feature that the transform makes not finite, '' where there is none."""
+    from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+    if not batch.num_rows:
+        return []
+    columns = [column.name for column in raw_columns(dataset.schema)]
+    made = transformed_values(dataset, RecordBatchToExamples(batch.select(columns)))
+    found = [""] * batch.num_rows
+    for name, values in reversed(made.items()):
+        for row in _rows_not_finite(values):
+            found[row] = name
+    return found
+
+
+def _rows_not_finite(values: Any) -> list[int]:
+    """Of `[rows, ...]`, or of one array for each row where a feature is sparse."""
+    if isinstance(values, list):
+        return [row for row, value in enumerate(values) if value.dtype.kind == "f" and not np.isfinite(value).all()]
+    if values.dtype.kind != "f":
+        return []
+    finite: np.ndarray = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    return np.flatnonzero(~finite).tolist()
+
+
+def file_cases(good: Mapping[str, bytes]) -> list[Case]:
+    """Files for every input of a model of images: three bad ones, and the good one."""
+    return [
+        Case(name, (), data)
+        for name, file in good.items()
+        for data in (b"", b"this is no image", file[: len(file) // 2], file)
+    ]
+
+
+def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
+    """What the job says of each file: `<input>: <reason>`, '' where it takes it."""
+    import tensorflow as tf
+
+    from trainer.export.image_receivers import ingest_records, load_ingest
+
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
+
+    def verdict(case: Case) -> str:
+        try:
+            check_image(case.value, schema.images)
+            graph_values(lambda files: ingest_records(load_ingest(dataset), files), [case.value])
+        except BadImage as bad:
+            return f"{case.name}: {bad.reason}"
+        except tf.errors.OpError:
+            return f"{case.name}: undecodable_image"
+        return ""
+
+    return [verdict(case) for case in cases]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A good row, what takes the place of its inputs, and what the job says of each; the same for every export."""
+
+    good: Batch  # the inputs of a request, each `[1]` or `[1, width]`
+    cases: list[Case]
+    verdicts: list[str]
+    exact: bool  # of an image, the graph knows whether it is taken; the reasons of the job are finer
+
+
+def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
+    """Has the job judge bad rows that are made of a good one.
+
+    Args:
+      dataset: what the models are trained on.
+      record: one good raw record, by raw column (of images by input, files' bytes), each `[1]` or `[1, width]`.
+      inputs: what a request sends.
+    """
+    good = {name: record[name] for name in inputs}
+    if dataset.image_schema is not None:
+        cases = file_cases({name: files[0] for name, files in good.items()})
+        return Judged(good, cases, file_verdicts(dataset, cases), exact=False)
+    cases = list(row_cases(dataset.schema, good))
+    return Judged(good, cases, job_verdicts(dataset, record, cases) if cases else [], exact=True)
+
+
+def check(judged: Judged, served: ServedModel) -> None:
+    """Compares the job's verdicts with an export's.
+
+    Raises:
+      SkewError: naming the first input of which the verdicts differ, or whose row is answered all the same.
+    """
+    good, cases = judged.good, judged.cases
+    if not cases:
+        return
+    rows = {name: np.concatenate([good[name]] * (len(cases) + 1)) for name in good}
+    alone = served.predict(rows)
+    for i, case in enumerate(cases, start=1):
+        rows[case.name][i] = case.value
+    found = served.predict(rows)
+    for i, (case, verdict) in enumerate(zip(cases, judged.verdicts, strict=True), start=1):
+        error = found[ERROR][i].decode()
+        same = error == verdict if judged.exact else bool(error) == bool(verdict)
+        answered = [name for name, values in found.items() if name not in (ERROR, KEY) and not _withheld(values[i])]
+        if not same or (error and answered):
+            raise SkewError(
+                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_told(verdict)} by the job, and "
+                f"{_told(error)} by the export" + (f", which gives its {answered[0]!r}" if error and answered else "")
+            )
+    for name, values in found.items():
+        if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):
+            raise SkewError(f"{name!r} of a good row is another beside bad rows: {values[0]}, not {alone[name][0]}")
+
+
+def _told(verdict: str) -> str:
+    return f"rejected ({verdict})" if verdict else "taken"
+
+
+def _withheld(value: Any) -> bool:
+    array = np.asarray(value)
+    match array.dtype.kind:
+        case "f" | "c":
+            return bool(np.isnan(array).all())
+        case "i":
+            return bool((array == -1).all())
+        case "O" | "S":
+            return not any(array.reshape(-1).tolist())
+        case _:
+            return not array.any()

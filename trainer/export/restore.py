@@ -1,0 +1,32 @@
+"""Builds the Estimator of a trained model again, from what `model.json` says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.dataset import Dataset
+from schemas.errors import UsageError
+from trainer.estimator import tf_estimator
+from trainer.export.outputs import with_keys_and_classes
+from trainer.model_dir.model_json import MODEL_JSON, read_model_manifest
+from trainer.models import BUILT_IN, custom
+from trainer.spec.problem import read_problem
+
+
+def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
+    """The Estimator of the model in `model_dir`, for prediction from variables that the caller names.
+
+    Its own model directory is `scratch`, an empty folder: nothing in `model_dir` is changed.
+
+    Raises:
+      UsageError: `model_dir` holds no model, or one of a function that cannot be imported.
+    """
+    manifest = read_model_manifest(model_dir)
+    if manifest is None:
+        raise UsageError(f"{model_dir}: no {MODEL_JSON}, so this is no model of trainer.task; name it with --model_dir")
+    training = manifest.current
+    model = BUILT_IN[training.model] if training.model in BUILT_IN else custom.load(training.model)
+    hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}
+    config = tf_estimator.RunConfig(model_dir=scratch)
+    estimator = model.build(read_problem(dataset), model.hparams(**hparams), config)
+    return with_keys_and_classes(estimator, dataset)

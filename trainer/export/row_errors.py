@@ -1,0 +1,145 @@
+"""Which rows of a request the preprocessing job would have rejected, and why: the job's own rules as TensorFlow ops.
+
+The rules are those of `schemas.csv.decode`, on the raw inputs as a client sends them, and that of
+`beam_jobs.output.encode` on what the transform makes of them. A row's error is `<input>: <reason>`, '' where there is
+none; of several, the first in the schema's order, as in the job. Each rule looks at a row by itself: a row's error does
+not depend on its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from schemas.spec.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
+from schemas.spec.not_finite import NOT_FINITE
+from schemas.spec.raw_columns import raw_column
+from schemas.spec.table import Schema
+
+ROW_ERROR = "_row_error"  # the feature beside the model's own; no feature of a schema begins with an underscore
+
+MISSING_VALUE, OUT_OF_RANGE, NOT_ONE_HOT = "missing_value", "out_of_range", "not_one_hot"
+NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
+
+Rule = tuple[str, tf.Tensor]  # a reason code, and which rows it rejects, bool `[batch]`
+
+
+def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
+    """What the job rejects before the transform.
+
+    Args:
+      raw: by name, float32 `[batch]` or `[batch, width]`, string `[batch]`;
+        see `schemas.spec.raw_columns.serving_columns`.
+      schema: what the columns mean.
+
+    Returns:
+      string `[batch]`, '' for a row that the job would have taken.
+    """
+    rules = [
+        (f"{feature.name}: {reason}", bad)
+        for feature in schema.features
+        if feature.name in raw and raw_column(feature) is not None
+        for reason, bad in _rules(feature, raw[feature.name], schema.csv.missing)
+    ]
+    return _first(rules, like=next(iter(raw.values())))
+
+
+def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Tensor:
+    """What the job rejects after the transform: rows with a feature that is not finite.
+
+    Args:
+      features: transformed features by name, dense or sparse, the first axis the batch's.
+      like: any tensor `[batch, ...]`.
+
+    Returns:
+      string `[batch]`, '' for a row whose numbers are all finite.
+    """
+    rules = [(f"{name}: {NOT_FINITE}", _not_finite(x, like)) for name, x in features.items() if x.dtype.is_floating]
+    return _first(rules, like=like)
+
+
+def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
+    """The features with zeros in the rows that have an error, so that no model meets what no model was trained on."""
+    good = tf.equal(errors, "")
+
+    def zeroed(x: Any) -> Any:
+        if isinstance(x, tf.SparseTensor):
+            values = in_rows(tf.gather(good, x.indices[:, 0]), x.values, tf.zeros([], x.dtype))
+            return tf.SparseTensor(x.indices, values, x.dense_shape)
+        return in_rows(good, x, tf.zeros([], x.dtype))
+
+    return {name: zeroed(x) for name, x in features.items()}
+
+
+def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
+    """`x`, `[batch, ...]`, in the rows that are true of bool `[batch]`; in the others the scalar `otherwise`."""
+    if x.shape.rank is None:
+        ones = tf.ones([tf.rank(x) - 1], tf.int32)
+        return tf.where(tf.reshape(rows, tf.concat([tf.shape(rows), ones], 0)), x, otherwise)
+    mask = tf.reshape(rows, [-1] + [1] * (x.shape.rank - 1)) if x.shape.rank > 1 else rows
+    return tf.ensure_shape(tf.where(mask, x, otherwise), x.shape)
+
+
+def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
+    match feature:
+        case Numeric():
+            if feature.missing is None:
+                yield MISSING_VALUE, _any(tf.math.is_nan(x))
+            yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
+        case OneHot():
+            yield MISSING_VALUE, _any(tf.math.is_nan(x))
+            yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
+            filled = tf.reduce_sum(tf.cast(tf.not_equal(x, 0), tf.float32), axis=1)
+            yield NOT_ONE_HOT, tf.not_equal(filled, 1) | tf.not_equal(tf.reduce_max(x, axis=1), 1)
+        case Bool() | Category() | Key() | Text():
+            values, rows = tf.unique(x)  # batches repeat their strings, and each is looked at once
+            yield from ((reason, tf.gather(bad, rows)) for reason, bad in _string_rules(feature, values, missing))
+
+
+def _string_rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
+    trimmed = tf.strings.strip(x)
+    absent = _is_in(trimmed, [_trimmed(token) for token in missing])
+    if isinstance(feature, Category) and feature.in_vocabulary:  # which has one value to a line, and none is empty
+        yield LINE_END, tf.not_equal(tf.strings.regex_replace(trimmed, r"[\r\n]", ""), trimmed)
+        absent |= tf.equal(trimmed, "")
+    yield NOT_UTF8, tf.not_equal(tf.strings.unicode_transcode(x, "UTF-8", "UTF-8", errors="replace"), x)
+    if isinstance(feature, Bool | Category) and feature.missing is None:
+        yield MISSING_VALUE, absent
+    if isinstance(feature, Bool):
+        tokens = [_trimmed(token.lower()) for token in (*feature.true, *feature.false)]
+        # TensorFlow's lower() ends a string at its first NUL; no token holds one.
+        known = _is_in(tf.strings.lower(trimmed, encoding="utf-8"), tokens)
+        known &= tf.strings.regex_full_match(trimmed, r"(?s)[^\x00]*")
+        yield NOT_A_BOOL, ~absent & ~known
+
+
+def _trimmed(token: str) -> bytes:
+    """Without ASCII white space around, as the reader and `tf.strings.strip` trim."""
+    return token.encode().strip()
+
+
+def _is_in(x: tf.Tensor, values: Sequence[bytes]) -> tf.Tensor:
+    """bool `[n]`: which of string `[n]` are among the values."""
+    return tf.reduce_any(tf.equal(x[:, tf.newaxis], tf.constant([list(values)], tf.string)), axis=1)
+
+
+def _any(bad: tf.Tensor) -> tf.Tensor:
+    """bool `[batch]` of bool `[batch]` or `[batch, width]`."""
+    return bad if bad.shape.rank == 1 else tf.reduce_any(bad, axis=1)
+
+
+def _not_finite(x: Any, like: tf.Tensor) -> tf.Tensor:
+    if isinstance(x, tf.SparseTensor):
+        bad = tf.cast(~tf.math.is_finite(x.values), tf.int32)
+        return tf.math.unsorted_segment_max(bad, x.indices[:, 0], tf.shape(like, tf.int64)[0]) > 0
+    return tf.reduce_any(~tf.math.is_finite(x), axis=list(range(1, x.shape.rank)))
+
+
+def _first(rules: Sequence[Rule], *, like: tf.Tensor) -> tf.Tensor:
+    """string `[batch]`: the message of the first rule that rejects a row."""
+    first = tf.zeros(tf.shape(like)[:1], tf.int32)
+    for i, (_, bad) in reversed(list(enumerate(rules, start=1))):
+        first = tf.where(bad, i, first)
+    return tf.gather(tf.constant(["", *(message for message, _ in rules)]), first)

@@ -1,0 +1,174 @@
+"""Compares what a served model sees with what training saw, on the records that the job kept for this.
+
+The stored transformed records and the raw ones put through the dataset's transform must agree, feature by feature; so
+must the stored ones put through the Estimator and the raw ones put through the exported signatures, prediction by
+prediction. And what the job rejects, no signature may answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from schemas.dataset import Dataset
+from schemas.errors import SkewError
+from trainer.export.graph_values import graph_values, strict_spec, transformed_values
+from trainer.export.parity_records import ParityRecords
+from trainer.export.saved_model import ServedModel
+
+if TYPE_CHECKING:
+    from trainer.export.compare import Batch
+    from trainer.export.rejected_requests import Judged
+
+
+BATCH = 64  # records that are predicted at once, on either side: one sum in another order is another sum
+
+
+def check_transform(dataset: Dataset, records: ParityRecords) -> None:
+    """Raw records through the transform's graph (of images, the ingest graph) must be the stored records.
+
+    Raises:
+      SkewError: naming the first differing record, its feature and both values.
+    """
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    if dataset.image_schema is not None:
+        _check_ingest(dataset, records)
+        return
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+
+    def stored(serialized: Any) -> Mapping[str, Any]:
+        parsed: Mapping[str, Any] = tf.io.parse_example(serialized, output.transformed_feature_spec())
+        return parsed
+
+    expected, found = graph_values(stored, records.transformed), transformed_values(dataset, records.raw)
+    _compare(expected, found, "the stored transformed records", "the transform of the raw ones")
+
+
+def _check_ingest(dataset: Dataset, records: ParityRecords) -> None:
+    from trainer.export.image_ingest_check import ingested_records, stored_records, without_bytes
+
+    stored = graph_values(lambda serialized: stored_records(dataset, serialized), records.transformed)
+    again = graph_values(lambda serialized: ingested_records(dataset, serialized), records.raw)
+    _compare(without_bytes(stored), without_bytes(again), "the stored records", "the raw files ingested again")
+
+
+def check_export(
+    dataset: Dataset,
+    records: ParityRecords,
+    *,
+    export_dir: str,
+    estimator: Any,
+    checkpoint_path: str,
+    judged: Judged | None,
+) -> None:
+    """Raw records through each exported signature must predict what stored records do through the Estimator.
+
+    And what the job would reject, no signature may answer (`trainer.export.rejected_requests`).
+
+    Args:
+      dataset: whose records these are.
+      records: what `read_parity_records` gives.
+      export_dir: the SavedModel, which the caller has written, or compared with its notes.
+      estimator: as `with_keys_and_classes` wraps it.
+      checkpoint_path: the variables that the Estimator is to predict with.
+      judged: bad rows, of `judge`; None for an export of an earlier release, which has no output `error`.
+
+    Raises:
+      SkewError: naming the first differing record, the prediction and both values; or the input that is answered.
+    """
+    from trainer.export import receivers, rejected_requests
+    from trainer.export.outputs import ERROR
+
+    expected = _estimator_predictions(dataset, records, estimator, checkpoint_path)
+    if judged is None:
+        expected = {name: values for name, values in expected.items() if name != ERROR}
+    key = receivers.key_name(dataset)
+    record = _parsed(dataset, records.raw)
+    raw = {column.name: record[column.name] for column in receivers.request_columns(dataset)}
+    with ServedModel(export_dir, checked=True) as served:
+        by_signature: dict[str, Mapping[str, Any]] = {
+            receivers.RAW: raw,
+            receivers.EXAMPLES: {receivers.EXAMPLES_INPUT: list(records.raw)},
+        }
+        if key is not None:
+            by_signature[receivers.WITHOUT_KEY] = {name: value for name, value in raw.items() if name != key}
+        for signature, inputs in by_signature.items():
+            found = _in_batches(served, inputs, signature, rows=len(records.raw))
+            names = [n for n in expected if signature != receivers.WITHOUT_KEY or n != "key"]
+            found = {n: v for n, v in found.items() if n in names or n not in expected}
+            _compare(
+                {n: expected[n] for n in names},
+                found,
+                "the Estimator on the stored records",
+                f"the signature {signature!r} of {export_dir} on the raw ones",
+            )
+        if judged is not None:
+            rejected_requests.check(judged, served)
+
+
+def judge(dataset: Dataset, records: ParityRecords) -> Judged:
+    """What the job says of bad rows that are made of the first record; see `trainer.export.rejected_requests`."""
+    from trainer.export import receivers, rejected_requests
+
+    first = _parsed(dataset, records.raw[:1])
+    return rejected_requests.judge(dataset, first, [column.name for column in receivers.request_columns(dataset)])
+
+
+def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
+    import tensorflow as tf
+
+    from trainer.export.receivers import record_columns
+
+    spec = strict_spec(record_columns(dataset))
+    return graph_values(lambda serialized: tf.io.parse_example(serialized, spec), raw)
+
+
+def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, *, rows: int) -> Batch:
+    import numpy as np
+
+    parts = [
+        served.predict({name: value[i : i + BATCH] for name, value in inputs.items()}, signature=signature)
+        for i in range(0, rows, BATCH)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _estimator_predictions(dataset: Dataset, records: ParityRecords, estimator: Any, checkpoint_path: str) -> Batch:
+    import numpy as np
+
+    def input_fn() -> Any:
+        return _stored_features(dataset, records.transformed)
+
+    batches = list(estimator.predict(input_fn, checkpoint_path=checkpoint_path, yield_single_examples=False))
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
+    """A `tf.data.Dataset` of what the model reads of stored records, in batches."""
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    from trainer.export.receivers import not_features
+    from trainer.images.augment import AugmentOptions
+    from trainer.images.inputs import image_examples
+
+    stored = tf.data.Dataset.from_generator(lambda: serialized, output_signature=tf.TensorSpec([], tf.string))
+    images = dataset.image_schema
+    if images is not None:
+        return image_examples(stored, images, AugmentOptions(size=images.images.input_size)).batch(BATCH)
+    spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
+    features = {name: entry for name, entry in spec.items() if name not in not_features(dataset.schema)}
+    return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
+
+
+def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str) -> None:
+    from trainer.export.compare import first_difference
+
+    difference = first_difference(expected, found)
+    if difference is not None:
+        raise SkewError(
+            f"skew: {difference} (expected: {expected_name}; found: {found_name}). What is served is not what was "
+            "trained on; do not serve it. If the data set was written again since, train and export again."
+        )

@@ -1,0 +1,74 @@
+"""The flags that say what a training step is: the data, the model, and how batches are read.
+
+They mean the same in every command that trains. Importing this imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from schemas.errors import UsageError
+from schemas.graphs.trust import TRUST_HELP
+from trainer.models import BUILT_IN
+from trainer.spec.augmentation import Augmentation, augmentation
+from trainer.spec.hparams import describe_hparams, parse_hparams
+from trainer.spec.options import IMAGES, ROWS, TrainOptions
+
+MODELS = "\n".join(
+    [
+        "models and their hyper-parameters:",
+        *(f"  {name}: {m.summary}\n      {describe_hparams(m.hparams)}" for name, m in BUILT_IN.items()),
+        "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
+        "      returns a compiled Keras model; its module's dataclass Hparams has its settings (docs/training.md)",
+    ]
+)
+
+
+def step_parser(module: str, *, description: str, examples: str) -> argparse.ArgumentParser:
+    """A command's parser that has these flags. One that is not given is left to the default of `TrainOptions`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        epilog=f"{MODELS}\n\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
+    add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
+    add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="the model's own settings, listed below")
+    add(
+        "--augment",
+        nargs="+",
+        action="extend",
+        metavar="KEY=VALUE",
+        help=f"what training does to images beside the random crop (default {describe_hparams(Augmentation)})",
+    )
+    add("--batch_size", type=int, metavar="N", help=f"examples a step (default {ROWS}, of images {IMAGES})")
+    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 64 MB of them)")
+    add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
+    add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
+    add("--trust", action="store_true", help=TRUST_HELP)
+    add("--verbose", action="store_true", help="TensorFlow's own log as well")
+    return parser
+
+
+def as_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Parsed arguments as the keyword arguments of a frozen dataclass."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(arguments).items()}
+
+
+def check_model(options: TrainOptions) -> None:
+    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
+
+    Raises:
+      UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
+    """
+    augmentation(options.augment)
+    if options.model in BUILT_IN:
+        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
+    elif ":" not in options.model:
+        known = ", ".join(BUILT_IN)
+        raise UsageError(f"--model {options.model}: give {known}, or package.module:function for one of your own")

@@ -1,0 +1,249 @@
+"""Crops, flips and colour changes: from a stored image to the one that the model sees.
+
+TRAIN draws at random, from a seed that each image is given; EVAL, PREDICT and serving pass no seed and get the centre
+crop and nothing else, from the same functions. All of them are pure, one image at a time, alike eagerly, inside
+`tf.data` and in a TF1 graph. Images are RGB or gray, uint8 unless said otherwise; EXIF orientation is ignored, as
+TensorFlow's decoders do, in training and serving alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from trainer.spec.augmentation import Augmentation
+
+# Spelt out, so that training and serving decode alike whatever the library's default is.
+_DCT = "INTEGER_ACCURATE"
+_MARGIN = 2  # pixels: one sample of a colour channel at half the resolution
+_WAYS = 3  # each random step of an image has a stream of its own
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AugmentOptions:
+    """What is done to an image.
+
+    Attributes:
+      size: height and width of the crop, in pixels.
+      flip: left and right are swapped for half of the images.
+      color_jitter: strength: brightness, contrast and saturation are scaled by factors from `1 - color_jitter` to
+        `1 + color_jitter`, the hue is turned by up to `color_jitter / 10` of the circle; 0 leaves the colours alone.
+      resized_crop: the crop takes at least this share of the image's area and at most all of it, at an aspect ratio
+        from 3:4 to 4:3, and is resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6); None:
+        a crop of `size` as it stands.
+
+    All but `size` apply in TRAIN alone.
+
+    Raises:
+      ValueError: a value out of its range.
+    """
+
+    size: tuple[int, int]
+    flip: bool = True
+    color_jitter: float = 0.0
+    resized_crop: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.size) != 2 or min(self.size) < 1:
+            raise ValueError(f"size={self.size}: expected a height and a width, each of 1 or more")
+        if not 0.0 <= self.color_jitter < 1.0:
+            raise ValueError(f"color_jitter={self.color_jitter}: must be 0 or more and below 1")
+        if self.resized_crop is not None and not 0.0 < self.resized_crop <= 1.0:
+            raise ValueError(f"resized_crop={self.resized_crop}: must be above 0, and 1 at most")
+
+
+def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> AugmentOptions:
+    """What `--augment` asks for, for crops of a height and width in pixels."""
+    return AugmentOptions(size=size, **dataclasses.asdict(augmentation))
+
+
+def seeds(seed: int | None = None) -> tf.data.Dataset:
+    """An endless data set of seeds, int64 `[2]`, new ones in each iteration; zip it with the images of TRAIN.
+
+    Args:
+      seed: makes the sequence repeatable.
+    """
+    return tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+
+
+def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+    """A stored JPEG to the model's image; only the crop is decoded.
+
+    Args:
+      encoded: string `[]`.
+      options: what to do.
+      seed: integers `[2]` in TRAIN; None for the centre crop.
+
+    Returns:
+      uint8 `[height, width, 3]`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: not a JPEG, or smaller than the crop.
+    """
+    if seed is None or options.resized_crop is None:
+        return _finish(decode_and_crop(encoded, size=options.size, seed=_stream(seed, 0)), options, seed)
+    shape = tf.io.extract_jpeg_shape(encoded)
+    window = resized_crop_window(shape, least_area=options.resized_crop, seed=_stream(seed, 0))
+    return _finish(_resize(_decode(encoded, window), options.size), options, seed)
+
+
+def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+    """As `augment_jpeg`, from pixels, uint8 or float32 `[height, width, channels]`, which keep their dtype."""
+    if seed is None or options.resized_crop is None:
+        return _finish(crop(image, size=options.size, seed=_stream(seed, 0)), options, seed)
+    window = resized_crop_window(tf.shape(image), least_area=options.resized_crop, seed=_stream(seed, 0))
+    return _finish(_resize(_cut(image, window), options.size), options, seed)
+
+
+def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
+    """Where to crop: uniformly at random with a seed, at the centre (rounded up and left) without.
+
+    Args:
+      shape: of the image: int32 `[height, width, ...]`.
+      size: of the crop.
+      seed: integers `[2]`, or None.
+
+    Returns:
+      int32 `[4]`: top, left, height, width.
+
+    Raises:
+      tf.errors.InvalidArgumentError: the image is smaller than the crop.
+    """
+    room = shape[:2] - tf.constant(size, tf.int32)
+    check = tf.debugging.assert_non_negative(room, _too_small(size))
+    with tf.control_dependencies([check] if check is not None else []):
+        room = tf.identity(room)
+    if seed is None:
+        corner = room // 2
+    else:  # a draw of integers takes one bound, not one for each side: fractions instead
+        fractions = tf.random.stateless_uniform([2], seed)
+        corner = tf.minimum(tf.cast(fractions * tf.cast(room + 1, tf.float32), tf.int32), room)
+    return tf.concat([corner, tf.constant(size, tf.int32)], axis=0)
+
+
+def resized_crop_window(shape: tf.Tensor, *, least_area: float, seed: tf.Tensor) -> tf.Tensor:
+    """Where to crop what is then resized: see `AugmentOptions.resized_crop`; the whole image where nothing fits.
+
+    Args:
+      shape: of the image: int32 `[height, width, channels]`.
+      least_area: share of the image's.
+      seed: integers `[2]`.
+
+    Returns:
+      int32 `[4]`: top, left, height, width.
+    """
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        shape,
+        bounding_boxes=tf.zeros([1, 0, 4]),
+        seed=seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        area_range=(least_area, 1.0),
+        max_attempts=10,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], size[:2]], axis=0)
+
+
+def decode_and_crop(encoded: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
+    """Decodes the crop of a JPEG, and of the rest no more than it takes: uint8 `[height, width, 3]`.
+
+    Arguments and errors as `augment_jpeg`'s and `crop_window`'s.
+    """
+    window = crop_window(tf.io.extract_jpeg_shape(encoded), size=size, seed=seed)
+    return tf.ensure_shape(_decode(encoded, window), [*size, 3])
+
+
+def crop(image: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
+    """The crop of an image `[height, width, channels]` of any dtype.
+
+    Arguments and errors as `crop_window`'s; a ValueError instead where the image's shape is known before anything runs.
+    """
+    image = tf.convert_to_tensor(image)
+    sides = image.shape[:2]
+    if sides.is_fully_defined() and (sides[0] < size[0] or sides[1] < size[1]):
+        raise ValueError(_too_small(size))
+    cut = _cut(image, crop_window(tf.shape(image), size=size, seed=seed))
+    return tf.ensure_shape(cut, [*size, image.shape[-1]])
+
+
+def flip(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+    """Swaps left and right of `[height, width, channels]`, of any dtype, for half of the seeds."""
+    return tf.image.stateless_random_flip_left_right(image, seed)
+
+
+def color_jitter(image: tf.Tensor, *, strength: float, seed: tf.Tensor) -> tf.Tensor:
+    """Changes brightness, contrast, saturation and hue, in this order: see `AugmentOptions.color_jitter`.
+
+    Args:
+      image: uint8 or float32 `[height, width, channels]`, values from 0 to 255; with one channel, saturation and hue
+        stay out.
+      strength: from 0, and below 1.
+      seed: integers `[2]`.
+
+    Returns:
+      in the image's dtype, values from 0 to 255, rounded where it is an integer.
+    """
+    image = tf.convert_to_tensor(image)
+    low, high = 1.0 - strength, 1.0 + strength
+    draws = tf.random.stateless_uniform([4], seed)
+    factors = low + (high - low) * draws[:3]
+    x = tf.cast(image, tf.float32) / 255.0
+    x *= factors[0]
+    mean = tf.reduce_mean(tf.image.rgb_to_grayscale(x) if x.shape[-1] == 3 else x)
+    x = tf.clip_by_value(mean + (x - mean) * factors[1], 0.0, 1.0)
+    if x.shape[-1] == 3:
+        gray = tf.image.rgb_to_grayscale(x)
+        x = tf.clip_by_value(gray + (x - gray) * factors[2], 0.0, 1.0)
+        x = tf.image.adjust_hue(x, (2.0 * draws[3] - 1.0) * strength / 10.0)
+    return _as(x * 255.0, image.dtype)
+
+
+def _too_small(size: tuple[int, int]) -> str:
+    return f"the image is smaller than the crop of {size[0]}x{size[1]}: resize images to at least that when ingesting"
+
+
+def _finish(image: tf.Tensor, options: AugmentOptions, seed: tf.Tensor | None) -> tf.Tensor:
+    if seed is None:
+        return image
+    if options.flip:
+        image = flip(image, seed=_stream(seed, 1))
+    if options.color_jitter:
+        image = color_jitter(image, strength=options.color_jitter, seed=_stream(seed, 2))
+    return image
+
+
+def _stream(seed: tf.Tensor | None, way: int) -> tf.Tensor | None:
+    """A seed for one of an image's random steps, which must not draw the same numbers."""
+    return None if seed is None else tf.random.experimental.stateless_split(seed, _WAYS)[way]
+
+
+def _decode(encoded: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """The window of a JPEG, to the bit what decoding all of it gives there.
+
+    libjpeg interpolates the colours between neighbouring columns, which it lacks at the sides of a window: the window
+    is decoded with a margin and cut again.
+    """
+    shape = tf.io.extract_jpeg_shape(encoded)[:2]
+    begin = tf.maximum(window[:2] - _MARGIN, 0)
+    end = tf.minimum(window[:2] + window[2:] + _MARGIN, shape)
+    outer = tf.concat([begin, end - begin], axis=0)
+    decoded = tf.image.decode_and_crop_jpeg(encoded, outer, channels=3, dct_method=_DCT)
+    return _cut(tf.ensure_shape(decoded, [None, None, 3]), tf.concat([window[:2] - begin, window[2:]], axis=0))
+
+
+def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    cut = tf.slice(image, tf.concat([window[:2], [0]], 0), tf.concat([window[2:], [-1]], 0))
+    return tf.ensure_shape(cut, [None, None, image.shape[-1]])
+
+
+def _resize(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    channels = image.shape[-1]
+    resized = tf.image.resize(image, size, "bilinear", antialias=True)
+    return tf.ensure_shape(_as(resized, image.dtype), [*size, channels])
+
+
+def _as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Values from 0 to 255 in another dtype, rounded where it is an integer."""
+    return tf.cast(tf.round(tf.clip_by_value(x, 0.0, 255.0)), dtype) if dtype.is_integer else tf.cast(x, dtype)

@@ -1,0 +1,161 @@
+"""Hooks of an evaluation, that gather over the whole set and write pictures of it for TensorBoard."""
+
+from __future__ import annotations
+
+import abc
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.images.metrics import area_under, roc_curve
+from trainer.images.plots import confusion_image, png, roc_image
+
+Summary = tf.compat.v1.Summary
+HARDEST = 8
+TABLE_CLASSES = 50  # with more, a table of the confusion matrix is no reading
+_SPLIT = "millrace/split"
+
+
+def name_split(split: str) -> None:
+    """Notes which split an `input_fn` reads, in the graph that Estimator calls it in; nothing where there is none."""
+    if not tf.executing_eagerly():
+        tf.compat.v1.add_to_collection(_SPLIT, split)
+
+
+def summary_folder(model_dir: str) -> str:
+    """Where Estimator writes the evaluation that the default graph is for: `eval`, or `eval_<split>` for another."""
+    split = next(iter(tf.compat.v1.get_collection(_SPLIT)), "eval")
+    return f"{model_dir.rstrip('/')}/{'eval' if split == 'eval' else f'eval_{split}'}"
+
+
+class EvaluationHook(tf.compat.v1.train.SessionRunHook, abc.ABC):
+    """Fetches the same tensors in each step, and writes summaries when the evaluation ends."""
+
+    def __init__(self, model_dir: str, asked: dict[str, tf.Tensor]) -> None:
+        self._folder = summary_folder(model_dir)
+        self._asked = asked
+        self._step: Any = None
+
+    def begin(self) -> None:
+        self._step = tf.compat.v1.train.get_or_create_global_step()
+        self.start()
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._asked)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.add(run_values.results)
+
+    def end(self, session: Any) -> None:
+        writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
+        writer.add_summary(Summary(value=self.values()), int(session.run(self._step)))
+        writer.flush()
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Forgets an evaluation before this one."""
+
+    @abc.abstractmethod
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        """Takes in a batch of what was asked for."""
+
+    @abc.abstractmethod
+    def values(self) -> list[Any]:
+        """`Summary.Value`s of all that was taken in."""
+
+
+class ConfusionHook(EvaluationHook):
+    """The confusion matrix, as an image and, of few classes, as a table; and the images with the highest losses."""
+
+    def __init__(
+        self,
+        model_dir: str,
+        *,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        class_ids: tf.Tensor,
+        losses: tf.Tensor,
+        class_names: Sequence[str],
+    ) -> None:
+        """Args:
+
+        model_dir: the Estimator's.
+        images: uint8 `[batch, height, width, 3]`.
+        labels: int64 `[batch]`.
+        class_ids: the predicted ones, int64 `[batch]`.
+        losses: float32 `[batch]`.
+        class_names: by id.
+        """
+        # Only the batch's hardest images leave the graph.
+        worst = tf.math.top_k(losses, tf.minimum(HARDEST, tf.size(losses)))
+        asked = {"labels": labels, "class_ids": class_ids, "losses": worst.values, "places": worst.indices}
+        super().__init__(model_dir, {**asked, "images": tf.gather(images, worst.indices)})
+        self._names = tuple(class_names)
+
+    def start(self) -> None:
+        self.counts = np.zeros((len(self._names),) * 2, np.int64)  # [true class, predicted class]
+        self._hardest: list[tuple[float, int, int, int, np.ndarray]] = []
+
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        labels, ids = batch["labels"], batch["class_ids"]
+        seen = int(self.counts.sum())
+        np.add.at(self.counts, (labels, ids), 1)
+        for loss, place, image in zip(batch["losses"], batch["places"], batch["images"], strict=True):
+            # the place makes a tuple unlike every other, so that images are never compared
+            entry = (float(loss), seen + int(place), int(labels[place]), int(ids[place]), image)
+            self._hardest.append(entry)
+        self._hardest = heapq.nlargest(HARDEST, self._hardest)
+
+    def values(self) -> list[Any]:
+        values = [image_value("confusion_matrix", confusion_image(self.counts), "rows: true; columns: predicted")]
+        if len(self._names) <= TABLE_CLASSES:
+            head = ("true \\ predicted", *self._names)
+            rows = [(name, *row) for name, row in zip(self._names, self.counts.tolist(), strict=True)]
+            values.append(text_value("confusion_table", table(head, rows)))
+        told = []
+        for rank, (loss, _, label, predicted, image) in enumerate(self._hardest):
+            told.append((rank, self._names[label], self._names[predicted], f"{loss:.3g}"))
+            values.append(image_value(f"hardest/{rank}", image, "one of the images with the highest losses"))
+        return [*values, text_value("hardest/classes", table(("image", "true", "predicted", "loss"), told))]
+
+
+class RocHook(EvaluationHook):
+    """The ROC curve and the area under it, exactly, over the whole set."""
+
+    def __init__(self, model_dir: str, *, labels: tf.Tensor, scores: tf.Tensor) -> None:
+        """Takes labels, 0 or 1, int64 `[batch]`, and scores, float32 `[batch]`."""
+        super().__init__(model_dir, {"labels": labels, "scores": scores})
+
+    def start(self) -> None:
+        self._labels: list[np.ndarray] = []
+        self._scores: list[np.ndarray] = []
+
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        self._labels.append(batch["labels"])
+        self._scores.append(batch["scores"])
+
+    def values(self) -> list[Any]:
+        curve = roc_curve(np.concatenate(self._labels), np.concatenate(self._scores))
+        area = Summary.Value(tag="roc_area", simple_value=area_under(*curve))
+        return [image_value("roc", roc_image(*curve), "false positives to the right, true positives upwards"), area]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, ["---"] * len(head), *rows))
+
+
+def image_value(tag: str, pixels: np.ndarray, description: str) -> Any:
+    """An image summary of uint8 `[height, width, 3]`. TensorFlow keeps the description of a tag's first value alone."""
+    height, width, channels = pixels.shape
+    image = Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=png(pixels))
+    return Summary.Value(tag=tag, image=image, metadata={"summary_description": description})
+
+
+def text_value(tag: str, text: str) -> Any:
+    """A text summary; TensorBoard reads it as Markdown."""
+    metadata = {"plugin_data": {"plugin_name": "text"}}
+    return Summary.Value(tag=tag, tensor=tf.make_tensor_proto([text]), metadata=metadata)

@@ -1,0 +1,86 @@
+"""Stored image records -> what a model sees: `image`, or `left` and `right`, and the label.
+
+One function makes an image of a stored record for every mode: with a seed it crops and changes at random (TRAIN),
+without one it takes the centre crop. Serving calls it on what the ingest graph gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from schemas.images.keys import ENCODED, HEIGHT, WIDTH
+from schemas.spec.image_options import ImageOptions
+from schemas.spec.images import ImageSchema
+from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw
+from trainer.images.names import image_names, label_key, stored_key
+
+_DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64}
+
+
+def record_spec(schema: ImageSchema) -> dict[str, Any]:
+    """Parses stored records, as far as a model needs them."""
+    keys = (ENCODED,) if schema.images.store == "jpeg" else tuple(_DTYPES)
+    spec = {stored_key(n, k): tf.io.FixedLenFeature([], _DTYPES[k]) for n in image_names(schema) for k in keys}
+    return {**spec, label_key(schema): tf.io.FixedLenFeature([], tf.int64)}
+
+
+def image_examples(
+    records: tf.data.Dataset,
+    schema: ImageSchema,
+    options: AugmentOptions,
+    *,
+    seeds: tf.data.Dataset | None = None,
+    deterministic: bool = True,
+) -> tf.data.Dataset:
+    """Decodes, crops and, with seeds, augments records side by side.
+
+    Args:
+      records: serialized records, string `[]`.
+      schema: how images are stored.
+      options: what training does; the size of the crop in any case.
+      seeds: integers `[2]`, one each record; None: the centre crop and nothing else.
+      deterministic: keeps the order of the records.
+
+    Returns:
+      (features, label): each image uint8 `[height, width, 3]`, the label int64 `[]`.
+    """
+    spec, names = record_spec(schema), image_names(schema)
+
+    def example(serialized: tf.Tensor, seed: tf.Tensor | None = None) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        fields = tf.io.parse_single_example(serialized, spec)
+        each = [seed] if seed is None or len(names) == 1 else tf.unstack(_split(seed, len(names)))
+        images = {}
+        for i, name in enumerate(names):
+            stored = {key: fields.get(stored_key(name, key)) for key in _DTYPES}
+            images[name] = stored_image(stored, schema.images, options, seed=each[i % len(each)])
+        return images, fields[label_key(schema)]
+
+    rows = records if seeds is None else tf.data.Dataset.zip((records, seeds))
+    return rows.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
+
+
+def stored_image(
+    stored: Mapping[str, Any], images: ImageOptions, options: AugmentOptions, *, seed: tf.Tensor | None = None
+) -> tf.Tensor:
+    """One stored image as the model sees it.
+
+    Args:
+      stored: `image/encoded`, and of raw pixels `image/height` and `image/width`, scalars.
+      images: how it is stored.
+      options: what training does; the size of the crop in any case.
+      seed: integers `[2]` in training, None elsewhere.
+
+    Returns:
+      uint8 `[height, width, 3]`.
+    """
+    if images.store == "jpeg":
+        return augment_jpeg(stored[ENCODED], options, seed=seed)
+    pixels = tf.io.decode_raw(stored[ENCODED], tf.uint8)
+    return augment_raw(tf.reshape(pixels, tf.stack([stored[HEIGHT], stored[WIDTH], 3])), options, seed=seed)
+
+
+def _split(seed: tf.Tensor, count: int) -> tf.Tensor:
+    return tf.random.experimental.stateless_split(seed, count)

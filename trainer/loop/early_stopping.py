@@ -1,0 +1,98 @@
+"""Early stopping, and how the tasks of a cluster hear that training has ended.
+
+The chief writes `training_ended.json` when it stops, for whatever reason, and removes it when it begins. The hooks
+that come with Estimator keep the signal in a variable of the model instead: a checkpoint of a stopped training then
+stops the next one, and the evaluator of a cluster never hears of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from trainer.loop.evaluations import read_evaluations, steps_without_improvement
+
+TRAINING_ENDED = "training_ended.json"
+
+
+def mark_ended(model_dir: str, reason: str) -> None:
+    """Says that training has ended, and why."""
+    note = {"reason": reason, "time": dt.datetime.now(dt.timezone.utc).isoformat()}
+    storage.write_bytes(layout.join(model_dir, TRAINING_ENDED), json.dumps(note).encode() + b"\n")
+
+
+def read_ended(model_dir: str) -> dict[str, str] | None:
+    """The mark: `reason` and `time`; None while training goes on."""
+    path = layout.join(model_dir, TRAINING_ENDED)
+    return dict(json.loads(storage.read_bytes(path))) if storage.exists(path) else None
+
+
+def clear_ended(model_dir: str) -> None:
+    """Removes the mark of an earlier training."""
+    path = layout.join(model_dir, TRAINING_ENDED)
+    if storage.exists(path):
+        storage.delete(path)
+
+
+class EarlyStopping(tf.compat.v1.train.SessionRunHook):
+    """Ends the chief's training when the evaluations have not improved for so many steps."""
+
+    def __init__(
+        self, model_dir: str, dataset: Dataset, *, patience: int, metric: str | None, check_every: int
+    ) -> None:
+        self._model_dir = model_dir
+        self._dataset = dataset
+        self._patience = patience
+        self._metric = metric
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=check_every)
+        self._step: Any = None
+
+    def begin(self) -> None:
+        self._step = tf.compat.v1.train.get_global_step()
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = run_values.results
+        if not self._timer.should_trigger_for_step(step):
+            return
+        self._timer.update_last_triggered_step(step)
+        # After a roll-back, evaluations of later steps are of the training that was lost.
+        evaluations = [e for e in read_evaluations(self._model_dir) if e["global_step"] <= step]
+        worse = steps_without_improvement(evaluations, self._dataset, metric=self._metric)
+        if worse >= self._patience:
+            mark_ended(self._model_dir, f"no better evaluation for {worse:,} steps")
+            run_context.request_stop()
+
+
+class StopWithChief(tf.compat.v1.train.SessionRunHook):
+    """Ends a worker's training when the chief's has ended: when the mark appears, or changes."""
+
+    def __init__(
+        self, model_dir: str, *, every_secs: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._model_dir = model_dir
+        self._every_secs = every_secs
+        self._clock = clock
+        self._next = 0.0
+        self._first: dict[str, str] | None = None
+
+    def begin(self) -> None:
+        self._first = read_ended(self._model_dir)
+        self._next = self._clock() + self._every_secs
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + self._every_secs
+        mark = read_ended(self._model_dir)
+        if mark is not None and mark != self._first:
+            run_context.request_stop()

@@ -1,0 +1,71 @@
+"""`evaluations.json`: every evaluation of a training, for early stopping to read and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from trainer.estimator import tf_estimator
+from trainer.export.exporters import best_metric
+
+EVALUATIONS = "evaluations.json"
+
+Metrics = dict[str, float]
+
+
+def read_evaluations(model_dir: str) -> list[Metrics]:
+    """Each evaluation's metrics, `global_step` among them, in the order of the steps; none where there was none yet."""
+    path = layout.join(model_dir, EVALUATIONS)
+    return list(json.loads(storage.read_bytes(path))) if storage.exists(path) else []
+
+
+def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
+    """What `Estimator.evaluate` gives, as numbers that JSON can hold."""
+    return {name: int(value) if name == "global_step" else float(value) for name, value in sorted(metrics.items())}
+
+
+def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, metric: str | None) -> int:
+    """From the best evaluation to the last one, by the metric that the best export goes by.
+
+    Raises:
+      UsageError: the evaluations give no such metric.
+    """
+    if not evaluations:
+        return 0
+    measure = best_metric(dataset, evaluations[-1], metric)
+    best: float | None = None
+    best_step = evaluations[0]["global_step"]
+    for evaluation in evaluations:
+        value = evaluation.get(measure.name)
+        if value is not None and measure.improves(value, best):
+            best, best_step = value, evaluation["global_step"]
+    return int(evaluations[-1]["global_step"] - best_step)
+
+
+class RecordEvaluations(tf_estimator.Exporter):
+    """Keeps `evaluations.json` and tells of each evaluation.
+
+    An exporter because these are what `train_and_evaluate` hands every evaluation to, wherever it runs.
+    """
+
+    def __init__(self, model_dir: str, tell: Callable[[Metrics], None]) -> None:
+        self._model_dir = model_dir
+        self._tell = tell
+        self.last: Metrics | None = None  # of this process
+
+    @property
+    def name(self) -> str:
+        return "evaluations"
+
+    def export(
+        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
+    ) -> None:
+        """Adds the evaluation. Those of its step and later ones are of a training that was rolled back: they go."""
+        metrics = self.last = plain_metrics(eval_result)
+        kept = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
+        text = json.dumps([*kept, metrics], indent=1) + "\n"
+        storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
+        self._tell(metrics)

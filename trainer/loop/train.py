@@ -1,0 +1,284 @@
+"""Trains: builds the Estimator, runs `train_and_evaluate` in this task's role, evaluates, exports, writes metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.errors import MillraceError, UsageError
+from trainer.data.input_fn import input_fn
+from trainer.data.reading import input_options
+from trainer.estimator import tf_estimator
+from trainer.export.exporters import BEST, FINAL, MARK, best_metric, exporters
+from trainer.export.outputs import with_keys_and_classes
+from trainer.loop.early_stopping import EarlyStopping, StopWithChief, clear_ended, mark_ended, read_ended
+from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
+from trainer.loop.progress import Display, ProgressHook
+from trainer.model_dir.checkpoints import recover_checkpoint
+from trainer.model_dir.cleanup import remove_left_over, remove_left_over_exports
+from trainer.model_dir.model_json import claim_model_dir, describe_training
+from trainer.models import BUILT_IN, BuiltIn, custom
+from trainer.spec.augmentation import augmentation
+from trainer.spec.hparams import parse_hparams
+from trainer.spec.options import TrainOptions
+from trainer.spec.problem import read_problem
+
+ModeKeys = tf_estimator.ModeKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a training left behind.
+
+    Attributes:
+      model_dir: where it lies.
+      global_step: of the last checkpoint.
+      steps: how many were trained this time; None in the evaluator's role, which trains none.
+      seconds: from the first step's preparation to the last evaluation while training.
+      metrics: by split, as in `metrics-<split>.json`.
+      exports: by name (best, final), the newest export's folder.
+      ended: why training ended.
+    """
+
+    model_dir: str
+    global_step: int
+    steps: int | None
+    seconds: float
+    metrics: dict[str, Metrics]
+    exports: dict[str, str]
+    ended: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One training as this process sees it: the data, the Estimator, and how both are used."""
+
+    options: TrainOptions
+    dataset: Dataset
+    estimator: Any
+    display: Display
+
+    @property
+    def config(self) -> Any:
+        return self.estimator.config
+
+    @property
+    def batch_size(self) -> int:
+        """Examples a step."""
+        return self.options.batch(images=self.dataset.image_schema is not None)
+
+    def reader(self, split: str, mode: str) -> Callable[[], tf.data.Dataset]:
+        """The `input_fn` of a split, as Estimator calls it."""
+        options = input_options(self.dataset, self.options, split=split, mode=mode)
+        return lambda: input_fn(self.dataset, split, mode=mode, options=options, config=self.config)
+
+
+def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained | None:
+    """Trains as the options say, in the role that TF_CONFIG gives this process (alone, where it is not set).
+
+    Returns:
+      What came of it; None for a worker or a chief of a cluster, whose evaluator it is that evaluates and exports.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter, a model directory that holds something else, --augment without
+        images.
+      MillraceError: the training failed.
+    """
+    for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
+        if split not in dataset.splits or not dataset.rows(split):
+            raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    if options.augment and dataset.image_schema is None:
+        raise UsageError(f"--augment is for images, and {dataset.path} holds none")
+    _, hparams = find_model(options)
+    config = tf_estimator.RunConfig(
+        model_dir=options.model_dir,
+        tf_random_seed=options.seed,
+        save_checkpoints_steps=options.save_checkpoints_steps,
+        keep_checkpoint_max=options.keep_checkpoints,
+    )
+    if config.is_chief:
+        begin(dataset, options, hparams, display)
+    estimator = build_estimator(dataset, options, config)
+    return run_task(Task(options, dataset, estimator, display))
+
+
+def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
+    """The model that the options name, and its hyper-parameters.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter.
+    """
+    model = BUILT_IN[options.model] if options.model in BUILT_IN else custom.load(options.model)
+    return model, parse_hparams(model.hparams, options.hparams, model=options.model)
+
+
+def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any:
+    """The Estimator that the options name, for this data set, in the config's model_dir.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
+      MillraceError: the data set asks for what no model can be built for.
+    """
+    model, hparams = find_model(options)
+    problem = read_problem(dataset, max_steps=options.max_steps)
+    return with_keys_and_classes(model.build(problem, hparams, config), dataset)
+
+
+def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:
+    """Makes the model directory this training's, and removes what an earlier one left half written, or untrue of it.
+
+    Raises:
+      UsageError: it holds another model, and --allow_changes is not given.
+      MillraceError: it holds checkpoints, and none is whole.
+    """
+    training = describe_training(
+        dataset,
+        model=options.model,
+        hparams=dataclasses.asdict(hparams),
+        augment=dataclasses.asdict(augmentation(options.augment)) if dataset.image_schema is not None else {},
+    )
+    checkpoint = recover_checkpoint(options.model_dir, display.line)
+    stale = claim_model_dir(
+        options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
+    )
+    remove_left_over(options.model_dir)
+    clear_ended(options.model_dir)
+    for path in (EVALUATIONS, os.path.join("export", BEST, MARK)):
+        if stale and storage.exists(layout.join(options.model_dir, path)):
+            storage.delete(layout.join(options.model_dir, path))
+
+
+def run_task(task: Task) -> Trained | None:
+    """Does what this task's role is: trains, evaluates or serves parameters."""
+    options, config = task.options, task.config
+    record = RecordEvaluations(options.model_dir, lambda metrics: _tell_evaluation(task, metrics))
+    best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports)
+    if not config.cluster_spec or config.task_type in ("evaluator", "master"):
+        remove_left_over_exports(options.model_dir)
+    if config.task_type == "evaluator":
+        return evaluate_continuously(task, record, best, final)
+    hooks: list[Any] = []
+    if config.is_chief:
+        hooks.append(ProgressHook(task.display, max_steps=options.max_steps, batch_size=task.batch_size))
+        if options.early_stopping_steps is not None:
+            hooks.append(
+                EarlyStopping(
+                    options.model_dir,
+                    task.dataset,
+                    patience=options.early_stopping_steps,
+                    metric=options.best_metric,
+                    check_every=max(1, options.save_checkpoints_steps // 10),
+                )
+            )
+    elif config.task_type == "worker":
+        hooks.append(StopWithChief(options.model_dir))
+    before, started = latest_step(task), time.monotonic()
+    tf_estimator.train_and_evaluate(
+        task.estimator,
+        tf_estimator.TrainSpec(task.reader("train", ModeKeys.TRAIN), max_steps=options.max_steps, hooks=hooks),
+        tf_estimator.EvalSpec(
+            task.reader(options.eval_split, ModeKeys.EVAL),
+            steps=task.options.eval_steps,
+            exporters=[best, record],  # recorded when it is exported: a kill in between leaves both to be done again
+            start_delay_secs=0,
+            throttle_secs=0,
+        ),
+    )
+    seconds = time.monotonic() - started
+    if config.is_chief and read_ended(options.model_dir) is None:
+        mark_ended(options.model_dir, f"--max_steps {options.max_steps:,} reached")
+    if config.cluster_spec and config.task_type != "master":
+        task.display.line(
+            f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"
+        )
+        return None
+    return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
+
+
+def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
+    """The evaluator's role: evaluates every checkpoint that it sees, until training has ended.
+
+    Estimator's own loop ends at max_steps only, and so never where training stopped early.
+    """
+    started = time.monotonic()
+    seen = None
+    model_dir = task.options.model_dir
+    for checkpoint in tf.train.checkpoints_iterator(
+        model_dir, timeout=10, timeout_fn=lambda: read_ended(model_dir) is not None
+    ):
+        seen = checkpoint
+        if evaluate_checkpoint(task, checkpoint, [best, record])["global_step"] >= task.options.max_steps:
+            break
+    last = tf.train.latest_checkpoint(model_dir)
+    if last != seen:
+        evaluate_checkpoint(task, last, [best, record])
+    return conclude(task, record, best, final, steps=None, seconds=time.monotonic() - started)
+
+
+def evaluate_checkpoint(task: Task, checkpoint: str, each: list[Any]) -> Metrics:
+    """Evaluates one checkpoint and hands the result to the exporters `each`."""
+    reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
+    metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
+    for exporter in each:
+        path = os.path.join(task.options.model_dir, "export", exporter.name)
+        exporter.export(task.estimator, path, checkpoint, metrics, False)
+    return plain_metrics(metrics)
+
+
+def conclude(
+    task: Task, record: RecordEvaluations, best: Any, final: Any, *, steps: int | None, seconds: float
+) -> Trained:
+    """The final export, and the metrics of the last checkpoint on the evaluation split and, if asked, on `test`."""
+    options = task.options
+    task.dataset.check_sizes()  # a shard that was cut between two records while it was read gave no error
+    checkpoint = task.estimator.latest_checkpoint()
+    if checkpoint is None:
+        raise MillraceError(f"{options.model_dir}: training ended without a checkpoint")
+    step = latest_step(task)
+    if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
+        evaluate_checkpoint(task, checkpoint, [best, record])  # the process that saved it was killed before it could
+    metrics: dict[str, Metrics] = {}
+    for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
+        if split == options.eval_split and record.last and record.last["global_step"] == step:
+            metrics[split] = record.last
+        else:
+            limit = task.options.eval_steps if split == options.eval_split else None
+            reader = task.reader(split, ModeKeys.EVAL)
+            metrics[split] = plain_metrics(task.estimator.evaluate(reader, steps=limit, name=split))
+        write_metrics(task, split, metrics[split])
+    exports_dir = os.path.join(options.model_dir, "export")
+    last = metrics[options.eval_split]
+    exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, last, True))}
+    mark = layout.join(exports_dir, BEST, MARK)
+    if storage.exists(mark):
+        exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
+    ended = (read_ended(options.model_dir) or {}).get("reason", "training goes on elsewhere")
+    return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended)
+
+
+def write_metrics(task: Task, split: str, metrics: Metrics) -> None:
+    """Writes `metrics-<split>.json`: the split, the data set's run, and the metrics."""
+    content = {"split": split, "data_run": task.dataset.run, "rows": task.dataset.rows(split), "metrics": metrics}
+    path = layout.join(task.options.model_dir, f"metrics-{split}.json")
+    storage.write_bytes(path, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def latest_step(task: Task) -> int:
+    """The last checkpoint's global step; 0 where there is none."""
+    checkpoint = tf.train.latest_checkpoint(task.options.model_dir)
+    return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
+
+
+def _tell_evaluation(task: Task, metrics: Metrics) -> None:
+    chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
+    names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
+    values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
+    task.display.line(f"step {metrics['global_step']:,}: {task.options.eval_split} {values}")

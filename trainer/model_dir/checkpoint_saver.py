@@ -1,0 +1,88 @@
+"""Checkpoints that are worth going on from: nothing that is NaN is saved, and no good one is written over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from schemas.errors import MillraceError
+from trainer.model_dir.failures import disk_problem, nan_problem
+
+CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
+
+
+def with_safe_saving(spec: Any, config: Any) -> Any:
+    """The TRAIN spec of a model that is saved by `SaveCheckpoints`, unless its model_fn brought a hook of its own.
+
+    Args:
+      spec: an `EstimatorSpec`.
+      config: the `RunConfig`: where checkpoints go, and how often.
+    """
+    own = [h for h in (*spec.training_hooks, *spec.training_chief_hooks) if isinstance(h, CheckpointSaverHook)]
+    steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
+    if own or not (steps or secs):
+        return spec
+    hook = SaveCheckpoints(config.model_dir, save_steps=steps, save_secs=secs, scaffold=spec.scaffold)
+    return spec._replace(training_chief_hooks=[hook, *spec.training_chief_hooks])
+
+
+class SaveCheckpoints(CheckpointSaverHook):
+    """Saves a checkpoint every so many steps, and one at the end, as Estimator's own hook does, but
+
+    * not the one that training has just gone on from: its files would be opened for writing, and a full disk or a kill
+      at that moment would cost the last good checkpoint;
+    * none with a variable that is NaN or infinite: training would never come back from it;
+    * what the disk refuses ends the training. (A file that grew too large is an OutOfRangeError, which
+      TensorFlow's sessions take for the end of the input.)
+    """
+
+    def __init__(self, model_dir: str, *, save_steps: int | None, save_secs: float | None, scaffold: Any) -> None:
+        super().__init__(model_dir, save_secs, save_steps, scaffold=scaffold)
+        self._model_dir = model_dir
+        self._names: list[str] = []
+        self._all_finite: Any = None
+        self._starting = False
+
+    def begin(self) -> None:
+        super().begin()
+        variables = [v for v in tf.compat.v1.trainable_variables() if v.dtype.base_dtype.is_floating]
+        self._names = [v.op.name for v in variables]
+        finite = []
+        for variable in variables:
+            with tf.device(variable.device):  # a parameter server looks at its own
+                finite.append(tf.reduce_all(tf.math.is_finite(variable)))
+        self._all_finite = tf.stack(finite) if finite else tf.constant([], tf.bool)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._starting = True
+        super().after_create_session(session, coord)
+        self._starting = False
+
+    def _save(self, session: Any, step: Any) -> bool:
+        """Called by the base class; returns whether a listener wants training to stop."""
+        for listener in self._listeners:
+            listener.before_save(session, step)
+        try:
+            if not (self._starting and tf.train.latest_checkpoint(self._model_dir) == f"{self._save_path}-{step}"):
+                self._check_finite(session, step)
+                self._get_saver().save(session, self._save_path, global_step=step)
+            stop = False
+            for listener in self._listeners:
+                stop = bool(listener.after_save(session, step)) or stop
+        except tf.errors.OpError as error:
+            full = disk_problem(error, self._model_dir)
+            if full is not None:
+                raise full from error
+            if isinstance(error, tf.errors.OutOfRangeError):
+                raise MillraceError(f"{self._model_dir}: step {step} was not saved: {error.message}") from error
+            raise
+        return stop
+
+    def _check_finite(self, session: Any, step: Any) -> None:
+        finite = session.run(self._all_finite)
+        broken = [name for name, good in zip(self._names, finite, strict=True) if not good]
+        if broken:
+            raise nan_problem(
+                self._model_dir, f"variables became NaN or infinite by step {step} ({', '.join(broken[:3])})"
+            )

@@ -1,0 +1,101 @@
+"""What goes wrong inside TensorFlow while training, told in the terms of the data set and the options."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from schemas.storage.disk_errors import refused_by_disk
+from trainer.data.input_fn import find_unreadable_shard
+from trainer.spec.options import TrainOptions
+
+
+@contextlib.contextmanager
+def explained(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
+    """Turns a NaN loss, a full disk, an unreadable shard and a checkpoint that does not fit into a MillraceError.
+
+    Where `options.model_dir` is empty, since no model is kept, neither it nor a checkpoint is spoken of.
+
+    Raises:
+      MillraceError: one of these; any other error goes through as it is.
+    """
+    hook = threading.excepthook
+    threading.excepthook = _hush(hook, options.model_dir)
+    try:
+        yield
+    except tf.compat.v1.train.NanLossDuringTrainingError as error:
+        raise nan_problem(options.model_dir, "the loss became NaN") from error
+    except (tf.errors.OpError, OSError, RuntimeError, MillraceError) as error:
+        full = disk_problem(error, options.model_dir)
+        if full is not None:
+            raise full from error
+        if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
+            _find_the_file(dataset, options, error)
+        raise
+    finally:
+        threading.excepthook = hook
+
+
+def _hush(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
+    """Leaves the traceback out where the thread that writes summaries meets a full disk: it is told once."""
+
+    def told(failed: Any) -> None:
+        if disk_problem(failed.exc_value, model_dir) is None:
+            hook(failed)
+
+    return told
+
+
+def _find_the_file(dataset: Dataset, options: TrainOptions, error: tf.errors.OpError) -> None:
+    print("a read failed; reading the shards one by one to find which", file=sys.stderr, flush=True)
+    for split in dataset.splits:
+        unreadable = find_unreadable_shard(dataset, split)
+        if unreadable is not None:
+            raise MillraceError(f"{unreadable}{_untouched(options.model_dir)}") from error
+    if "checkpoint" in str(error.message):
+        raise MillraceError(
+            f"{options.model_dir}: its last checkpoint is of another model and cannot be continued "
+            f"({str(error.message).splitlines()[0]}). Take another --model_dir."
+        ) from error
+
+
+def nan_problem(model_dir: str, found: str) -> MillraceError:
+    """What to do about NaN; `found` says where it was seen."""
+    return MillraceError(
+        f"{_naming(model_dir)}{found}. Try a lower learning_rate (--hparams), and look for NaN and very large values "
+        f"among the features and labels.{_untouched(model_dir)}"
+    )
+
+
+def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
+    """What to do about a disk that is full, over its quota or not to be written; None where the error is another.
+
+    The last checkpoint is untouched: a new one is written beside it, and named when it is whole.
+    """
+    if isinstance(error, MillraceError) and not isinstance(error.__cause__, OSError):
+        return None
+    refused = refused_by_disk(str(getattr(error, "message", error)))
+    if refused is None:
+        return None
+    return MillraceError(
+        f"{_naming(model_dir)}writing failed: {refused}. Make room, or take another disk, and run the same "
+        f"command again.{_untouched(model_dir)}"
+    )
+
+
+def _naming(model_dir: str) -> str:
+    return f"{model_dir}: " if model_dir else ""
+
+
+def _untouched(model_dir: str) -> str:
+    if not model_dir:
+        return ""
+    checkpoint = tf.train.latest_checkpoint(model_dir)
+    return f" The last good checkpoint is {checkpoint}." if checkpoint else " There is no checkpoint yet."

@@ -1,0 +1,137 @@
+"""`model.json`: what the model in a model directory is, and what it was trained on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.errors import MillraceError, UsageError
+from schemas.spec.features import Strict
+
+MODEL_JSON = "model.json"
+_PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")
+
+
+class TrainedOn(Strict):
+    """The run of a data set."""
+
+    path: str
+    name: str
+    run: str
+    schema_fingerprint: str
+
+
+class Training(Strict):
+    """A model, its hyper-parameters, its data, and what is done to images (None: written before this was noted)."""
+
+    started: str
+    model: str
+    hparams: dict[str, Any]
+    augment: dict[str, Any] | None = None
+    data: TrainedOn
+    versions: dict[str, str]
+
+
+class ModelManifest(Strict):
+    """A model directory's own manifest.
+
+    Attributes:
+      current: what the newest checkpoint comes from.
+      earlier: where a training went on from another model's or other data's checkpoint (--allow_changes), that one.
+    """
+
+    format_version: Literal[1] = 1
+    current: Training
+    earlier: tuple[Training, ...] = ()
+
+
+def describe_training(
+    dataset: Dataset, *, model: str, hparams: dict[str, Any], augment: dict[str, Any] | None = None
+) -> Training:
+    """The entry for a training that begins now; `hparams` by name (tuples become lists, as JSON has them)."""
+    versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return Training(
+        started=f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
+        model=model,
+        hparams={name: list(v) if isinstance(v, tuple) else v for name, v in hparams.items()},
+        augment=augment,
+        data=TrainedOn(
+            path=dataset.path,
+            name=dataset.declared.name,
+            run=dataset.run,
+            schema_fingerprint=dataset.declared.fingerprint,
+        ),
+        versions={"python": platform.python_version(), **versions},
+    )
+
+
+def read_model_manifest(model_dir: str) -> ModelManifest | None:
+    """Reads `model_dir/model.json`; None where there is none.
+
+    Raises:
+      MillraceError: it cannot be read.
+    """
+    path = layout.join(model_dir, MODEL_JSON)
+    if not storage.exists(path):
+        return None
+    try:
+        return ModelManifest.model_validate_json(storage.read_bytes(path))
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise MillraceError(f"{path}: not a model's manifest ({reason}); take another --model_dir") from None
+
+
+def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool, allow_changes: bool) -> bool:
+    """Writes `model.json` for a training that begins, or goes on from a checkpoint.
+
+    Returns:
+      Whether evaluations that lie there are of another model or of other data.
+
+    Raises:
+      UsageError: the directory holds another model, other hyper-parameters, or a model of other data, and
+        `allow_changes` is false.
+    """
+    if storage.is_local(model_dir) and os.path.lexists(model_dir) and not os.path.isdir(model_dir):
+        raise UsageError(f"--model_dir {model_dir}: is no folder; name one, which is made where there is none")
+    found = read_model_manifest(model_dir)
+    if found is None and has_checkpoint and not allow_changes:
+        raise UsageError(
+            f"{model_dir}: holds checkpoints and no {MODEL_JSON}, so nothing says what they are of. Take another "
+            "--model_dir, or go on from them with --allow_changes."
+        )
+    differences = [] if found is None or not has_checkpoint else list(_differences(found.current, training))
+    if differences and not allow_changes:
+        raise UsageError(
+            f"{model_dir}: holds a model that this training would not continue: {'; '.join(differences)}. Take another "
+            "--model_dir, or go on from its last checkpoint with --allow_changes."
+        )
+    earlier = () if found is None or not has_checkpoint else found.earlier
+    if found is not None and differences:
+        earlier = (*earlier, found.current)
+    manifest = ModelManifest(current=training, earlier=earlier)
+    storage.write_bytes(layout.join(model_dir, MODEL_JSON), manifest.model_dump_json(indent=1).encode() + b"\n")
+    return found is None or (found.current.model, found.current.data.run) != (training.model, training.data.run)
+
+
+def _differences(found: Training, asked: Training) -> Any:
+    if found.model != asked.model:
+        yield f"its model is {found.model!r}, not {asked.model!r}"
+    else:
+        yield from _changed(found.hparams, asked.hparams)
+    if found.augment is not None and asked.augment is not None:
+        yield from _changed(found.augment, asked.augment)
+    if found.data.run != asked.data.run:
+        yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
+
+
+def _changed(found: dict[str, Any], asked: dict[str, Any]) -> Any:
+    for name in sorted({*found, *asked}):
+        if found.get(name) != asked.get(name):
+            yield f"its {name} is {found.get(name)}, not {asked.get(name)}"

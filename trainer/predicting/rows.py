@@ -1,0 +1,157 @@
+"""Raw CSV rows through an exported model, a batch at a time: the job's own decoder, the exported graph, JSON lines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.concurrency import prefetch
+from schemas.csv.file import CsvFile, open_csv, split_ranges
+from schemas.csv.lookup import read_records
+from schemas.csv.reader import Decoded, read_range
+from schemas.rejects import Reject
+from schemas.spec.not_finite import NOT_FINITE, hints_of
+from schemas.spec.raw_columns import OFFSET, RawColumn, serving_columns
+from schemas.spec.table import Schema
+from trainer.export.saved_model import Notes, ServedModel
+from trainer.predicting.lines import FIELDS, encode_lines
+from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
+
+RANGE_BYTES = 8 << 20
+BATCH_SIZE = 4096
+
+
+def open_rows(
+    options: PredictOptions, paths: Sequence[str], schema: Schema, notes: Notes
+) -> Callable[[ServedModel], Iterator[Outcome]]:
+    """Opens CSV files to be predicted; a file that does not fit the schema is refused before any work.
+
+    Returns:
+      A function that reads the rows and predicts on them with a model.
+
+    Raises:
+      UsageError: a file whose header does not fit.
+    """
+    files = [open_csv(path, schema, label="optional", max_input_ratio=options.max_input_ratio) for path in paths]
+    batch_size = options.batch_size or BATCH_SIZE
+
+    def outcomes(model: ServedModel) -> Iterator[Outcome]:
+        batches = (rows for file in files for rows in _read(file, schema, batch_size))
+        run = _runner(model, schema, options.signature)
+        late = LateRejects(schema)
+        for rows, outputs in prefetch(_predicted(prefetch(batches), run)):
+            yield from late.outcomes(before=rows.file)
+            yield _outcome(rows, outputs, notes, late)
+        yield from late.outcomes()
+
+    return outcomes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """A batch of one file's rows that can be predicted, and the rejects that stand before and among them."""
+
+    file: CsvFile
+    batch: pa.RecordBatch
+    numbers: np.ndarray  # int64 [batch]: each row's place among the file's records
+    rejects: list[Reject]
+    read: int
+
+
+def _read(file: CsvFile, schema: Schema, batch_size: int) -> Iterator[_Rows]:
+    first = 0
+    for csv_range in split_ranges(file, range_bytes=RANGE_BYTES):
+        for decoded in read_range(csv_range, schema):
+            numbers = first + _numbers(decoded)
+            first += decoded.read
+            batch = decoded.batch
+            yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows)
+            for start in range(0, batch.num_rows, batch_size):
+                part = batch.slice(start, batch_size)
+                yield _Rows(file, part, numbers[start : start + batch_size], [], part.num_rows)
+
+
+def _numbers(decoded: Decoded) -> np.ndarray:
+    """The places of a batch's rows among its records, the rejected ones counted."""
+    offsets = np.asarray(decoded.batch.column(OFFSET))
+    rejected = np.sort(np.array([reject.offset for reject in decoded.rejects], np.int64))
+    return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
+
+
+def _predicted(
+    batches: Iterator[_Rows], run: Callable[[pa.RecordBatch], Mapping[str, Any]]
+) -> Iterator[tuple[_Rows, Mapping[str, Any]]]:
+    for rows in batches:
+        yield rows, run(rows.batch) if rows.batch.num_rows else {}
+
+
+def _runner(model: ServedModel, schema: Schema, signature: str) -> Callable[[pa.RecordBatch], Mapping[str, Any]]:
+    columns = serving_columns(schema)
+    name = SIGNATURES[signature]
+
+    def by_name(batch: pa.RecordBatch) -> Mapping[str, Any]:
+        return model.predict({c.name: dense(batch.column(c.name), c) for c in columns}, signature=name, outputs=FIELDS)
+
+    def by_examples(batch: pa.RecordBatch) -> Mapping[str, Any]:
+        from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+        examples = RecordBatchToExamples(batch.select([c.name for c in columns]))
+        return model.predict({"examples": examples}, signature=name, outputs=FIELDS)
+
+    return by_name if signature == "predict" else by_examples
+
+
+def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
+    """A raw column -> `[batch]` or `[batch, width]`: float32, or objects of `bytes`."""
+    flat = values.flatten().to_numpy(zero_copy_only=False)
+    return flat if column.width is None else flat.reshape(-1, column.width)
+
+
+class LateRejects:
+    """Rows that the reader takes and the model does not answer. Their bytes are read again, for many rows at once."""
+
+    AT_ONCE = 10_000  # a file that is read as a stream is read from its beginning each time
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._file: CsvFile | None = None
+        self._rejects: list[Reject] = []
+
+    def add(self, file: CsvFile, offsets: np.ndarray, errors: np.ndarray) -> None:
+        """Rows of one file: their places, and the model's `error` for each."""
+        self._file = file
+        columns = {item.name: item.labels[0] for item in file.columns.items if len(item.labels) == 1}
+        hints = hints_of(self._schema)
+        for offset, error in zip(offsets.tolist(), errors, strict=True):
+            name, _, reason = error.decode().partition(": ")
+            detail = "the model does not answer it"
+            if reason == NOT_FINITE:
+                detail = f"the transform makes something of it that is not finite{hints.get(name, '')}"
+            self._rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b""))
+
+    def outcomes(self, *, before: CsvFile | None = None) -> Iterator[Outcome]:
+        """The rejects with their bytes, where they are many, or another file comes next, or none."""
+        if self._file is None or (self._file is before and len(self._rejects) < self.AT_ONCE):
+            return
+        raws = read_records(self._file, self._schema, [reject.offset for reject in self._rejects])
+        yield Outcome(0, 0, "", [dataclasses.replace(r, raw=raws[r.offset]) for r in self._rejects])
+        self._file, self._rejects = None, []
+
+
+def _outcome(rows: _Rows, outputs: Mapping[str, Any], notes: Notes, late: LateRejects) -> Outcome:
+    """Lines for the rows that the model answers; the others are late rejects."""
+    if not outputs:
+        return Outcome(rows.read, 0, "", rows.rejects)
+    offsets, numbers = np.asarray(rows.batch.column(OFFSET)), rows.numbers
+    errors = outputs.get("error")  # exports of earlier releases have none
+    if errors is not None and errors.any():
+        refused, answered = np.flatnonzero(errors != b""), np.flatnonzero(errors == b"")
+        late.add(rows.file, offsets[refused], errors[refused])
+        outputs = {name: values[answered] for name, values in outputs.items()}
+        offsets, numbers = offsets[answered], numbers[answered]
+    lines = encode_lines(outputs, source=rows.file.path, offsets=offsets, rows=numbers, classes=notes.classes)
+    return Outcome(rows.read, len(offsets), lines, rows.rejects)

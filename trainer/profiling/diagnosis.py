@@ -1,0 +1,202 @@
+"""What a training's measured figures say: the verdict, a table, JSON. Nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.profiling.turns import Cost
+
+SMALL_SHARE = 0.1  # of a step: an input that costs less is no matter
+WORTHWHILE = 0.9  # of the time before: a change that leaves more is not named
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """A setting that was changed, and what the input alone cost for a batch before and after.
+
+    Attributes:
+      setting: as it is typed, and where.
+      before, after: the input alone, a batch.
+      sampled: whether both read a sample of the records.
+    """
+
+    setting: str
+    before: Cost
+    after: Cost
+    sampled: bool = False
+
+    @property
+    def pays(self) -> bool:
+        """Whether a batch takes clearly less time or CPU, and not clearly more of the other."""
+        ratios = self.after.seconds / self.before.seconds, self.after.cpu / max(self.before.cpu, 1e-9)
+        return min(ratios) < WORTHWHILE and max(ratios) < 1 / WORTHWHILE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What was measured of a training; all costs are of a step, which takes one batch.
+
+    Attributes:
+      batch_size: examples a step.
+      training: a step fed from the data set.
+      memory: a step fed with the same batch again and again, from memory.
+      alone: a batch of the whole input, without a model.
+      stages: what each stage of the input adds, in order: differences between prefixes of the pipeline.
+      to_device: what copying a batch to the accelerator adds; None where there is none.
+      bigger: a step with a larger batch from memory, and that batch's size; None where it was not measured.
+      tried: changes of the input.
+      changed: a step of training with the change of that name.
+      sample: a step fed from the unchanged sample of the records; None where it was not measured.
+      held: whether the split is held in memory.
+      short: whether turns of the input were too short to use up what it had made ahead.
+    """
+
+    batch_size: int
+    training: Cost
+    memory: Cost
+    alone: Cost
+    stages: Mapping[str, Cost]
+    to_device: Cost | None = None
+    bigger: tuple[int, Cost] | None = None
+    tried: tuple[Tried, ...] = ()
+    changed: Mapping[str, Cost] = dataclasses.field(default_factory=dict)
+    sample: Cost | None = None
+    held: bool = False
+    short: bool = False
+
+    @property
+    def share(self) -> float:
+        """The part of a step that the input costs: what is saved where the batch is in memory already."""
+        return max(0.0, 1 - self.memory.seconds / self.training.seconds)
+
+    @property
+    def bound_by(self) -> str:
+        """`model`, `input`, or `both`, where the model sets the pace and the input slows it down."""
+        if self.share < SMALL_SHARE:
+            return "model"
+        hidden = self.alone.seconds < min(self.memory.seconds, 0.9 * self.training.seconds)  # behind the model's step
+        return "both" if hidden and self.share < 0.5 else "input"
+
+    @property
+    def costliest(self) -> str:
+        """The stage that takes most CPU."""
+        return max(self.stages, key=lambda name: self.stages[name].cpu)
+
+    @property
+    def advice(self) -> list[str]:
+        """Settings to change, each with what was measured, the best one first; empty where none paid."""
+        if self.bound_by == "model":
+            if self.bigger is None:
+                return []
+            size, cost = self.bigger
+            now, then = self.batch_size / self.memory.seconds, size / cost.seconds
+            faster = then * WORTHWHILE > now
+            return [f"--batch_size {size}: {then:,.0f} examples/s instead of {now:,.0f}, from memory"] if faster else []
+        paying = sorted((t for t in self.tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu)
+        return [self._advised(t) for t in paying]
+
+    def _advised(self, tried: Tried) -> str:
+        where = "both measured on a sample of the records, " if tried.sampled else ""
+        text = f"{tried.setting}: {where}the input alone takes {_ms(tried.after)} instead of {_ms(tried.before)}"
+        before, after = self.sample if tried.sampled else self.training, self.changed.get(tried.setting)
+        if before is None or after is None:
+            return text
+        return f"{text}; a training step takes {after.seconds * 1e3:.2f} ms instead of {before.seconds * 1e3:.2f} ms"
+
+    @property
+    def why_none(self) -> str:
+        """What to say where there is no advice."""
+        if self.bound_by == "model" and self.bigger is None:
+            return "a larger batch was not tried, since it would take too long: a longer --seconds makes room for it"
+        if self.bound_by != "model" and not self.tried:
+            return "there was no other setting to try"
+        return "no setting that was tried makes it clearly faster"
+
+    @property
+    def caution(self) -> str:
+        """What to hold against the figures; empty where there is nothing."""
+        if not self.short:
+            return ""
+        return (
+            "The turns were too short to use up the rows that the input had read ahead, so what it and its stages cost "
+            "is not certain: raise --seconds."
+        )
+
+    @property
+    def verdict(self) -> str:
+        """One plain sentence or two."""
+        step, memory, alone = (f"{c.seconds * 1e3:.2f} ms" for c in (self.training, self.memory, self.alone))
+        measured = f"a step takes {step}, and {memory} where its batch is in memory already"
+        most = f"{self.costliest} costs most of it, {self.stages[self.costliest].cpu * 1e3:.2f} ms of CPU a batch"
+        if self.bound_by == "model":
+            return f"Training is bound by the model: {measured}, so the input costs {self.share:.0%} of it."
+        if self.bound_by == "input":
+            return f"Training is bound by its input: {measured}. The input alone makes a batch in {alone}; {most}."
+        return (
+            f"Training is bound by the model, and its input takes cores from it: {measured}, so the input costs "
+            f"{self.share:.0%} of it. Alone it makes a batch in {alone}; {most}."
+        )
+
+    def table(self) -> str:
+        """The figures, a line each."""
+        lines = [f"{'':<38}{'ms':>10}{'ms CPU':>10}{'steps/s':>10}{'examples/s':>12}"]
+
+        def line(name: str, cost: Cost, batch: int | None = None) -> None:
+            rates = ""
+            if batch is not None:
+                rates = f"{1 / cost.seconds:>10,.1f}{batch / cost.seconds:>12,.0f}"
+            lines.append(f"{name:<38}{cost.seconds * 1e3:>10.2f}{cost.cpu * 1e3:>10.2f}{rates}")
+
+        line("training from the data set", self.training, self.batch_size)
+        line("training from memory", self.memory, self.batch_size)
+        if self.bigger is not None:
+            line(f"training from memory, batch {self.bigger[0]:,}", self.bigger[1], self.bigger[0])
+        if self.sample is not None:
+            line("training from a sample, as it is", self.sample, self.batch_size)
+        for name, cost in self.changed.items():
+            line(f"training with {name.partition(',')[0]}"[:38], cost, self.batch_size)
+        line("input alone", self.alone, self.batch_size)
+        for name, cost in self.stages.items():
+            line(f"  {name}", cost)
+        if self.to_device is None:
+            lines.append("  to the device: nothing, training runs on the CPU")
+        else:
+            line("  to the device", self.to_device)
+        for tried in self.tried:
+            if not tried.sampled:
+                line(f"  with {tried.setting.partition(',')[0]}"[:38], tried.after)
+        of_sample = [tried for tried in self.tried if tried.sampled]
+        for tried in of_sample[:1]:
+            line("  of a sample of the records, as it is", tried.before)
+        for tried in of_sample:
+            line(f"    with {tried.setting.partition(',')[0]}"[:38], tried.after)
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything measured, in seconds, and what follows from it."""
+        return {
+            **dataclasses.asdict(self),
+            "share": self.share,
+            "bound_by": self.bound_by,
+            "costliest": self.costliest,
+            "verdict": self.verdict,
+            "caution": self.caution,
+            "advice": self.advice,
+        }
+
+
+def differences(prefixes: Mapping[str, Cost]) -> dict[str, Cost]:
+    """What each stage adds to the prefix before it, the last (the whole input, made ahead) excepted.
+
+    A prefix that runs on several cores may take less time than a shorter one, which does not: it adds nothing then.
+    """
+    found, before = {}, Cost(0, 0)
+    for name, cost in list(prefixes.items())[:-1]:
+        found[name], before = cost.beyond(before), cost
+    return found
+
+
+def _ms(cost: Cost) -> str:
+    return f"{cost.seconds * 1e3:.2f} ms ({cost.cpu * 1e3:.2f} ms of CPU)"

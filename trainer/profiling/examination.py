@@ -1,0 +1,126 @@
+"""Measures a training: its input stage by stage, changes of it, and steps fed from the data set and from memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+from schemas.dataset import Dataset
+from trainer.data.input_fn import input_fn, is_held
+from trainer.data.reading import input_options
+from trainer.estimator import tf_estimator
+from trainer.loop.train import build_estimator
+from trainer.profiling.diagnosis import Diagnosis, Tried, differences
+from trainer.profiling.input_changes import Change, Source, changes
+from trainer.profiling.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, made_ahead, prefixes
+from trainer.profiling.training_ways import Batches, from_memory, train_in_turns
+from trainer.profiling.turns import Cost, Length, Rounds
+from trainer.spec.options import TrainOptions
+
+TRAIN = tf_estimator.ModeKeys.TRAIN
+DATA, MEMORY, BIGGER = "from the data set", "from memory", "from memory, larger batches"
+SAMPLE = "a sample of the records as they are"
+TIMES = 4  # as large
+PREFETCH = 2  # batches
+
+
+def examine(
+    dataset: Dataset, options: TrainOptions, length: Length, tell: Callable[[str], None], *, folder: str
+) -> Diagnosis:
+    """Measures for about `length.seconds`, half of them the input alone; all it writes is in a folder.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter, or a model for other data.
+      MillraceError: the model failed.
+    """
+    half = dataclasses.replace(length, seconds=length.seconds / 2)
+    source = measured(dataset, options)
+    config = tf_estimator.RunConfig(
+        model_dir=os.path.join(folder, "model"),
+        tf_random_seed=options.seed,
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+    )
+    estimator = build_estimator(dataset, options, config)  # first: what was asked wrongly is told at once
+    possible = changes(source, os.path.join(folder, "samples"), tell)
+    costs, tried, short = measure_input(source, possible, half, tell)
+    best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)
+
+    def reader(where: Source) -> Batches:
+        return lambda: input_fn(where.dataset, "train", mode=TRAIN, options=where.options)
+
+    size = TIMES * source.options.batch_size
+    larger = Source(dataset, dataclasses.replace(source.options, batch_size=size))
+    ways = {DATA: reader(source), MEMORY: from_memory(reader(source)), BIGGER: from_memory(reader(larger))}
+    heavy, read = {BIGGER: float(TIMES)}, {DATA: source}
+    if best is not None:
+        change = next(change for change in possible if change.setting == best.setting)
+        read |= {SAMPLE: change.before} if change.sampled else {}
+        read[best.setting] = change.after
+    ways |= {name: reader(where) for name, where in read.items()}
+    heavy |= dict.fromkeys(read.keys() - {DATA}, 1.0)
+    ahead = {name: made_ahead(where.dataset, where.options) for name, where in read.items()}
+    rounds = Rounds(tuple(ways), half, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"))
+    steps = train_in_turns(estimator, ways, rounds)
+    to_device = costs.pop(TO_DEVICE, None)
+    return Diagnosis(
+        batch_size=source.options.batch_size,
+        training=steps[DATA],
+        memory=steps[MEMORY],
+        alone=costs[WHOLE],
+        stages=differences(costs),
+        to_device=None if to_device is None else to_device.beyond(costs[WHOLE]),
+        bigger=(size, steps[BIGGER]) if BIGGER in steps else None,
+        tried=tried,
+        changed={best.setting: steps[best.setting]} if best is not None and best.setting in steps else {},
+        sample=steps.get(SAMPLE),
+        held=is_held(dataset, "train", source.options),
+        short=short,
+    )
+
+
+def measured(dataset: Dataset, options: TrainOptions) -> Source:
+    """What training reads, and how; only that batches made ahead do not become more.
+
+    tf.data makes more ahead each time that what there was is used up, as it is in every turn; it would fill up during
+    the next way's turn, at that one's cost. Training that waits for its model stays at two.
+    """
+    how = input_options(dataset, options, split="train", mode=TRAIN)
+    return Source(dataset, dataclasses.replace(how, prefetch=PREFETCH))
+
+
+def measure_input(
+    source: Source, possible: list[Change], length: Length, tell: Callable[[str], None]
+) -> tuple[dict[str, Cost], tuple[Tried, ...], bool]:
+    """What a batch costs up to the end of each stage, up to the accelerator where there is one, and changed.
+
+    Returns:
+      Both, and whether turns were too short to use up what had been made ahead.
+    """
+    steps: dict[str, Callable[[], object]] = {}
+    for name, batches in prefixes(source.dataset, source.options).items():
+        steps[name] = iter(batches).__next__
+    device = accelerator()
+    if device is not None:
+        steps[TO_DEVICE] = copies(source.dataset, source.options, device)
+    stages = tuple(steps)
+    ahead = dict.fromkeys(stages, made_ahead(source.dataset, source.options))
+
+    def add(name: str, where: Source) -> None:
+        steps[name] = iter(counted(input_fn(where.dataset, "train", mode=TRAIN, options=where.options))).__next__
+        ahead[name] = made_ahead(where.dataset, where.options)
+
+    for change in possible:
+        if change.sampled and SAMPLE not in steps:
+            add(SAMPLE, change.before)
+        add(change.setting, change.after)
+    rounds = Rounds(tuple(steps), length, ahead=ahead, tell=lambda text: tell(f"input alone, {text}"))
+    for name in rounds:
+        steps[name]()
+    costs = rounds.medians()
+    tried = tuple(
+        Tried(change.setting, costs[SAMPLE if change.sampled else WHOLE], costs[change.setting], change.sampled)
+        for change in possible
+    )
+    return {name: costs[name] for name in stages}, tried, bool(rounds.hurried())

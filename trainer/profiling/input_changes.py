@@ -1,0 +1,161 @@
+"""What could be changed about a training's input, each as an input that can be measured beside the one there is.
+
+What belongs to the data set (compression, number of shards, how images are stored) is tried on a sample of its records,
+written twice: as they are, and changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from schemas.dataset.layout import COMPRESSIONS
+from schemas.dataset.manifest import Shard, Split
+from schemas.images.keys import ENCODED, HEIGHT, WIDTH
+from trainer.data.input_fn import is_held
+from trainer.data.input_options import InputOptions
+from trainer.data.reading import shuffle_rows
+from trainer.images.names import image_names, stored_key
+from trainer.spec.augmentation import Augmentation
+
+SAMPLE_BYTES = 8 << 20
+SAMPLE_RECORDS = 20_000
+SHARDS = 8
+FEW_SHARDS = 4  # fewer are not read side by side well
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where training reads, and how."""
+
+    dataset: Dataset
+    options: InputOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A setting that may make the input cheaper.
+
+    Attributes:
+      setting: as it is typed, and where.
+      before, after: the input without it and with it.
+      sampled: whether both read a sample of the records, and `before` is not the training's own input.
+    """
+
+    setting: str
+    before: Source
+    after: Source
+    sampled: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How records are stored: compression as the manifest names it, number of shards, images as pixels or not."""
+
+    compression: str
+    shards: int
+    raw: bool
+
+
+def changes(source: Source, folder: str, tell: Callable[[str], None] = lambda text: None) -> list[Change]:
+    """What could be changed about an input; samples are written to a folder, which is told."""
+    dataset, options = source.dataset, source.options
+    held = is_held(dataset, "train", options)
+    found = []
+
+    def option(setting: str, **values: object) -> None:
+        found.append(Change(setting, source, Source(dataset, dataclasses.replace(options, **values))))  # type: ignore[arg-type]
+
+    if options.deterministic:
+        option("no --deterministic", deterministic=False)
+    if dataset.image_schema is not None and options.shuffle_buffer >= 20 * options.batch_size:
+        fewer = max(options.batch_size, options.shuffle_buffer // 10)
+        option(f"--shuffle_buffer {fewer}", shuffle_buffer=fewer)
+    usual = shuffle_rows(dataset, "train", None)
+    if not held and is_held(dataset, "train", dataclasses.replace(options, shuffle_buffer=usual)):
+        option("no --shuffle_buffer, so that the split is held in memory", shuffle_buffer=usual)
+    costly = options.augmentation.color_jitter or options.augmentation.resized_crop is not None
+    if dataset.image_schema is not None and costly:
+        option("--augment color_jitter=0 resized_crop=none", augmentation=Augmentation(options.augmentation.flip))
+    if held:
+        return found
+    return found + _of_the_data_set(source, folder, tell)
+
+
+def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -> list[Change]:
+    dataset, schema = source.dataset, source.dataset.image_schema
+    streamed = dataclasses.replace(source.options, hold=0)
+    count = len(dataset.shards("train"))
+    as_it_is = Form(dataset.manifest.compression, min(count, SHARDS), raw=False)
+    wanted = []
+    if dataset.compression:
+        form = dataclasses.replace(as_it_is, compression="none")
+        wanted.append(("--compression none, of beam_jobs.preprocess", form))
+    if count < FEW_SHARDS:
+        form = dataclasses.replace(as_it_is, shards=SHARDS)
+        wanted.append((f"--num_shards {SHARDS}, of beam_jobs.preprocess", form))
+    if schema is not None and schema.images.store == "jpeg":
+        wanted.append(("images: {store: raw}, in the schema", dataclasses.replace(as_it_is, raw=True)))
+    if not wanted:
+        return []
+    tell("writing samples of the records, to try changes on")
+    records = _sample(dataset)
+    before = Source(_written(dataset, records, os.path.join(folder, "as_it_is"), as_it_is), streamed)
+    return [
+        Change(setting, before, Source(_written(dataset, records, os.path.join(folder, str(i)), form), streamed), True)
+        for i, (setting, form) in enumerate(wanted)
+    ]
+
+
+def _sample(dataset: Dataset) -> list[bytes]:
+    """The first records of the train split."""
+    records, size = [], 0
+    for record in itertools.islice(
+        tf.data.TFRecordDataset(list(dataset.shards("train")), dataset.compression), SAMPLE_RECORDS
+    ):
+        records.append(record.numpy())
+        size += len(records[-1])
+        if size >= SAMPLE_BYTES:
+            break
+    return records
+
+
+def _written(dataset: Dataset, records: list[bytes], folder: str, form: Form) -> Dataset:
+    """The same data set with other shards: these records, dealt in turn."""
+    os.makedirs(folder)
+    shards = min(form.shards, len(records))
+    stored = [_decoded(dataset, record) for record in records] if form.raw else records
+    written = []
+    for i in range(shards):
+        path = os.path.join(folder, f"{i}.tfrecord")
+        with tf.io.TFRecordWriter(path, COMPRESSIONS[form.compression]) as writer:
+            for record in stored[i::shards]:
+                writer.write(record)
+        rows = len(stored[i::shards])
+        written.append(Shard.model_construct(path=os.path.abspath(path), rows=rows, bytes=os.path.getsize(path)))
+    split = Split.model_construct(rows=len(records), shards=tuple(written))
+    manifest = dataset.manifest.model_copy(update={"compression": form.compression, "splits": {"train": split}})
+    declared = dataset.declared
+    if form.raw and dataset.image_schema is not None:
+        pixels = dataset.image_schema.images.model_copy(update={"store": "raw"})
+        declared = dataset.image_schema.model_copy(update={"images": pixels})
+    return dataclasses.replace(dataset, manifest=manifest, declared=declared)
+
+
+def _decoded(dataset: Dataset, record: bytes) -> bytes:
+    """A stored record with its JPEGs as pixels."""
+    assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
+    example = tf.train.Example.FromString(record)
+    feature = example.features.feature
+    for name in image_names(dataset.image_schema):
+        encoded = feature[stored_key(name, ENCODED)].bytes_list
+        pixels = tf.io.decode_jpeg(encoded.value[0], channels=3, dct_method="INTEGER_ACCURATE").numpy()
+        encoded.value[0] = pixels.tobytes()
+        for key, side in ((HEIGHT, pixels.shape[0]), (WIDTH, pixels.shape[1])):
+            feature[stored_key(name, key)].int64_list.value[:] = [side]
+    return bytes(example.SerializeToString())

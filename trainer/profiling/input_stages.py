@@ -1,0 +1,144 @@
+"""The input of a training, stage by stage: what reading costs, what shuffling adds to it, and so on to whole batches.
+
+Each prefix of the pipeline is built by the functions that training reads with, and gives one element for each batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from trainer.data.input_fn import (
+    images,
+    input_fn,
+    is_held,
+    parsed_in_blocks,
+    parser,
+    row_blocks,
+    stored_records,
+    untuned,
+    window_rows,
+)
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+from trainer.images.augment import augment_options, seeds
+from trainer.images.inputs import image_examples, record_spec
+from trainer.spec.augmentation import Augmentation
+
+TRAIN = tf_estimator.ModeKeys.TRAIN
+WHOLE = "input alone"
+TO_DEVICE = "to the device"
+PLAIN = Augmentation(flip=False)  # the random crop, and nothing else
+
+
+def prefixes(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
+    """The pipeline up to the end of each stage, by the stage's name, in order.
+
+    Returns:
+      Each a Dataset that goes on for ever, of one small element a batch; the last one, `WHOLE`, makes batches ahead.
+    """
+    found = _of_columns(dataset, options) if dataset.image_schema is None else _of_images(dataset, options)
+    found[WHOLE] = input_fn(dataset, "train", mode=TRAIN, options=options)
+    return {name: counted(batches) for name, batches in found.items()}
+
+
+def made_ahead(dataset: Dataset, options: InputOptions) -> int:
+    """Batches that the input makes ahead where nobody takes them: those of two windows, where it has windows.
+
+    Elsewhere they are few.
+    """
+    if dataset.image_schema is not None or not options.shuffle_buffer or is_held(dataset, "train", options):
+        return 0
+    return math.ceil(2 * min(dataset.rows("train"), window_rows(options)) / options.batch_size)
+
+
+def counted(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """The same work, and an element that costs nothing to hand over to Python."""
+    return batches.map(lambda *batch: 0)
+
+
+def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
+    made = input_fn(dataset, "train", mode=TRAIN, options=dataclasses.replace(options, prefetch=0))
+    if is_held(dataset, "train", options):
+        return {"gather": made}  # what is read once costs nothing later
+    found = {"read": _up_to(dataset, options, tf.identity)}
+    if not parsed_in_blocks(dataset):
+        found["shuffle"] = stored_records(dataset, "train", TRAIN, options)
+        found["parse"] = made
+    else:
+        found["parse"] = _up_to(dataset, options, parser(dataset, TRAIN))
+        found["shuffle"] = made
+    return found if options.shuffle_buffer else {"read": found["read"], "parse": made}
+
+
+def _up_to(dataset: Dataset, options: InputOptions, parse: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
+    """Blocks as they are read, and what `parse` does to them; of each row a byte, in batches.
+
+    The rows themselves stay with the thread that has read them, as they do in training.
+    """
+
+    def marks(serialized: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(tf.nest.flatten(parse(serialized))[0])[:1], tf.int8)
+
+    blocks = row_blocks(dataset, "train", options, marks).repeat()
+    return untuned(blocks.rebatch(options.batch_size))
+
+
+def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
+    in_order = dataclasses.replace(options, shuffle_buffer=0)
+    spec, size = record_spec(schema), schema.images.input_size
+
+    def records(how: InputOptions) -> tf.data.Dataset:
+        return stored_records(dataset, "train", TRAIN, how)
+
+    def parsed(record: tf.Tensor) -> tf.Tensor:
+        values = tf.nest.flatten(tf.io.parse_single_example(record, spec))
+        return tf.add_n([tf.strings.length(v) if v.dtype == tf.string else tf.cast(v, tf.int32) for v in values])
+
+    def decoded(augmentation: Augmentation) -> tf.data.Dataset:
+        examples = image_examples(
+            records(options),
+            schema,
+            augment_options(augmentation, size),
+            seeds=seeds(options.seed),
+            deterministic=options.deterministic,
+        )
+        return examples.map(lambda features, label: [image[0, 0, 0] for image in features.values()])
+
+    found = {"read": records(in_order)}
+    if options.shuffle_buffer:
+        found["shuffle"] = records(options)
+    found["parse"] = records(options).map(
+        parsed, num_parallel_calls=tf.data.AUTOTUNE, deterministic=options.deterministic
+    )
+    found["decode and crop" if schema.images.store == "jpeg" else "crop"] = decoded(PLAIN)
+    if options.augmentation != PLAIN:
+        found["augment"] = decoded(options.augmentation)
+    found = {name: examples.batch(options.batch_size) for name, examples in found.items()}
+    return {**found, "batch": images(dataset, records(options), TRAIN, options)}
+
+
+def accelerator() -> str | None:
+    """The device that batches are copied to; None where training runs on the CPU, and nothing is copied."""
+    devices = [device for device in tf.config.list_logical_devices() if device.device_type != "CPU"]
+    return devices[0].name if devices else None
+
+
+def copies(dataset: Dataset, options: InputOptions, device: str) -> Callable[[], None]:
+    """A function that copies the next batch of the whole input to a device, and waits until it is there."""
+    iterator = iter(input_fn(dataset, "train", mode=TRAIN, options=options))
+
+    def step() -> None:
+        batch = next(iterator)
+        with tf.device(device):
+            there = [tf.identity(x) for x in tf.nest.flatten(batch, expand_composites=True) if x.dtype != tf.string]
+            sum(float(tf.reduce_sum(tf.cast(x[:1], tf.float32))) for x in there)  # a value that depends on each
+
+    return step

@@ -1,0 +1,67 @@
+"""One training whose steps are fed in several ways, in turns: from the data set, from memory, ...
+
+All ways train the same Estimator in the same session, so that they differ in nothing but where their batches come from:
+its input is a switch between the iterators of several data sets, and a hook sets the switch before each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.profiling.turns import Cost, Rounds
+
+Batches = Callable[[], tf.data.Dataset]  # makes a data set of (features, label) in the graph in which it is called
+
+
+def from_memory(batches: Batches) -> Batches:
+    """The first batch again and again."""
+    return lambda: batches().take(1).cache().repeat()
+
+
+def train_in_turns(estimator: Any, ways: Mapping[str, Batches], rounds: Rounds) -> dict[str, Cost]:
+    """Trains an Estimator for as long as the measurement takes.
+
+    Args:
+      estimator: writes what its config says, no checkpoint if need be.
+      ways: by name; all give features and labels of the same types.
+      rounds: in which the ways take turns.
+
+    Returns:
+      The median cost of a training step, by way; ways that were left out are missing.
+    """
+    hook = _InTurns(ways, rounds)
+    estimator.train(hook.input_fn, hooks=[hook])
+    return rounds.medians()
+
+
+class _InTurns(tf.compat.v1.train.SessionRunHook):
+    """Builds the switch, and sets it."""
+
+    def __init__(self, ways: Mapping[str, Batches], rounds: Rounds) -> None:
+        self._ways, self._turns = dict(ways), iter(rounds)
+        self._way: str | None = None
+        self._switch: Any = None
+        self._initializers: list[Any] = []
+
+    def input_fn(self) -> tuple[Any, Any]:
+        """(features, label) of the way that the switch is at."""
+        self._switch = tf.compat.v1.placeholder_with_default(0, [], "way")
+        iterators = [tf.compat.v1.data.make_initializable_iterator(batches()) for batches in self._ways.values()]
+        self._initializers = [iterator.initializer for iterator in iterators]
+        return tf.switch_case(self._switch, [iterator.get_next for iterator in iterators])
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.run(self._initializers)
+        self._way = next(self._turns)
+
+    def before_run(self, run_context: Any) -> Any:
+        place = list(self._ways).index(str(self._way))
+        return tf.compat.v1.train.SessionRunArgs(None, feed_dict={self._switch: place})
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._way = next(self._turns, None)
+        if self._way is None:
+            run_context.request_stop()

@@ -1,0 +1,215 @@
+"""What a model is asked to learn: its inputs, its label and its weight, read off a data set."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from schemas.spec.features import (
+    Bool,
+    Bucketize,
+    Category,
+    CategoryLabel,
+    Cross,
+    Feature,
+    Ignore,
+    Key,
+    Numeric,
+    OneHot,
+    Text,
+    Weight,
+)
+from schemas.spec.images import ImagePairsSchema
+from trainer.spec.image_problem import ImageProblem
+
+if TYPE_CHECKING:
+    import tensorflow_transform as tft
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """A float32 feature: `[batch]`, or `[batch, width]` where a record holds a vector."""
+
+    name: str
+    width: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Ids:
+    """An int64 feature whose values are ids in [0, count).
+
+    `[batch]` where `length` is 1, `[batch, length]` where each position has ids of its own kind (`positional`) or holds
+    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids).
+    """
+
+    name: str
+    count: int
+    length: int | None = 1
+    positional: bool = False
+    crossed: bool = False
+
+
+Input = Dense | Ids
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """The inputs and the label of a data set, and how long training is to take.
+
+    Attributes:
+      inputs: the features that a model reads, in the schema's order.
+      label: the label's feature name; int64 `[batch]` for classes, float32 `[batch]` for regression.
+      classes: how many classes the label has; None for regression.
+      weight: the name of the feature that weighs the examples (float32 `[batch]`), in TRAIN and EVAL only.
+      max_steps: where training ends; learning rates decay towards it. None: no end is set.
+    """
+
+    inputs: tuple[Input, ...]
+    label: str
+    classes: int | None
+    weight: str | None = None
+    max_steps: int | None = None
+
+
+AnyProblem = Problem | ImageProblem
+
+
+def read_problem(dataset: Dataset, *, max_steps: int | None = None) -> AnyProblem:
+    """What a data set asks of a model: `read_table_problem` or `read_image_problem`.
+
+    Raises:
+      MillraceError: a feature that no model input can be derived from, or a label of one class.
+    """
+    if dataset.image_schema is None:
+        return read_table_problem(dataset, max_steps=max_steps)
+    return read_image_problem(dataset, max_steps=max_steps)
+
+
+def read_image_problem(dataset: Dataset, *, max_steps: int | None = None) -> ImageProblem:
+    """What an image data set asks of a model.
+
+    Raises:
+      MillraceError: it is of CSV, or has one class.
+    """
+    images, classes = dataset.image_schema, dataset.manifest.classes
+    if images is None:
+        raise MillraceError(f"{dataset.path}: a CSV data set, where images are wanted")
+    if len(classes) < 2:
+        raise MillraceError(f"{dataset.path}: images of {len(classes)} class; two at least are needed to tell apart")
+    pairs = isinstance(images, ImagePairsSchema)
+    return ImageProblem(classes, images.images.input_size, pairs, dataset.graphs_dir, max_steps)
+
+
+def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Problem:
+    """Derives the problem from a CSV data set's schema and its transform.
+
+    A feature whose transformed form is not what its kind in the schema says (it was made by a `preprocessing_fn` of
+    one's own) is taken as its form says: floats as they are, int64 as ids where the transform declares their range.
+
+    Raises:
+      MillraceError: a feature that no model input can be derived from.
+    """
+    import tensorflow_transform as tft
+
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+    spec = output.transformed_feature_spec()
+    schema = dataset.schema
+    if schema.label.name not in spec:
+        raise MillraceError(f"{dataset.run_dir}: the transformed records hold no label {schema.label.name!r}")
+    set_aside = {schema.label.name, *(f.name for f in schema.features if isinstance(f, Key | Weight))}
+    declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
+    ordered = [name for name in declared if name in spec] + [n for n in spec if n not in declared]
+    inputs = tuple(
+        declared[name] if name in declared and _fits(declared[name], spec[name]) else _undeclared(name, spec, output)
+        for name in ordered
+        if name not in set_aside
+    )
+    if not inputs:
+        raise MillraceError(f"{dataset.run_dir}: the transformed records hold no feature that a model could read")
+    weight = schema.weight.name if schema.weight else None
+    return Problem(inputs, schema.label.name, _classes(dataset, output), weight, max_steps)
+
+
+def _classes(dataset: Dataset, output: tft.TFTransformOutput) -> int | None:
+    label = dataset.schema.label
+    if not isinstance(label, CategoryLabel):
+        return None
+    count = len(label.values) if label.values is not None else int(output.vocabulary_size_by_name(label.name))
+    if count < 2:
+        raise MillraceError(f"{dataset.run_dir}: the label {label.name!r} has {count} class in the train split")
+    return count
+
+
+def _declared(feature: Feature, output: tft.TFTransformOutput) -> tuple[Input, ...]:
+    """The inputs that a feature of the schema becomes."""
+    match feature:
+        case Numeric():
+            inputs: tuple[Input, ...] = (_numeric(feature),)
+            return (*inputs, Dense(f"{feature.name}_missing", _width(feature))) if feature.indicator else inputs
+        case Bool():
+            return (Dense(feature.name),)
+        case OneHot():
+            return (Ids(feature.name, len(feature.refs)),)
+        case Cross():
+            return (Ids(feature.name, feature.buckets, crossed=True),)
+        case Category(values=None, hash_buckets=None) | Text():
+            if output.vocabulary_file_by_name(feature.name) is None:
+                return ()  # a preprocessing_fn of one's own made another feature of it
+            count = int(output.vocabulary_size_by_name(feature.name)) + feature.oov_buckets
+            if isinstance(feature, Text):
+                return (Ids(feature.name, 1 + count, feature.length),)
+            return (Ids(feature.name, count),)
+        case Category(values=None):
+            return (Ids(feature.name, feature.hash_buckets or 0),)
+        case Category():
+            return (Ids(feature.name, len(feature.values or ()) + feature.oov_buckets),)
+        case Ignore() | Key() | Weight():
+            return ()
+
+
+def _numeric(feature: Numeric) -> Input:
+    width = _width(feature)
+    if not isinstance(feature.transform, Bucketize):
+        return Dense(feature.name, width)
+    buckets = feature.transform.bucketize
+    count = buckets if isinstance(buckets, int) else len(buckets) + 1
+    return Ids(feature.name, count, width, positional=width > 1)
+
+
+def _width(feature: Numeric) -> int:
+    return 1 if feature.columns is None else len(feature.refs)
+
+
+def _fits(declared: Input, spec: Any) -> bool:
+    """Whether the transformed records hold a feature in the form that the schema leads to expect."""
+    kind = "float32" if isinstance(declared, Dense) else "int64"
+    shape = getattr(spec, "shape", None)
+    if isinstance(declared, Ids) and declared.length is None:
+        return spec.dtype.name == kind and shape is None
+    length = declared.width if isinstance(declared, Dense) else declared.length
+    return spec.dtype.name == kind and shape is not None and _size(shape) == length
+
+
+def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) -> Input:
+    """A feature that a `preprocessing_fn` of one's own made."""
+    entry = spec[name]
+    shape = getattr(entry, "shape", None)
+    if entry.dtype.name == "float32" and shape is not None:
+        return Dense(name, _size(shape))
+    domain = next((f.int_domain for f in output.transformed_metadata.schema.feature if f.name == name), None)
+    if entry.dtype.name == "int64" and domain is not None and domain.max > 0 and domain.min >= 0:
+        return Ids(name, int(domain.max) + 1, None if shape is None else _size(shape), positional=bool(shape))
+    form = f"{entry.dtype.name}, {'sparse' if shape is None else list(shape)}"
+    raise MillraceError(
+        f"the transformed feature {name!r} ({form}) is neither dense float32 nor int64 ids with a declared range "
+        "(tft.compute_and_apply_vocabulary and tft.bucketize declare one). Change the preprocessing_fn."
+    )
+
+
+def _size(shape: Any) -> int:
+    size = 1
+    for dimension in shape:
+        size *= int(dimension)
+    return size
