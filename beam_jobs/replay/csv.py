@@ -1,4 +1,4 @@
-"""Corrected records of CSV files in the pipeline: the steps of `csv_pipeline`, with another source."""
+"""Corrected records of CSV files in the pipeline: the steps of `beam_jobs.csv.pipeline`, with another source."""
 
 from __future__ import annotations
 

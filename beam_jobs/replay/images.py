@@ -1,4 +1,4 @@
-"""Mended images in the pipeline: the steps of `image_pipeline` over a listing of what was rejected."""
+"""Corrected images in the pipeline: the steps of `beam_jobs.images.pipeline` over a listing of what was rejected."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> t
     """The cells of all records of `width` fields.
 
     Args:
-        records: none of them irregular (`csv_lines.irregular_records`): a quote opens a cell, closes it, or is doubled.
+        records: none of them irregular (see `schemas.csv.lines`): a quote opens a cell, closes it, or is doubled.
         delimiter: one ASCII character.
         quote: one ASCII character.
         width: the number of fields expected.

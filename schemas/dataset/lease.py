@@ -4,8 +4,8 @@
 thread renews. A lease is free when there is none, when its process on this host is gone, or when it gave no sign of
 life for `STALE_SECONDS`. A job that was stopped that long, and whose lease another took meanwhile, finds out when it
 commits: the manifest is swapped only while the lease is still its own and the manifest still the one seen at first.
-Who takes a lease fences the manifest (`swap.fence`) before anything else: a job that was stopped between the comparison
-and the swap does not get through. A lease that was lost is never its old holder's again.
+Who takes a lease fences the manifest (`compare_and_swap.fence`) before anything else: a job that was stopped between
+the comparison and the swap does not get through. A lease that was lost is never its old holder's again.
 """
 
 from __future__ import annotations
