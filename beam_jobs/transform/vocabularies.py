@@ -6,7 +6,6 @@ however few rows there are. Here the words of all features share one count, and 
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -20,6 +19,7 @@ import tensorflow_transform.beam as tft_beam
 from beam_jobs.transform.unique_values import Distinct
 from schemas import storage
 from schemas.dataset import layout
+from schemas.spec.forms import Vocabulary
 
 # tf.Transform's own word for a vocabulary without words: a table cannot be made of an empty file.
 EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
@@ -27,19 +27,11 @@ EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 Word = tuple[int, bytes]  # the vocabulary's number, and the word
 
 
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """Which words a vocabulary holds, most frequent first. `name`: of the feature, and of the file."""
-
-    name: str
-    top_k: int | None = None
-    frequency_threshold: int | None = None
-
-    def choose(self, counts: Iterable[tuple[int, bytes]]) -> list[bytes]:
-        """The words of (count, word) pairs: by falling count, and by falling bytes where counts are equal."""
-        least = self.frequency_threshold or 0
-        ordered = sorted((pair for pair in counts if pair[0] >= least), reverse=True)
-        return [word for _, word in ordered[: self.top_k]] or [EMPTY]
+def chosen(vocabulary: Vocabulary, counts: Iterable[tuple[int, bytes]]) -> list[bytes]:
+    """The words of (count, word) pairs: by falling count, and by falling bytes where counts are equal."""
+    least = vocabulary.frequency_threshold or 0
+    ordered = sorted((pair for pair in counts if pair[0] >= least), reverse=True)
+    return [word for _, word in ordered[: vocabulary.top_k]] or [EMPTY]
 
 
 def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor]) -> dict[str, tf.Tensor]:
@@ -136,5 +128,5 @@ def write_vocabularies(
     attempt = layout.join(folder, uuid.uuid4().hex)
     for number, vocabulary in enumerate(vocabularies):
         path = layout.join(attempt, vocabulary.name)
-        storage.write_bytes(path, b"".join(word + b"\n" for word in vocabulary.choose(found[number])))
+        storage.write_bytes(path, b"".join(word + b"\n" for word in chosen(vocabulary, found[number])))
         yield beam.pvalue.TaggedOutput(str(number), np.array(path))
