@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from typing_extensions import assert_never
 
-from beam_jobs.transform.unique_values import Distinct
+from beam_jobs.transform.unique_values import UniqueValues
 from beam_jobs.transform.vocabularies import apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
     Bool,
@@ -103,7 +103,7 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
         case Weight() | Key() | NumericLabel():
             return Steps(name, as_read, lambda x, _: {name: tf.identity(x)})
         case CategoryLabel():
-            return Steps(name, Distinct.of, lambda x, vocabulary: {name: transform_label(item, x, vocabulary)})
+            return Steps(name, UniqueValues.of, lambda x, vocabulary: {name: transform_label(item, x, vocabulary)})
         case Ignore() | Cross():
             return None
         case _:
@@ -115,12 +115,12 @@ def as_read(x: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def cleaned(x: tf.Tensor, missing: tuple[str, ...]) -> Distinct:
+def cleaned(x: tf.Tensor, missing: tuple[str, ...]) -> UniqueValues:
     """Strings, trimmed; '' for what is missing."""
-    return Distinct.of(x).map(lambda values: clean(values, missing))
+    return UniqueValues.of(x).map(lambda values: clean(values, missing))
 
 
-def category_words(feature: Category, x: tf.Tensor, *, missing: tuple[str, ...]) -> Distinct:
+def category_words(feature: Category, x: tf.Tensor, *, missing: tuple[str, ...]) -> UniqueValues:
     """Strings, trimmed and filled."""
     words = cleaned(x, missing)
     return words if feature.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), feature.missing, v))
@@ -232,7 +232,7 @@ def median(column: tf.Tensor) -> tf.Tensor:
     return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]
 
 
-def lookup(x: Distinct, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
+def lookup(x: UniqueValues, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
     """Ids by the values' places; others by hash into `oov_buckets` ids behind them, or -1 where there are none."""
 
     def make() -> Any:
@@ -244,7 +244,7 @@ def lookup(x: Distinct, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
     return x.spread(tft.make_and_track_object(make).lookup(x.values))
 
 
-def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
+def transform_category(feature: Category, x: UniqueValues, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
     if feature.values is not None:
         return lookup(x, feature.values, feature.oov_buckets)
@@ -253,7 +253,7 @@ def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | N
     return apply_vocabulary(x, vocabulary, oov_buckets=feature.oov_buckets)
 
 
-def transform_bool(feature: Bool, x: Distinct) -> tf.Tensor:
+def transform_bool(feature: Bool, x: UniqueValues) -> tf.Tensor:
     """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
     tokens = [token.lower().encode().strip() for token in feature.true]
     true = tf.reduce_any(tf.equal(lower(x.values)[:, tf.newaxis], [tokens]), axis=1)
@@ -276,16 +276,16 @@ def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
 
     Each combination is written once. They are numbered two features at a time, so that no product of sizes overflows.
     """
-    first, *others = (Distinct.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
+    first, *others = (UniqueValues.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
     for other in others:
         size = tf.size(other.values, tf.int64)
-        pairs = Distinct.of(first.rows * size + other.rows)
+        pairs = UniqueValues.of(first.rows * size + other.rows)
         left, right = tf.gather(first.values, pairs.values // size), tf.gather(other.values, pairs.values % size)
         first = dataclasses.replace(pairs, values=tf.strings.join([left, right], separator="_"))
     return first.spread(tf.strings.to_hash_bucket_fast(first.values, feature.buckets))
 
 
-def transform_label(label: CategoryLabel, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
+def transform_label(label: CategoryLabel, x: UniqueValues, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Class ids, int64; -1 for a class that the train split does not hold."""
     if label.values is not None:
         return lookup(x, label.values, 0)

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
-from beam_jobs.transform.unique_values import Distinct
+from beam_jobs.transform.unique_values import UniqueValues
 from schemas import storage
 from schemas.dataset import layout
 from schemas.spec.forms import Vocabulary
@@ -34,14 +34,14 @@ def chosen(vocabulary: Vocabulary, counts: Iterable[tuple[int, bytes]]) -> list[
     return [word for _, word in ordered[: vocabulary.top_k]] or [EMPTY]
 
 
-def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor]) -> dict[str, tf.Tensor]:
+def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, tf.Tensor]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
     `words` are the strings to count for each.
     """
     if not words:
         return {}
-    distinct = [x if isinstance(x, Distinct) else Distinct.of(x.values) for x in words.values()]
+    distinct = [x if isinstance(x, UniqueValues) else UniqueValues.of(x.values) for x in words.values()]
     paths = tft.experimental.ptransform_analyzer(
         [
             tf.stack([tf.size(x.values, tf.int64) for x in distinct]),
@@ -59,7 +59,7 @@ def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor])
     return {vocabulary.name: path for vocabulary, path in zip(words, paths, strict=True)}
 
 
-def apply_vocabulary(x: Distinct | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
+def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
     """Ids of strings, int64 and dense or sparse as they are; of others by hash into `oov_buckets` behind them, or -1.
 
     The ids are those of a `tf.lookup.StaticVocabularyTable`, which is two tables to save and load where one will do.
@@ -74,7 +74,7 @@ def apply_vocabulary(x: Distinct | tf.SparseTensor, path: tf.Tensor, *, oov_buck
         ids = table.lookup(words)
         if oov_buckets:
             ids = tf.where(ids < 0, size + tf.strings.to_hash_bucket_fast(words, oov_buckets), ids)
-        if isinstance(x, Distinct):
+        if isinstance(x, UniqueValues):
             return x.spread(ids), size + oov_buckets
         return tf.SparseTensor(x.indices, ids, x.dense_shape), size + oov_buckets
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.transform.preprocessing import steps_of, transform_bool, transform_cross
-from beam_jobs.transform.unique_values import Distinct
+from beam_jobs.transform.unique_values import UniqueValues
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label
 
 MISSING = ("?", "", "n/a")
@@ -24,7 +24,7 @@ WORDS = st.lists(
 )
 
 
-def rows_of(words: Distinct) -> list[bytes]:
+def rows_of(words: UniqueValues) -> list[bytes]:
     """Each row's word."""
     return words.spread(words.values).numpy().tolist()
 
@@ -33,7 +33,7 @@ def trimmed(word: bytes) -> bytes:
     return b"" if word.strip().decode("latin-1") in MISSING else word.strip()
 
 
-def prepare(item: Feature | Label, raw: tf.Tensor) -> Distinct:
+def prepare(item: Feature | Label, raw: tf.Tensor) -> UniqueValues:
     steps = steps_of(item, MISSING)
     assert steps is not None
     return steps.prepare(raw)
