@@ -25,6 +25,7 @@ setup(
         "tensorflow-transform>=1.21,<1.22",
         "tf_keras>=2.21,<2.22",
         "tfx-bsl>=1.21,<1.22",
+        "typing-extensions>=4.14,<5",
     ],
     extras_require={
         "test": [

@@ -16,7 +16,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.transform.preprocessing import lookup
-from beam_jobs.transform.unique_values import Distinct
+from beam_jobs.transform.unique_values import UniqueValues
 from schemas.images import keys as key
 from schemas.spec.image_options import FixedChannels
 
@@ -49,7 +49,7 @@ class ImagePreprocessing:
             means, deviations = measured(inputs)
         return {
             PIXEL_VALUES: (inputs[PIXEL_VALUES] - means) / deviations,
-            key.CLASS: lookup(Distinct.of(inputs[key.TEXT]), self.classes, 0),
+            key.CLASS: lookup(UniqueValues.of(inputs[key.TEXT]), self.classes, 0),
         }
 
 

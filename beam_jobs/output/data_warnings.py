@@ -9,7 +9,7 @@ from beam_jobs.output.result import Result
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from schemas.dataset.manifest import DataWarning
 from schemas.images import keys
-from schemas.spec.features import Category, CategoryLabel, Feature, Label, Numeric, OneHot, Text
+from schemas.spec.features import CategoryLabel, Item
 from schemas.spec.table import Schema
 
 SHOWN = 5  # columns, or values
@@ -23,7 +23,7 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
     `schema`: what the outputs of the transform mean; None where they are images', with these `classes`, or what a
     preprocessing_fn of the user's makes.
     """
-    items = {} if schema is None else {item.name: item for item in (*schema.features, schema.label)}
+    items = {} if schema is None else {item.name: item for item in schema.items}
     read, written = result.total(TRAIN), result.total(WRITTEN, reason="train")
     missing, same = _everywhere(result, MISSING, read), _everywhere(result, SAME, written)
     unknown = _everywhere(result, UNKNOWN, written)
@@ -32,13 +32,13 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
         if name in missing:
             yield _warning(name, "missing", _missing(item, missing[name]))
         places = {place: value for place, value in same.get(name, {}).items() if place not in missing.get(name, {})}
-        if name in unknown and isinstance(item, Category):
+        if name in unknown and item is not None:
             if name not in missing:
                 yield _warning(name, "values_never_occur", _unknown(item))
         elif isinstance(item, CategoryLabel) or (item is None and classes and name == keys.CLASS):
             values = (classes if item is None else item.values) or ()
             yield _warning(name, "one_class", _one_class(values[int(places[0])] if values else None))
-        elif places and (not isinstance(item, Text) or len(places) == (item.length or 1)):
+        elif places and (item is None or item.by_column or len(places) == item.stored_length):
             yield _warning(name, "constant", _constant(item, places))
 
 
@@ -56,14 +56,14 @@ def _warning(name: str, code: str, message: str) -> DataWarning:
     return DataWarning(feature=name, code=code, message=f"{name}: {message}")
 
 
-def _unknown(item: Category) -> str:
+def _unknown(item: Item) -> str:
     return (
-        f"none of its `values` ({_some(item.values or ())}) occurs in the train split, so that all rows share the ids "
+        f"none of its `values` ({_some(item.listed or ())}) occurs in the train split, so that all rows share the ids "
         f"of unknown values. Compare how they are written with the column {item.refs[0]!r}."
     )
 
 
-def _missing(item: Feature | Label | None, places: Places) -> str:
+def _missing(item: Item | None, places: Places) -> str:
     return (
         f"{_columns(item, places)} missing in every row of the train split, so that a model learns nothing from it. "
         "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
@@ -75,7 +75,7 @@ def _one_class(name: str | None) -> str:
     return f"the train split holds one class{found}, so that a model has nothing to tell apart. Is the input complete?"
 
 
-def _constant(item: Feature | Label | None, places: Places) -> str:
+def _constant(item: Item | None, places: Places) -> str:
     is_now = f" ({places[0]} as it is stored)" if list(places) == [0] else ""
     advice = "Where that is to be expected, it does no harm"
     if item is not None and not _is_part(item, places):
@@ -86,21 +86,19 @@ def _constant(item: Feature | Label | None, places: Places) -> str:
     )
 
 
-def _columns(item: Feature | Label | None, places: Places) -> str:
+def _columns(item: Item | None, places: Places) -> str:
     """Which columns, with the verb."""
-    if isinstance(item, Numeric) and _is_part(item, places):
+    if item is not None and _is_part(item, places):
         names = _some([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
     if item is None and len(places) > 1:
         return f"the values at {_some(sorted(places))} are"
-    if isinstance(item, OneHot):
-        return "the column with the 1 is"
-    return "it is" if item is None else "the column is"
+    return "it is" if item is None else item.columns_are
 
 
-def _is_part(item: Feature | Label, places: Places) -> bool:
+def _is_part(item: Item, places: Places) -> bool:
     """Whether the feature has other columns too."""
-    return isinstance(item, Numeric) and len(places) < item.width
+    return item.by_column and len(places) < item.width
 
 
 def _some(values: Iterable[object]) -> str:

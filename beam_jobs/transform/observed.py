@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
-from schemas.spec.features import Bool, Category, Numeric, Text
+from schemas.spec.features import ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import SPLITS, Schema
 
 # The stages of CountKeys ("<place in a vector> <value>", stage, name). TRAIN counts the train rows that are read, and
@@ -54,9 +54,8 @@ class Watched:
 
 def watched_of(schema: Schema) -> Watched:
     """Every feature that is read from a column, and the label. What is made of others says nothing new."""
-    items = (*schema.features, schema.label)
-    known = {i.name: len(i.values) for i in items if isinstance(i, Category) and i.values is not None}
-    return Watched(frozenset(item.name for item in items if item.refs), known)
+    known = {item.name: len(item.listed) for item in schema.items if item.listed is not None}
+    return Watched(frozenset(item.name for item in schema.items if item.refs), known)
 
 
 def train_rows(splits: np.ndarray) -> np.ndarray:
@@ -109,12 +108,9 @@ class ObserveMissing:
 
     def __init__(self, schema: Schema) -> None:
         self.tokens = missing_tokens(schema.csv.missing).tokens
-        self.numbers = [f.name for f in schema.features if isinstance(f, Numeric) and f.missing is not None]
-        self.strings = [
-            f.name
-            for f in schema.features
-            if isinstance(f, Text) or (isinstance(f, Category | Bool) and f.missing is not None)
-        ]
+        inputs = schema.inputs
+        self.numbers = [f.name for f in inputs if isinstance(f, ReadAsNumbers) and f.if_missing is None]
+        self.strings = [f.name for f in inputs if isinstance(f, ReadAsStrings) and f.if_missing is None]
 
     def __call__(self, batch: pa.RecordBatch, splits: np.ndarray, observed: Observed) -> None:
         """Adds what the train rows of a raw batch lack."""

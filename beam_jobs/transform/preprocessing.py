@@ -10,13 +10,16 @@ trimmed, compared and looked up once for each distinct value of a batch (see `be
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+from typing_extensions import assert_never
 
-from beam_jobs.transform.unique_values import Distinct
-from beam_jobs.transform.vocabularies import Vocabulary, apply_vocabulary, measure_vocabularies
+from beam_jobs.transform.unique_values import UniqueValues
+from beam_jobs.transform.vocabularies import apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
     Bool,
     Bucketize,
@@ -24,6 +27,7 @@ from schemas.spec.features import (
     CategoryLabel,
     Cross,
     Feature,
+    Ignore,
     Key,
     Label,
     Numeric,
@@ -50,74 +54,82 @@ class Preprocessing:
     @property
     def measures(self) -> bool:
         """Whether anything is measured of the train split, so that there is something to read it for."""
-        return any(map(measured, (*self.schema.features, self.schema.label)))
+        return any(item.measures for item in self.schema.items)
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """Maps raw tensors (see `schemas.spec.raw_columns.raw_columns`) to transformed ones."""
-        items = (*self.schema.features, self.schema.label)
-        ready = {i.name: prepare(i, inputs[i.name], self.schema.csv.missing) for i in items if i.name in inputs}
-        vocabularies = measure_vocabularies({v: ready[v.name] for v in map(vocabulary_of, items) if v is not None})
+        steps = [s for s in (steps_of(item, self.schema.csv.missing) for item in self.schema.items) if s is not None]
+        ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
+        wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
+        vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted})
         outputs: Tensors = {}
-        for item in sorted(items, key=lambda i: isinstance(i, Cross)):  # crosses read the others' ids
-            x: Any = ready.get(item.name)
-            vocabulary = vocabularies.get(item.name)
-            match item:
-                case NumericLabel() | Weight() | Key():
-                    outputs[item.name] = tf.identity(x)
-                case Numeric():
-                    outputs |= transform_numeric(item, x)
-                case Category():
-                    outputs[item.name] = transform_category(item, x, vocabulary)
-                case OneHot():
-                    outputs[item.name] = tf.argmax(x, axis=1, output_type=tf.int64)
-                case Bool():
-                    outputs[item.name] = transform_bool(item, x)
-                case Text():
-                    outputs[item.name] = transform_text(item, x, vocabulary)
-                case Cross():
-                    outputs[item.name] = transform_cross(item, outputs)
-                case CategoryLabel():
-                    outputs[item.name] = transform_label(item, x, vocabulary)
-        return outputs
+        for step in steps:
+            outputs |= step.transform(ready[step.name], vocabularies.get(step.name))
+        crosses = [feature for feature in self.schema.features if isinstance(feature, Cross)]
+        return outputs | {cross.name: transform_cross(cross, outputs) for cross in crosses}
 
 
-def prepare(item: Feature | Label, x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor | tf.SparseTensor | Distinct:
-    """A raw tensor with its strings trimmed and what is missing made '' or filled; of a text, its tokens."""
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """What is done with the raw column of a feature or of the label.
+
+    Attributes:
+      name: the column's.
+      prepare: makes of the raw tensor what its vocabulary counts, where it has one, and what `transform` takes.
+      transform: makes the transformed features by name, of that and of the vocabulary's path.
+    """
+
+    name: str
+    prepare: Callable[[tf.Tensor], Any]
+    transform: Callable[[Any, tf.Tensor | None], Tensors]
+
+
+def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
+    """What TensorFlow does with each kind; None for what is read from no column. `missing`: the schema's tokens."""
+    name = item.name
     match item:
-        case Bool():
-            return Distinct.of(x).map(lambda values: clean(values, missing))
+        case Numeric():
+            return Steps(name, as_read, lambda x, _: transform_numeric(item, x))
         case Category():
-            words = Distinct.of(x).map(lambda values: clean(values, missing))
-            return words if item.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), item.missing, v))
-        case CategoryLabel():
-            return Distinct.of(x)
+            words = functools.partial(category_words, item, missing=missing)
+            return Steps(name, words, lambda x, vocabulary: {name: transform_category(item, x, vocabulary)})
+        case OneHot():
+            return Steps(name, as_read, lambda x, _: {name: tf.argmax(x, axis=1, output_type=tf.int64)})
+        case Bool():
+            return Steps(name, lambda x: cleaned(x, missing), lambda x, _: {name: transform_bool(item, x)})
         case Text():
-            x = clean(x, missing)
-            return tf.strings.split(lower(x) if item.lower else x).to_sparse()
-        case _:
-            return x
-
-
-def vocabulary_of(item: Feature | Label) -> Vocabulary | None:
-    """The vocabulary that the train split is to give; None where ids come from elsewhere."""
-    match item:
-        case Category(values=None, hash_buckets=None) | Text():
-            return Vocabulary(item.name, item.top_k, item.frequency_threshold)
-        case CategoryLabel(values=None):
-            return Vocabulary(item.name)
-        case _:
+            tokens = functools.partial(text_tokens, item, missing=missing)
+            return Steps(name, tokens, lambda x, vocabulary: {name: transform_text(item, x, vocabulary)})
+        case Weight() | Key() | NumericLabel():
+            return Steps(name, as_read, lambda x, _: {name: tf.identity(x)})
+        case CategoryLabel():
+            return Steps(name, UniqueValues.of, lambda x, vocabulary: {name: transform_label(item, x, vocabulary)})
+        case Ignore() | Cross():
             return None
-
-
-def measured(item: Feature | Label) -> bool:
-    """Whether its transform takes anything from the train split."""
-    match item:
-        case Numeric(transform="z_score" | "min_max") | Numeric(missing="mean" | "median"):
-            return True
-        case Numeric(transform=Bucketize(bucketize=int())):
-            return True
         case _:
-            return vocabulary_of(item) is not None
+            assert_never(item)
+
+
+def as_read(x: tf.Tensor) -> tf.Tensor:
+    """Numbers, and strings that pass through."""
+    return x
+
+
+def cleaned(x: tf.Tensor, missing: tuple[str, ...]) -> UniqueValues:
+    """Strings, trimmed; '' for what is missing."""
+    return UniqueValues.of(x).map(lambda values: clean(values, missing))
+
+
+def category_words(feature: Category, x: tf.Tensor, *, missing: tuple[str, ...]) -> UniqueValues:
+    """Strings, trimmed and filled."""
+    words = cleaned(x, missing)
+    return words if feature.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), feature.missing, v))
+
+
+def text_tokens(feature: Text, x: tf.Tensor, *, missing: tuple[str, ...]) -> tf.SparseTensor:
+    """The words of each text."""
+    x = clean(x, missing)
+    return tf.strings.split(lower(x) if feature.lower else x).to_sparse()
 
 
 def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
@@ -145,7 +157,7 @@ def transform_numeric(feature: Numeric, x: tf.Tensor) -> Tensors:
     absent = tf.math.is_nan(x)
     outputs = {}
     if feature.indicator:
-        outputs[f"{feature.name}_missing"] = tf.cast(absent, tf.float32)
+        outputs[feature.indicator_name] = tf.cast(absent, tf.float32)
     if isinstance(feature.missing, float | int):
         x = tf.where(absent, tf.cast(feature.missing, tf.float32), x)
     outputs[feature.name] = scale_numeric(feature, x, absent)
@@ -220,7 +232,7 @@ def median(column: tf.Tensor) -> tf.Tensor:
     return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]
 
 
-def lookup(x: Distinct, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
+def lookup(x: UniqueValues, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
     """Ids by the values' places; others by hash into `oov_buckets` ids behind them, or -1 where there are none."""
 
     def make() -> Any:
@@ -232,7 +244,7 @@ def lookup(x: Distinct, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
     return x.spread(tft.make_and_track_object(make).lookup(x.values))
 
 
-def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
+def transform_category(feature: Category, x: UniqueValues, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
     if feature.values is not None:
         return lookup(x, feature.values, feature.oov_buckets)
@@ -241,7 +253,7 @@ def transform_category(feature: Category, x: Distinct, vocabulary: tf.Tensor | N
     return apply_vocabulary(x, vocabulary, oov_buckets=feature.oov_buckets)
 
 
-def transform_bool(feature: Bool, x: Distinct) -> tf.Tensor:
+def transform_bool(feature: Bool, x: UniqueValues) -> tf.Tensor:
     """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
     tokens = [token.lower().encode().strip() for token in feature.true]
     true = tf.reduce_any(tf.equal(lower(x.values)[:, tf.newaxis], [tokens]), axis=1)
@@ -264,16 +276,16 @@ def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
 
     Each combination is written once. They are numbered two features at a time, so that no product of sizes overflows.
     """
-    first, *others = (Distinct.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
+    first, *others = (UniqueValues.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
     for other in others:
         size = tf.size(other.values, tf.int64)
-        pairs = Distinct.of(first.rows * size + other.rows)
+        pairs = UniqueValues.of(first.rows * size + other.rows)
         left, right = tf.gather(first.values, pairs.values // size), tf.gather(other.values, pairs.values % size)
         first = dataclasses.replace(pairs, values=tf.strings.join([left, right], separator="_"))
     return first.spread(tf.strings.to_hash_bucket_fast(first.values, feature.buckets))
 
 
-def transform_label(label: CategoryLabel, x: Distinct, vocabulary: tf.Tensor | None) -> tf.Tensor:
+def transform_label(label: CategoryLabel, x: UniqueValues, vocabulary: tf.Tensor | None) -> tf.Tensor:
     """Class ids, int64; -1 for a class that the train split does not hold."""
     if label.values is not None:
         return lookup(x, label.values, 0)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
-class Distinct:
+class UniqueValues:
     """A batch's values of one column, each once.
 
     Attributes:
@@ -23,11 +23,11 @@ class Distinct:
     counts: tf.Tensor
 
     @staticmethod
-    def of(x: tf.Tensor) -> Distinct:
+    def of(x: tf.Tensor) -> UniqueValues:
         """The distinct values of `[batch]`."""
-        return Distinct(*tf.unique_with_counts(x, out_idx=tf.int64))
+        return UniqueValues(*tf.unique_with_counts(x, out_idx=tf.int64))
 
-    def map(self, op: Callable[[tf.Tensor], tf.Tensor]) -> Distinct:
+    def map(self, op: Callable[[tf.Tensor], tf.Tensor]) -> UniqueValues:
         """The same rows, with what `op` makes of each value."""
         return dataclasses.replace(self, values=op(self.values))
 

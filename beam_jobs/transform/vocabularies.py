@@ -6,7 +6,6 @@ however few rows there are. Here the words of all features share one count, and 
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,9 +16,10 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
-from beam_jobs.transform.unique_values import Distinct
+from beam_jobs.transform.unique_values import UniqueValues
 from schemas import storage
 from schemas.dataset import layout
+from schemas.spec.forms import Vocabulary
 
 # tf.Transform's own word for a vocabulary without words: a table cannot be made of an empty file.
 EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
@@ -27,29 +27,21 @@ EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 Word = tuple[int, bytes]  # the vocabulary's number, and the word
 
 
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """Which words a vocabulary holds, most frequent first. `name`: of the feature, and of the file."""
-
-    name: str
-    top_k: int | None = None
-    frequency_threshold: int | None = None
-
-    def choose(self, counts: Iterable[tuple[int, bytes]]) -> list[bytes]:
-        """The words of (count, word) pairs: by falling count, and by falling bytes where counts are equal."""
-        least = self.frequency_threshold or 0
-        ordered = sorted((pair for pair in counts if pair[0] >= least), reverse=True)
-        return [word for _, word in ordered[: self.top_k]] or [EMPTY]
+def chosen(vocabulary: Vocabulary, counts: Iterable[tuple[int, bytes]]) -> list[bytes]:
+    """The words of (count, word) pairs: by falling count, and by falling bytes where counts are equal."""
+    least = vocabulary.frequency_threshold or 0
+    ordered = sorted((pair for pair in counts if pair[0] >= least), reverse=True)
+    return [word for _, word in ordered[: vocabulary.top_k]] or [EMPTY]
 
 
-def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor]) -> dict[str, tf.Tensor]:
+def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, tf.Tensor]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
     `words` are the strings to count for each.
     """
     if not words:
         return {}
-    distinct = [x if isinstance(x, Distinct) else Distinct.of(x.values) for x in words.values()]
+    distinct = [x if isinstance(x, UniqueValues) else UniqueValues.of(x.values) for x in words.values()]
     paths = tft.experimental.ptransform_analyzer(
         [
             tf.stack([tf.size(x.values, tf.int64) for x in distinct]),
@@ -67,7 +59,7 @@ def measure_vocabularies(words: Mapping[Vocabulary, Distinct | tf.SparseTensor])
     return {vocabulary.name: path for vocabulary, path in zip(words, paths, strict=True)}
 
 
-def apply_vocabulary(x: Distinct | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
+def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
     """Ids of strings, int64 and dense or sparse as they are; of others by hash into `oov_buckets` behind them, or -1.
 
     The ids are those of a `tf.lookup.StaticVocabularyTable`, which is two tables to save and load where one will do.
@@ -82,7 +74,7 @@ def apply_vocabulary(x: Distinct | tf.SparseTensor, path: tf.Tensor, *, oov_buck
         ids = table.lookup(words)
         if oov_buckets:
             ids = tf.where(ids < 0, size + tf.strings.to_hash_bucket_fast(words, oov_buckets), ids)
-        if isinstance(x, Distinct):
+        if isinstance(x, UniqueValues):
             return x.spread(ids), size + oov_buckets
         return tf.SparseTensor(x.indices, ids, x.dense_shape), size + oov_buckets
 
@@ -136,5 +128,5 @@ def write_vocabularies(
     attempt = layout.join(folder, uuid.uuid4().hex)
     for number, vocabulary in enumerate(vocabularies):
         path = layout.join(attempt, vocabulary.name)
-        storage.write_bytes(path, b"".join(word + b"\n" for word in vocabulary.choose(found[number])))
+        storage.write_bytes(path, b"".join(word + b"\n" for word in chosen(vocabulary, found[number])))
         yield beam.pvalue.TaggedOutput(str(number), np.array(path))

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv.cell_error import Problem
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, items_of
 from schemas.csv.header import header_layout, positional_layout
 from schemas.csv.lines import START, QuotedScanner, Records
 from schemas.csv.reader import Decoded, RecordDecoder, pieces_of
 from schemas.rejects import Reject
+from schemas.spec.cell_error import CellError
 from schemas.spec.raw_columns import OFFSET
 from schemas.spec.table import Schema
 
@@ -116,17 +116,17 @@ def decode_records(
     return Decoded(batch, sorted(rejects, key=lambda reject: reject.offset), len(raws))
 
 
-def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> Problem | None:
+def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> CellError | None:
     """Why these bytes are not one record; None where they are."""
     if not line:
-        return Problem("not_one_record", "found nothing, expected one record")
+        return CellError("not_one_record", "found nothing, expected one record")
     if len(line) > max_record_bytes:
-        return Problem("record_too_long", f"longer than {max_record_bytes} bytes")
+        return CellError("record_too_long", f"longer than {max_record_bytes} bytes")
     if not quoted_newlines and b"\n" in line:
         detail = "found a line end inside, and the schema declares no quoted newlines; expected one record"
-        return Problem("not_one_record", detail)
+        return CellError("not_one_record", detail)
     if quoted_newlines:
         scanner = QuotedScanner(delimiter=schema.csv.delimiter, quote=schema.csv.quote)
         if scanner.scan(line, 0, START)[0] >= 0:
-            return Problem("not_one_record", "found a line end outside quotes, expected one record")
+            return CellError("not_one_record", "found a line end outside quotes, expected one record")
     return None

@@ -12,7 +12,7 @@ from schemas.csv.header import Layout, header_layout, is_header, positional_layo
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
 from schemas.errors import UsageError
-from schemas.spec.features import Cross, Feature, Label, Weight
+from schemas.spec.features import Feature, Label
 from schemas.spec.table import CsvOptions, Schema
 
 MAX_RECORD_BYTES = 16 << 20
@@ -144,8 +144,8 @@ def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
 
 def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:
     """What is read from a file: all that holds raw columns; ignored ones are among them, to be known by name."""
-    items = tuple(item for item in (*schema.features, schema.label) if not isinstance(item, Cross))
-    return tuple(i for i in items if not isinstance(i, Weight) and i is not schema.label) if prediction else items
+    items = tuple(item for item in schema.items if item.refs)
+    return tuple(i for i in items if i is not schema.weight and i is not schema.label) if prediction else items
 
 
 def _signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
-from schemas.spec.features import ColumnRef, Feature, Ignore, Label
+from schemas.spec.features import Feature, Label
+from schemas.spec.strict import ColumnRef
 from schemas.spec.table import HashSplit, Schema
 
 Items = Sequence[Feature | Label]
@@ -38,9 +39,7 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
     if schema.csv.header != "auto":
         return schema.csv.header == "present"
     names = {name for item in items for ref in item.refs if (name := _name(ref, schema)) is not None}
-    needed = {
-        name for item in items if not isinstance(item, Ignore) for ref in item.refs if (name := _name(ref, schema))
-    }
+    needed = {name for item in items if item.raw is not None for ref in item.refs if (name := _name(ref, schema))}
     if 2 * len(names.intersection(fields)) > len(names):
         return True
     if needed and schema.csv.width is None:
@@ -60,14 +59,14 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
     wanted = {item.name for item in items}
     found, read = [], set()
     lacking: list[tuple[str, str]] = []
-    for item in (*schema.features, schema.label):
+    for item in schema.items:
         refs = [r if (name := _name(r, schema)) is None else name for r in item.refs]
         positions = [r if isinstance(r, int) else places.get(r, -1) for r in refs]
         missing = [str(r) for r, p in zip(refs, positions, strict=True) if not 0 <= p < len(header)]
         read.update(positions)
         if item.name not in wanted or not positions:
             continue
-        if missing and (not isinstance(item, Ignore) or item.name in _named_in_split(schema)):
+        if missing and _decoded(item, schema):
             lacking.extend((name, item.name) for name in missing)
         elif not missing and _decoded(item, schema):
             found.append(ItemColumns(item.name, tuple(positions), tuple(header[p] or str(p) for p in positions)))
@@ -113,7 +112,7 @@ def positional_layout(path: str, width: int, schema: Schema, items: Items, *, pr
 
 
 def _decoded(item: Feature | Label, schema: Schema) -> bool:
-    return not isinstance(item, Ignore) or item.name in _named_in_split(schema)
+    return item.raw is not None or item.name in _named_in_split(schema)
 
 
 def _named_in_split(schema: Schema) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.csv.cell_error import Problem, absent_problem, shown
+from schemas.spec.cell_error import CellError, absent_value, shown
 
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _ZERO, _NINE, _SPACE = 48, 9, 32  # all other white space has smaller codes
@@ -32,7 +32,7 @@ def missing_tokens(tokens: tuple[str, ...]) -> MissingTokens:
 
 def numbers(
     cells: pa.BinaryArray, missing: MissingTokens, *, if_absent: str | None
-) -> tuple[np.ndarray, dict[int, Problem]]:
+) -> tuple[np.ndarray, dict[int, CellError]]:
     """Decodes one column.
 
     Args:
@@ -107,7 +107,7 @@ def _narrowed(wide: pa.DoubleArray) -> np.ndarray:
 
 def _one_by_one(
     text: pa.StringArray, missing: pa.BinaryArray, if_absent: str | None
-) -> tuple[np.ndarray, dict[int, Problem]]:
+) -> tuple[np.ndarray, dict[int, CellError]]:
     trimmed = pc.ascii_trim_whitespace(text)
     cells = trimmed.view(pa.binary())
     absent = pc.is_in(cells, value_set=missing)
@@ -122,12 +122,12 @@ def _one_by_one(
     def cell(row: int) -> bytes:
         return text[row].as_buffer().to_pybytes()
 
-    problems: dict[int, Problem] = {}
+    problems: dict[int, CellError] = {}
     for row in np.flatnonzero(~is_number & ~is_absent).tolist():
-        problems[row] = Problem("not_a_number", f"found {shown(cell(row))}, expected a decimal number")
+        problems[row] = CellError("not_a_number", f"found {shown(cell(row))}, expected a decimal number")
     for row in np.flatnonzero(is_number & ~np.isfinite(values)).tolist():
-        problems[row] = Problem("out_of_range", f"found {shown(cell(row))}, expected a number that fits a float32")
+        problems[row] = CellError("out_of_range", f"found {shown(cell(row))}, expected a number that fits a float32")
     if if_absent is not None:
         for row in np.flatnonzero(is_absent).tolist():
-            problems[row] = absent_problem(cell(row), if_absent)
+            problems[row] = absent_value(cell(row), if_absent)
     return values, problems

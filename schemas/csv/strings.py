@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.csv.cell_error import Problem, absent_problem, shown
-from schemas.spec.features import Bool, CategoryLabel
+from schemas.spec.cell_error import CellError, absent_value, shown
+from schemas.spec.features import CategoryLabel, ReadAsStrings
 from schemas.spec.split_hash import hash_strings
 
 
@@ -42,14 +42,14 @@ def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray) -> Distinct:
     return Distinct(encoded.indices.to_numpy(zero_copy_only=False), values, trimmed, absent)
 
 
-def not_utf8(column: Distinct) -> dict[int, Problem]:
+def not_utf8(column: Distinct) -> dict[int, CellError]:
     """The problems by distinct value."""
     try:
         column.values.cast(pa.string())
         return {}
     except pa.ArrowInvalid:
         return {
-            i: Problem("not_utf8", f"found {shown(value)}, expected UTF-8 (or declare csv: {{encoding: latin-1}})")
+            i: CellError("not_utf8", f"found {shown(value)}, expected UTF-8 (or declare csv: {{encoding: latin-1}})")
             for i, value in enumerate(column.values.to_pylist())
             if not _is_utf8(value)
         }
@@ -63,14 +63,12 @@ def _is_utf8(value: bytes) -> bool:
         return False
 
 
-def absent_values(column: Distinct) -> dict[int, Problem]:
-    """missing_value for each distinct value that means missing."""
-    return {
-        i: absent_problem(column.values[i].as_py(), "missing_value") for i in np.flatnonzero(column.absent).tolist()
-    }
+def absent_values(column: Distinct, reason: str) -> dict[int, CellError]:
+    """The reason for each distinct value that means missing."""
+    return {i: absent_value(column.values[i].as_py(), reason) for i in np.flatnonzero(column.absent).tolist()}
 
 
-def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, Problem]:
+def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, CellError]:
     """What a vocabulary cannot hold, since its file has one value to a line: the problems by distinct value.
 
     `values` are what is looked up of each distinct value. line_end_in_value: a CR or LF within. `if_empty` is the
@@ -83,37 +81,39 @@ def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, Probl
         for i, value in enumerate(values.to_pylist()):
             if b"\n" in value or b"\r" in value:
                 detail = f"found {shown(value)}, expected no line end within: a vocabulary has one value to a line"
-                problems[i] = Problem("line_end_in_value", detail)
+                problems[i] = CellError("line_end_in_value", detail)
     if if_empty is not None:
         empty = pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
-        problems |= {i: absent_problem(b"", if_empty) for i in np.flatnonzero(empty).tolist()}
+        problems |= {i: absent_value(b"", if_empty) for i in np.flatnonzero(empty).tolist()}
     return problems
 
 
-def rows_of(problems: dict[int, Problem], codes: np.ndarray) -> dict[int, Problem]:
-    """Problems by distinct value as problems by row."""
+def rows_of(problems: dict[int, CellError], codes: np.ndarray) -> dict[int, CellError]:
+    """CellErrors by distinct value as problems by row."""
     if not problems:
         return {}
     rows = np.flatnonzero(np.isin(codes, list(problems)))
     return {row: problems[code] for row, code in zip(rows.tolist(), codes[rows].tolist(), strict=True)}
 
 
-def bool_values(column: Distinct, feature: Bool) -> tuple[list[bytes], dict[int, Problem]]:
-    """Each distinct value as b"1", b"0" or b"" (missing), and not_a_bool for the others."""
-    tokens = {t.lower().encode().strip(): b"0" for t in feature.false}
-    tokens |= {t.lower().encode().strip(): b"1" for t in feature.true}
-    problems = {}
-    canonical = []
-    for i, value in enumerate(column.trimmed.to_pylist()):
-        token = tokens.get(_lower(value))
-        canonical.append(b"" if column.absent[i] or token is None else token)
-        if token is None and not column.absent[i]:
-            expected = ", ".join((*feature.true, *feature.false))
-            problems[i] = Problem("not_a_bool", f"found {shown(value)}, expected one of {expected}")
-    return canonical, problems
+def read_values(column: Distinct, item: ReadAsStrings) -> tuple[pa.BinaryArray | list[bytes], dict[int, CellError]]:
+    """Each distinct value as the split's hash takes it (b"" for one that is missing or wrong), and the errors."""
+    read = item.read_values(column.trimmed)
+    if read is None:
+        return column.canonical, {}
+    canonical: list[bytes] = []
+    errors = {}
+    for i, value in enumerate(read):
+        if isinstance(value, CellError):
+            canonical.append(b"")
+            if not column.absent[i]:
+                errors[i] = value
+        else:
+            canonical.append(b"" if column.absent[i] else value)
+    return canonical, errors
 
 
-def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], dict[int, Problem]]:
+def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], dict[int, CellError]]:
     """Each distinct value as the label it stands for; missing_label, label_not_in_values for what stands for none."""
     aliases = {spelling.encode().strip(): value.encode().strip() for spelling, value in label.aliases.items()}
     values = None if label.values is None else {v.encode().strip(): v.encode() for v in label.values}
@@ -124,10 +124,10 @@ def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], d
         known = value if values is None else values.get(value)
         canonical.append(value if known is None else known)
         if column.absent[i] and spelling not in aliases and (values is None or known is None):
-            problems[i] = absent_problem(column.values[i].as_py(), "missing_label")
+            problems[i] = absent_value(column.values[i].as_py(), "missing_label")
         elif known is None:
             expected = ", ".join((label.values or ())[:20])
-            problems[i] = Problem(
+            problems[i] = CellError(
                 "label_not_in_values", f"found {shown(column.values[i].as_py())}, expected one of {expected}"
             )
     return canonical, problems
@@ -141,10 +141,3 @@ def hash_distinct(values: pa.BinaryArray | list[bytes], codes: np.ndarray) -> np
 def take(values: list[bytes], codes: np.ndarray) -> pa.BinaryArray:
     """binary `[n]`: each row's value."""
     return pa.array(values, pa.binary()).take(pa.array(codes))
-
-
-def _lower(value: bytes) -> bytes:
-    try:
-        return value.decode("utf-8").lower().encode()
-    except UnicodeDecodeError:
-        return value

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.issues import Problem
+from schemas.dataset.issues import Issue
 from schemas.dataset.manifest import Manifest, Shard
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
@@ -24,7 +24,7 @@ _NUMBERS = ("rows", "bytes", "read", "written", "rejected")
 _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 
 
-def verify_account(manifest: Manifest) -> Iterator[Problem]:
+def verify_account(manifest: Manifest) -> Iterator[Issue]:
     """Whether the manifest agrees with itself: numbers add up by input, split, shard and in all, and names fit."""
     yield from _twice(manifest)
     yield from _negative(manifest)
@@ -44,15 +44,15 @@ def named(manifest: Manifest) -> list[str]:
     return shards + [file.path for file in manifest.files]
 
 
-def _twice(manifest: Manifest) -> Iterator[Problem]:
+def _twice(manifest: Manifest) -> Iterator[Issue]:
     """Paths that are named more than once: their records would be read, or counted, as often."""
     for paths, what in ((named(manifest), ""), ([file.path for file in manifest.inputs], "the input ")):
         for path, times in collections.Counter(paths).items():
             if times > 1:
-                yield Problem(layout.MANIFEST, "manifest", f"names {what}{path} {times} times")
+                yield Issue(layout.MANIFEST, "manifest", f"names {what}{path} {times} times")
 
 
-def _negative(manifest: Manifest) -> Iterator[Problem]:
+def _negative(manifest: Manifest) -> Iterator[Issue]:
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
     counted = [("in all", manifest)]
@@ -67,7 +67,7 @@ def _negative(manifest: Manifest) -> Iterator[Problem]:
                 yield _off(f"{what}: {name} is {number:,}")
 
 
-def _inputs(manifest: Manifest) -> Iterator[Problem]:
+def _inputs(manifest: Manifest) -> Iterator[Issue]:
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in manifest.counts:
         by_outcome[count.input, count.outcome] += count.rows
@@ -96,7 +96,7 @@ def _inputs(manifest: Manifest) -> Iterator[Problem]:
             yield _off(f"{path}: {rows:,} records are counted as {outcome}, and it is no input of this data set")
 
 
-def _splits(manifest: Manifest) -> Iterator[Problem]:
+def _splits(manifest: Manifest) -> Iterator[Issue]:
     by_split: collections.Counter[str] = collections.Counter()
     for count in manifest.counts:
         if count.split is not None:
@@ -111,7 +111,7 @@ def _splits(manifest: Manifest) -> Iterator[Problem]:
         yield _off(f"split {name!r}: {by_split[name]:,} rows are counted as written to it, and it has no shards")
 
 
-def _shard_names(manifest: Manifest) -> Iterator[Problem]:
+def _shard_names(manifest: Manifest) -> Iterator[Issue]:
     """Whether each run's shards of a split are all there, in order: train-00000-of-00002, train-00001-of-00002."""
     for name, split in manifest.splits.items():
         if name not in SPLITS:
@@ -123,7 +123,7 @@ def _shard_names(manifest: Manifest) -> Iterator[Problem]:
             yield from _one_run(name, run, shards, manifest.compression)
 
 
-def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Problem]:
+def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Issue]:
     found = _NAME.fullmatch(shards[0].path.rpartition("/")[2])
     count = int(found["count"]) if found else len(shards)
     if count != len(shards):
@@ -134,7 +134,7 @@ def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) ->
             yield _off(f"split {split!r}: names {shard.path} where {expected} is expected")
 
 
-def _files(manifest: Manifest) -> Iterator[Problem]:
+def _files(manifest: Manifest) -> Iterator[Issue]:
     """Whether the run's own files are named, among them those without which it cannot be read."""
     names = {file.path for file in manifest.files}
     for path in sorted(names):
@@ -148,7 +148,7 @@ def _files(manifest: Manifest) -> Iterator[Problem]:
         yield _off(f"rejected is {manifest.rejected:,}, and no rejects-*.jsonl is named")
 
 
-def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Problem]:
+def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
     """Whether the run's rejects files hold as many rejects, by stage and reason, as the manifest counts."""
     kept: _Reasons = collections.Counter()
     prefix = layout.join(manifest.run, "rejects-")
@@ -164,7 +164,7 @@ def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Problem]:
             counted[count.stage or "", count.reason or ""] += count.rows
     for key in sorted(kept.keys() | counted.keys()):
         if kept[key] != counted[key]:
-            yield Problem(
+            yield Issue(
                 f"{prefix}*.jsonl",
                 "account",
                 f"{kept[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, and {layout.MANIFEST} counts "
@@ -172,7 +172,7 @@ def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Problem]:
             )
 
 
-def _read(data_dir: str, path: str, kept: _Reasons) -> Iterator[Problem]:
+def _read(data_dir: str, path: str, kept: _Reasons) -> Iterator[Issue]:
     full = layout.join(data_dir, path)
     with storage.wrap_errors(full), storage.open_read(full) as file:
         for number, line in enumerate(file, 1):
@@ -180,8 +180,8 @@ def _read(data_dir: str, path: str, kept: _Reasons) -> Iterator[Problem]:
                 reject = json.loads(line)
                 kept[reject["stage"], reject["reason"]] += 1
             except (ValueError, LookupError, TypeError) as error:
-                yield Problem(path, "account", f"line {number:,} is no reject: {error}")
+                yield Issue(path, "account", f"line {number:,} is no reject: {error}")
 
 
-def _off(message: str) -> Problem:
-    return Problem(layout.MANIFEST, "account", message)
+def _off(message: str) -> Issue:
+    return Issue(layout.MANIFEST, "account", message)

@@ -13,7 +13,7 @@ import numpy as np
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.check_records import RecordCheck
-from schemas.dataset.issues import Problem, Tally
+from schemas.dataset.issues import Issue, Tally
 from schemas.dataset.manifest import Shard
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
@@ -56,11 +56,11 @@ class ShardCheck:
     by_content: dict[Content, list[str]]
     record_check: Callable[[], RecordCheck] | None
 
-    def __call__(self, shard: Shard, tally: Tally) -> list[Problem]:
+    def __call__(self, shard: Shard, tally: Tally) -> list[Issue]:
         """Everything that is wrong with a shard. Holds a few MB and one record, however large it is."""
         path = layout.join(self.data_dir, shard.path)
         if not storage.exists(path):
-            return [Problem(shard.path, "missing", "is missing. Restore it, or write the data set again.")]
+            return [Issue(shard.path, "missing", "is missing. Restore it, or write the data set again.")]
         seen = _Seen()
         try:
             with storage.wrap_errors(path), storage.open_read(path) as file:
@@ -68,7 +68,7 @@ class ShardCheck:
                 self._read(chunks, seen, tally)
                 collections.deque(chunks, maxlen=0)  # what stands behind a place that cannot be read
         except MillraceError as error:
-            return [Problem(shard.path, "unreadable", f"cannot be read to its end: {error}")]
+            return [Issue(shard.path, "unreadable", f"cannot be read to its end: {error}")]
         tally.add(files=1)
         return list(self._judge(shard, seen))
 
@@ -88,47 +88,47 @@ class ShardCheck:
         except BrokenGzipError as error:
             seen.broken = f"behind {seen.rows:,} whole records, at compressed {error}"
 
-    def _judge(self, shard: Shard, seen: _Seen) -> Iterator[Problem]:
+    def _judge(self, shard: Shard, seen: _Seen) -> Iterator[Issue]:
         written = (shard.bytes, shard.crc32c)
         others = [path for path in self.by_content.get(seen.content, ()) if path != shard.path]
         if seen.content != written and others:
-            yield Problem(shard.path, "swapped", f"holds the bytes of {' and of '.join(others)}")
+            yield Issue(shard.path, "swapped", f"holds the bytes of {' and of '.join(others)}")
             return
         problems = [*_ends(shard, seen), *_damaged(shard, seen)]
         if seen.content == written and not seen.broken and seen.rows != shard.rows:
             said = f"holds {seen.rows:,} records, and {layout.MANIFEST} says {shard.rows:,}"
-            problems.append(Problem(shard.path, "rows", said))
+            problems.append(Issue(shard.path, "rows", said))
         elif seen.content != written and not problems:
             size, crc = seen.content
             said = (
                 f"is not the file that was written: {seen.rows:,} records in {size:,} bytes, crc32c {crc}, and "
                 f"{layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
             )
-            problems.append(Problem(shard.path, "changed", said))
+            problems.append(Issue(shard.path, "changed", said))
         yield from problems
         for record, offset, what in seen.faults[:TOLD]:
-            yield Problem(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
+            yield Issue(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
         if more := len(seen.faults[TOLD:]):
-            yield Problem(shard.path, "record", f"{more:,} more records that are not as the schema says")
+            yield Issue(shard.path, "record", f"{more:,} more records that are not as the schema says")
 
 
-def _ends(shard: Shard, seen: _Seen) -> Iterator[Problem]:
+def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
     """Where the file ends, or cannot be read on, before it should."""
     readable = f"{seen.rows:,} of its {shard.rows:,} records can be read"
     if seen.bytes < shard.bytes:
         where = seen.broken or f"behind record {seen.rows - 1:,}, at the boundary of a record"
-        yield Problem(shard.path, "cut", f"{seen.bytes:,} of {shard.bytes:,} bytes are left, cut {where}; {readable}")
+        yield Issue(shard.path, "cut", f"{seen.bytes:,} of {shard.bytes:,} bytes are left, cut {where}; {readable}")
     elif seen.broken:
-        yield Problem(shard.path, "damaged", f"{seen.broken}; {readable}")
+        yield Issue(shard.path, "damaged", f"{seen.broken}; {readable}")
 
 
-def _damaged(shard: Shard, seen: _Seen) -> Iterator[Problem]:
+def _damaged(shard: Shard, seen: _Seen) -> Iterator[Issue]:
     """Records that do not match their own checksums."""
     for record, start, end in seen.damaged[:TOLD]:
         said = f"record {record:,} at bytes {start:,} to {end:,}: does not match its checksum"
-        yield Problem(shard.path, "damaged", said)
+        yield Issue(shard.path, "damaged", said)
     if more := len(seen.damaged[TOLD:]):
-        yield Problem(shard.path, "damaged", f"{more:,} more records do not match their checksums")
+        yield Issue(shard.path, "damaged", f"{more:,} more records do not match their checksums")
 
 
 def _chunks(file: BinaryIO, seen: _Seen, tally: Tally) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ import threading
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class Issue:
     """Something that is not as the manifest or the schema says.
 
     Attributes:

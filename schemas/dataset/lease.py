@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
-from schemas.spec.features import Strict
+from schemas.spec.strict import Strict
 from schemas.storage import compare_and_swap
 from schemas.storage.compare_and_swap import Changed, Seen
 

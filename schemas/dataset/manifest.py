@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.features import Strict
+from schemas.spec.strict import Strict
 
 FORMAT_VERSION = 1
 

@@ -18,7 +18,7 @@ from schemas.dataset import layout
 from schemas.dataset.check_counts import named, verify_account, verify_rejects
 from schemas.dataset.check_records import RecordCheck, StoredImages
 from schemas.dataset.check_shard import CHUNK, Content, ShardCheck
-from schemas.dataset.issues import Problem, Tally
+from schemas.dataset.issues import Issue, Tally
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
 from schemas.dataset.stored_features import image_sides, stored_features
 from schemas.errors import MillraceError
@@ -34,7 +34,7 @@ _GRAPHS = {
 }
 
 
-def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Problem]:
+def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Issue]:
     """Reads all of a data set and finds everything that is wrong with it.
 
     Args:
@@ -72,10 +72,10 @@ def total_bytes(manifest: Manifest) -> int:
     return shards + sum(file.bytes for file in manifest.files)
 
 
-def _links(data_dir: str, manifest: Manifest) -> list[Problem]:
+def _links(data_dir: str, manifest: Manifest) -> list[Issue]:
     """Links in the run's folder, and wherever else the manifest names a file."""
     found = links_of(data_dir, manifest.run, (layout.MANIFEST, *named(manifest)))
-    return [Problem(path, "link", told(layout.join(data_dir, path))) for path in found]
+    return [Issue(path, "link", told(layout.join(data_dir, path))) for path in found]
 
 
 def _behind(links: Collection[str], path: str) -> bool:
@@ -83,18 +83,18 @@ def _behind(links: Collection[str], path: str) -> bool:
     return any(path == link or path.startswith(f"{link}/") for link in links)
 
 
-def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Problem]:
+def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Issue]:
     """Files in the run's folder that the manifest does not name."""
     known = set(named(manifest))
     for name in folders.walk(layout.join(data_dir, manifest.run)):
         path = layout.join(manifest.run, name)
         if path not in known and not path.endswith("/") and not _behind(links, path):
-            yield Problem(path, "extra", f"is not named by {layout.MANIFEST}: no reader reads it, and no job wrote it")
+            yield Issue(path, "extra", f"is not named by {layout.MANIFEST}: no reader reads it, and no job wrote it")
 
 
 def _checks(
     data_dir: str, manifest: Manifest, links: Collection[str]
-) -> tuple[list[Callable[[Tally], list[Problem]]], list[Problem]]:
+) -> tuple[list[Callable[[Tally], list[Issue]]], list[Issue]]:
     """What is to be run for each file, the largest first, and what cannot be: records without a schema."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
@@ -103,23 +103,23 @@ def _checks(
     record_check, problems = _record_check(data_dir, manifest)
     check = ShardCheck(data_dir, manifest.compression == "gzip", dict(by_content), record_check)
     by_sha = {file.sha256: file.path for file in manifest.files}
-    jobs: list[tuple[Shard | File, Callable[[Tally], list[Problem]]]] = []
+    jobs: list[tuple[Shard | File, Callable[[Tally], list[Issue]]]] = []
     jobs += [(shard, functools.partial(check, shard)) for shard in shards]
     jobs += [(file, functools.partial(_check_file, data_dir, file, by_sha)) for file in manifest.files]
     jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
     return [job for _, job in sorted(jobs, key=lambda item: -item[0].bytes)], problems
 
 
-def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Problem]]:
+def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Issue]]:
     """What judges records; None, and why, where what they should hold cannot be read."""
     path = layout.join(manifest.run, layout.SCHEMA_YAML)
     try:
         schema = load_schema(layout.join(data_dir, path))
         if schema.fingerprint != manifest.schema_fingerprint:
-            return None, [Problem(path, "schema", "is not the schema that this data set was written with")]
+            return None, [Issue(path, "schema", "is not the schema that this data set was written with")]
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
-        return None, [Problem(path, "schema", f"so the records are not compared with the schema: {error}")]
+        return None, [Issue(path, "schema", f"so the records are not compared with the schema: {error}")]
     return functools.partial(RecordCheck, features, _images(schema, manifest)), []
 
 
@@ -130,11 +130,11 @@ def _images(schema: AnySchema, manifest: Manifest) -> StoredImages | None:
     return StoredImages(image_sides(schema), schema.images, classes)
 
 
-def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Problem]:
+def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Issue]:
     """A file that is no shard: its size and its checksum."""
     path = layout.join(data_dir, file.path)
     if not storage.exists(path):
-        return [Problem(file.path, "missing", "is missing. Restore it, or write the data set again.")]
+        return [Issue(file.path, "missing", "is missing. Restore it, or write the data set again.")]
     digest, size = hashlib.sha256(), 0
     try:
         with storage.wrap_errors(path), storage.open_read(path) as opened:
@@ -143,22 +143,22 @@ def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally)
                 size += len(chunk)
                 tally.add(bytes=len(chunk))
     except MillraceError as error:
-        return [Problem(file.path, "unreadable", f"cannot be read to its end: {error}")]
+        return [Issue(file.path, "unreadable", f"cannot be read to its end: {error}")]
     tally.add(files=1)
     if (size, digest.hexdigest()) == (file.bytes, file.sha256):
         return []
     return [_changed(file, size, digest.hexdigest(), by_sha)]
 
 
-def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Problem:
+def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Issue:
     if sha256 in by_sha:
-        return Problem(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
+        return Issue(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
     graph = next((what for name, what in _GRAPHS.items() if file.path.split("/")[1] == name), None)
     what = f"is not {graph} that this data set was written with" if graph else "was changed after it was written"
     said = (
         f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes with"
     )
-    return Problem(file.path, "graph" if graph else "changed", f"{said} {file.sha256[:16]}...")
+    return Issue(file.path, "graph" if graph else "changed", f"{said} {file.sha256[:16]}...")
 
 
-__all__ = ["Problem", "Tally", "total_bytes", "verify_dataset"]
+__all__ = ["Issue", "Tally", "total_bytes", "verify_dataset"]

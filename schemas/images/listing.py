@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from schemas import storage
-from schemas.csv.cell_error import Problem
 from schemas.errors import UsageError
 from schemas.images.paths import (
     CONTROL,
@@ -23,6 +22,7 @@ from schemas.images.paths import (
     plain,
 )
 from schemas.rejects import Reject
+from schemas.spec.cell_error import CellError
 
 BUNDLE = 256  # images that one worker takes at a time
 
@@ -135,32 +135,32 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
         row = fields(line)
         problem, column = _problem(row)
         if problem is None and not stays_inside(row[0]):
-            problem, column = Problem("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
+            problem, column = CellError("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
         if problem is None:
             good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
             before = first.setdefault(os.path.normpath(row[0]), number)
             if before != number:
                 repeated.append(f"{path}: line {number} names {row[0]} as line {before} does; each is a record")
         else:
-            told = Problem(problem.reason, f"line {number}: {problem.detail}")
+            told = CellError(problem.reason, f"line {number}: {problem.detail}")
             rejects.append(_refuse(path, number, told, line.encode(), column))
     return _listing(good, rejects, repeated)
 
 
-def _problem(row: list[str]) -> tuple[Problem | None, str | None]:
+def _problem(row: list[str]) -> tuple[CellError | None, str | None]:
     """What is wrong with a line, and in which column."""
     if len(row) != 2:
         reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
-        return Problem(reason, f"{len(row)} fields, expected path,label"), None
+        return CellError(reason, f"{len(row)} fields, expected path,label"), None
     name, label = row
     if (problem := path_problem(name, relative_to="the root")) is not None:
         return problem, "path"
     if CONTROL.search(label):
-        return Problem("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
-    return (None, None) if label.strip() else (Problem("missing_label", f"no label for {name[:200]!r}"), "label")
+        return CellError("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
+    return (None, None) if label.strip() else (CellError("missing_label", f"no label for {name[:200]!r}"), "label")
 
 
-def _refuse(source: str, offset: int, problem: Problem, raw: bytes, column: str | None = None) -> Reject:
+def _refuse(source: str, offset: int, problem: CellError, raw: bytes, column: str | None = None) -> Reject:
     return Reject(source, offset, "list", problem.reason, column, problem.detail, raw)
 
 

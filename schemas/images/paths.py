@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from schemas import storage
-from schemas.csv.cell_error import Problem
+from schemas.spec.cell_error import CellError
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -31,25 +31,25 @@ def fields(line: str) -> list[str]:
         return [line]
 
 
-def path_problem(name: str, *, relative_to: str) -> Problem | None:
+def path_problem(name: str, *, relative_to: str) -> CellError | None:
     """What is wrong with a path that must stay below a root, which the message calls `relative_to`."""
     if not name or CONTROL.search(name):
-        return Problem("bad_name", f"the path {name[:200]!r} is empty or has a control sign")
+        return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control sign")
     if is_absolute(name):
-        return Problem("path_outside_root", f"found {name[:200]!r}; expected a path relative to {relative_to}")
+        return CellError("path_outside_root", f"found {name[:200]!r}; expected a path relative to {relative_to}")
     if ".." in re.split(r"[/\\]", name):
-        return Problem("path_outside_root", f"found '..' in {name[:200]!r}")
+        return CellError("path_outside_root", f"found '..' in {name[:200]!r}")
     return None
 
 
-def name_problem(path: str) -> Problem | None:
+def name_problem(path: str) -> CellError | None:
     """What is wrong with a file's path that a folder listing gave: nothing can store it, or nobody can read it."""
     try:
         os.fsencode(path).decode()
         clean = CONTROL.search(path) is None
     except UnicodeDecodeError:
         clean = False
-    return None if clean else Problem("bad_name", f"the name {plain(path)} has a control sign, or is not UTF-8")
+    return None if clean else CellError("bad_name", f"the name {plain(path)} has a control sign, or is not UTF-8")
 
 
 def plain(text: str) -> str:

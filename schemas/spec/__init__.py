@@ -1,3 +1,15 @@
 """The schema: what a YAML file declares of a dataset, and what follows from it alone."""
 
-__all__ = ["features", "image_options", "images", "loader", "not_finite", "raw_columns", "split_hash", "table"]
+__all__ = [
+    "cell_error",
+    "features",
+    "forms",
+    "image_options",
+    "images",
+    "loader",
+    "not_finite",
+    "raw_columns",
+    "split_hash",
+    "strict",
+    "table",
+]

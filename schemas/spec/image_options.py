@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.spec.features import Positive, Strict, Token
+from schemas.spec.strict import Positive, Strict, Token
 
 SPLITS = ("train", "eval", "test")
 MAX_PIXELS = 2**25  # 33 megapixels

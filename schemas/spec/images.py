@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-from schemas.spec.features import Name, Strict
 from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions
+from schemas.spec.strict import Name, Strict
 
 SAME = ("different", "same")  # the classes of pairs, by id
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from schemas.spec.features import Numeric
 from schemas.spec.table import Schema
 
 NOT_FINITE = "not_finite"  # the reason code
@@ -10,5 +9,4 @@ NOT_FINITE = "not_finite"  # the reason code
 
 def hints_of(schema: Schema) -> dict[str, str]:
     """What may make a value that is not finite, by feature."""
-    logs = (item.name for item in schema.features if isinstance(item, Numeric) and item.transform == "log")
-    return dict.fromkeys(logs, "; `transform: log` is for values above -1")
+    return {feature.name: feature.not_finite_hint for feature in schema.features if feature.not_finite_hint}

@@ -8,25 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from schemas.spec.features import (
-    MAX_COLUMNS,
-    Bucketize,
-    Category,
-    ColumnRef,
-    Cross,
-    Feature,
-    Ignore,
-    Key,
-    Label,
-    Name,
-    Numeric,
-    OneHot,
-    Strict,
-    Text,
-    Token,
-    Weight,
-    is_word,
-)
+from schemas.spec.features import Cross, Feature, Key, Label, Weight
+from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict, Token
 
 SPLITS = ("train", "eval", "test")
 
@@ -130,7 +113,7 @@ class Schema(Strict):
 
     @model_validator(mode="after")
     def _names_and_references(self, info: ValidationInfo) -> Schema:
-        total = sum(item.width for item in self.features if not isinstance(item, Cross))
+        total = sum(feature.width for feature in self.features)
         if total > MAX_COLUMNS:  # before anything goes through them one by one
             raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
         mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns()]
@@ -143,8 +126,7 @@ class Schema(Strict):
     def _names(self) -> Iterator[Mistake]:
         seen: set[str] = set()
         for path, item in self._items():
-            made = (f"{item.name}_missing",) if isinstance(item, Numeric) and item.indicator else ()
-            for name in (item.name, *made):
+            for name in item.made:
                 if name in seen:
                     yield (*path, "name"), f"the name {name!r} is used twice"
                 seen.add(name)
@@ -155,12 +137,7 @@ class Schema(Strict):
                 yield ("features", i), f"a data set has one {kind.__name__.lower()} at most"
 
     def _crosses(self) -> Iterator[Mistake]:
-        crossable = {f.name for f in self.features if isinstance(f, Category | OneHot)}
-        crossable |= {
-            f.name
-            for f in self.features
-            if isinstance(f, Numeric) and isinstance(f.transform, Bucketize) and f.width == 1
-        }
+        crossable = {f.name for f in self.features if f.crossable}
         for i, f in enumerate(self.features):
             if isinstance(f, Cross):
                 for name in f.of:
@@ -170,7 +147,7 @@ class Schema(Strict):
 
     def _split_columns(self) -> Iterator[Mistake]:
         if isinstance(self.split, HashSplit) and self.split.by != "row":
-            known = {item.name for _, item in self._items() if not isinstance(item, Cross)}
+            known = {item.name for item in self.items if item.refs}
             for name in self.split.by:
                 if name not in known:
                     yield ("split", "by"), f"{name!r} is no feature that is read from a column"
@@ -178,12 +155,7 @@ class Schema(Strict):
     def _not_meant(self) -> Iterator[Mistake]:
         """What can be read, and is surely not meant: earlier releases wrote data sets with it."""
         for i, f in enumerate(self.features):
-            if isinstance(f, Cross):
-                for name in sorted({name for name in f.of if f.of.count(name) > 1}):
-                    yield ("features", i, "of"), f"{name!r} is crossed with itself; name each feature once"
-            if isinstance(f, Category) and f.in_vocabulary and f.missing is not None and not is_word(f.missing):
-                message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
-                yield ("features", i, "missing"), f"found {f.missing!r}; {message}such as '<unknown>'"
+            yield from ((("features", i, key), message) for key, message in f.not_meant())
         if isinstance(self.split, HashSplit) and self.split.by != "row" and self.label.name in self.split.by:
             message = f"{self.label.name!r} is the label, whose classes would not be spread over the splits"
             yield ("split", "by"), f"{message}; allowed: row, file, or features"
@@ -220,9 +192,14 @@ class Schema(Strict):
         return self.split.splits
 
     @property
+    def items(self) -> tuple[Feature | Label, ...]:
+        """The features in the schema's order, then the label."""
+        return (*self.features, self.label)
+
+    @property
     def inputs(self) -> tuple[Feature, ...]:
         """The features that a model reads, in the schema's order."""
-        return tuple(f for f in self.features if not isinstance(f, Ignore | Weight | Key))
+        return tuple(f for f in self.features if f.is_input)
 
     @property
     def key(self) -> Key | None:
@@ -236,6 +213,3 @@ class Schema(Strict):
     def fingerprint(self) -> str:
         """SHA-256 over the canonical JSON: the same for two files that declare the same."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
-
-
-__all__ = ["SPLITS", "Category", "CsvOptions", "FileSplit", "HashSplit", "Schema", "Text"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
-from schemas.dataset.issues import Problem
+from schemas.dataset.issues import Issue
 from schemas.dataset.manifest import Manifest, Shard, read_manifest
 from schemas.dataset.verify import verify_dataset
 from tests.support.drawn_images import write_folders
@@ -43,7 +43,7 @@ class Written:
     def put(self, shard: Shard, frames: bytes) -> None:
         (self.path / shard.path).write_bytes(gzip.compress(frames) if self.compressed else frames)
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Issue]:
         return verify_dataset(str(self.path))
 
 

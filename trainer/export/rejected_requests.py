@@ -20,7 +20,7 @@ from schemas.dataset import Dataset
 from schemas.errors import SkewError
 from schemas.images.header import BadImage
 from schemas.images.limits import check_image
-from schemas.spec.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
+from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
 from schemas.spec.not_finite import NOT_FINITE
 from schemas.spec.raw_columns import raw_columns
 from schemas.spec.table import Schema
@@ -57,27 +57,19 @@ def _bad_values(
     feature: Feature, good: np.ndarray, missing: tuple[str, ...]
 ) -> Iterator[tuple[tuple[bytes, ...], Any]]:
     absent = [token.encode() for token in missing[:1]]
-    texts = [*dict.fromkeys((*absent, b"")), b"\xff", b"a\rb"]
-    match feature:
-        case Numeric() | OneHot():
-            numbers = np.atleast_1d(good).astype(np.float32)
-            bad = [(cell, np.nan) for cell in absent] + [(b"1e400", np.inf)]
-            if isinstance(feature, Numeric) and feature.transform == "log":
-                bad += [(b"-1", -1.0), (b"-5", -5.0)]
-            for place in {0, len(numbers) - 1}:
-                for cell, value in bad:
-                    cells = [_cell(n, missing) for n in numbers]
-                    cells[place] = cell
-                    changed = numbers.copy()
-                    changed[place] = value
-                    yield tuple(cells), changed.reshape(good.shape)
-            if isinstance(feature, OneHot):
-                for same in (0.0, 1.0):
-                    yield (b"%d" % same,) * len(numbers), np.full_like(numbers, same)
-        case Bool():
-            yield from (((text,), text) for text in (*texts, b"Banana"))
-        case Category() | Text() | Key():
-            yield from (((text,), text) for text in texts)
+    if isinstance(feature, ReadAsStrings):
+        texts = [*dict.fromkeys((*absent, b"")), b"\xff", b"a\rb", *feature.doubtful_values]
+        yield from (((text,), text) for text in texts)
+    if isinstance(feature, ReadAsNumbers):
+        numbers = np.atleast_1d(good).astype(np.float32)
+        plain = [_cell(n, missing) for n in numbers]
+        for place in {0, len(numbers) - 1}:
+            for cell, value in [(cell, np.nan) for cell in absent] + [(b"1e400", np.inf)]:
+                changed = numbers.copy()
+                changed[place] = value
+                yield (*plain[:place], cell, *plain[place + 1 :]), changed.reshape(good.shape)
+        for row in feature.doubtful_rows(numbers.tolist()):
+            yield tuple(_cell(n, missing) for n in row), np.array(row, np.float32).reshape(good.shape)
 
 
 def _cell(value: Any, missing: tuple[str, ...]) -> bytes:

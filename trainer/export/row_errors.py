@@ -12,15 +12,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from typing_extensions import assert_never
 
-from schemas.spec.features import Bool, Category, Feature, Key, Numeric, OneHot, Text
+from schemas.spec.features import (
+    Bool,
+    Category,
+    Cross,
+    Feature,
+    Ignore,
+    Key,
+    Numeric,
+    OneHot,
+    ReadAsNumbers,
+    ReadAsStrings,
+    Text,
+    Weight,
+)
 from schemas.spec.not_finite import NOT_FINITE
-from schemas.spec.raw_columns import raw_column
 from schemas.spec.table import Schema
 
 ROW_ERROR = "_row_error"  # the feature beside the model's own; no feature of a schema begins with an underscore
 
-MISSING_VALUE, OUT_OF_RANGE, NOT_ONE_HOT = "missing_value", "out_of_range", "not_one_hot"
+OUT_OF_RANGE, NOT_ONE_HOT = "out_of_range", "not_one_hot"
 NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
 
 Rule = tuple[str, tf.Tensor]  # a reason code, and which rows it rejects, bool `[batch]`
@@ -40,7 +53,7 @@ def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
     rules = [
         (f"{feature.name}: {reason}", bad)
         for feature in schema.features
-        if feature.name in raw and raw_column(feature) is not None
+        if feature.name in raw
         for reason, bad in _rules(feature, raw[feature.name], schema.csv.missing)
     ]
     return _first(rules, like=next(iter(raw.values())))
@@ -83,36 +96,55 @@ def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
 
 
 def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
+    """The rules of each kind that a client sends."""
     match feature:
         case Numeric():
-            if feature.missing is None:
-                yield MISSING_VALUE, _any(tf.math.is_nan(x))
-            yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
+            yield from _number_rules(feature, x)
         case OneHot():
-            yield MISSING_VALUE, _any(tf.math.is_nan(x))
-            yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
+            yield from _number_rules(feature, x)
             filled = tf.reduce_sum(tf.cast(tf.not_equal(x, 0), tf.float32), axis=1)
             yield NOT_ONE_HOT, tf.not_equal(filled, 1) | tf.not_equal(tf.reduce_max(x, axis=1), 1)
         case Bool() | Category() | Key() | Text():
             values, rows = tf.unique(x)  # batches repeat their strings, and each is looked at once
-            yield from ((reason, tf.gather(bad, rows)) for reason, bad in _string_rules(feature, values, missing))
+            rules = [*_string_rules(feature, values, missing)]
+            if isinstance(feature, Bool):
+                rules.append(_bool_rule(feature, values, missing))
+            yield from ((reason, tf.gather(bad, rows)) for reason, bad in rules)
+        case Weight() | Ignore() | Cross():  # which no client sends
+            return
+        case _:
+            assert_never(feature)
 
 
-def _string_rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
-    trimmed = tf.strings.strip(x)
-    absent = _is_in(trimmed, [_trimmed(token) for token in missing])
-    if isinstance(feature, Category) and feature.in_vocabulary:  # which has one value to a line, and none is empty
+def _number_rules(feature: ReadAsNumbers, x: tf.Tensor) -> Iterator[Rule]:
+    if feature.if_missing is not None:
+        yield feature.if_missing, _any(tf.math.is_nan(x))
+    yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
+
+
+def _string_rules(feature: ReadAsStrings, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
+    trimmed, absent = _trim(x, missing)
+    if feature.in_vocabulary:  # which has one value to a line, and none is empty
         yield LINE_END, tf.not_equal(tf.strings.regex_replace(trimmed, r"[\r\n]", ""), trimmed)
         absent |= tf.equal(trimmed, "")
     yield NOT_UTF8, tf.not_equal(tf.strings.unicode_transcode(x, "UTF-8", "UTF-8", errors="replace"), x)
-    if isinstance(feature, Bool | Category) and feature.missing is None:
-        yield MISSING_VALUE, absent
-    if isinstance(feature, Bool):
-        tokens = [_trimmed(token.lower()) for token in (*feature.true, *feature.false)]
-        # TensorFlow's lower() ends a string at its first NUL; no token holds one.
-        known = _is_in(tf.strings.lower(trimmed, encoding="utf-8"), tokens)
-        known &= tf.strings.regex_full_match(trimmed, r"(?s)[^\x00]*")
-        yield NOT_A_BOOL, ~absent & ~known
+    if feature.if_missing is not None:
+        yield feature.if_missing, absent
+
+
+def _bool_rule(feature: Bool, x: tf.Tensor, missing: Sequence[str]) -> Rule:
+    trimmed, absent = _trim(x, missing)
+    tokens = [_trimmed(token.lower()) for token in (*feature.true, *feature.false)]
+    # TensorFlow's lower() ends a string at its first NUL; no token holds one.
+    known = _is_in(tf.strings.lower(trimmed, encoding="utf-8"), tokens)
+    known &= tf.strings.regex_full_match(trimmed, r"(?s)[^\x00]*")
+    return NOT_A_BOOL, ~absent & ~known
+
+
+def _trim(x: tf.Tensor, missing: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Strings `[n]` trimmed, and which of them mean missing."""
+    trimmed = tf.strings.strip(x)
+    return trimmed, _is_in(trimmed, [_trimmed(token) for token in missing])
 
 
 def _trimmed(token: str) -> bytes:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.features import Strict
+from schemas.spec.strict import Strict
 
 MODEL_JSON = "model.json"
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from schemas.csv.cell_error import Problem
 from schemas.images.paths import plain
+from schemas.spec.cell_error import CellError
 
 FIELDS = ("class_id", "probabilities", "error")  # the outputs that lines are made of
 TOP = 5
@@ -33,7 +33,7 @@ class Item:
     place: int
     files: Mapping[str, str]
     names: tuple[str, ...] = ()
-    problem: Problem | None = None
+    problem: CellError | None = None
     raw: bytes = b""
 
     @property

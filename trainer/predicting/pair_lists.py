@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from schemas import storage
-from schemas.csv.cell_error import Problem
 from schemas.errors import UsageError
 from schemas.images.paths import Inside, fields, numbered_lines, path_problem
+from schemas.spec.cell_error import CellError
 from trainer.images.names import LEFT, RIGHT
 from trainer.predicting.image_lines import Item
 
@@ -55,13 +55,13 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
             yield Item(path, number, {LEFT: left, RIGHT: right}, names, raw=line.encode())
 
 
-def _problem(names: tuple[str, ...], stays_inside: Inside) -> Problem | None:
+def _problem(names: tuple[str, ...], stays_inside: Inside) -> CellError | None:
     if len(names) != 2:
         reason = "too_many_columns" if len(names) > 2 else "too_few_columns"
-        return Problem(reason, f"{len(names)} fields; expected two images' paths")
+        return CellError(reason, f"{len(names)} fields; expected two images' paths")
     for name in names:
         if (problem := path_problem(name, relative_to="the CSV file, or --root")) is not None:
             return problem
         if not stays_inside(name):
-            return Problem("path_outside_root", f"a symbolic link in {name[:200]!r} leads out")
+            return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads out")
     return None

@@ -7,51 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
-from schemas.spec.features import (
-    Bool,
-    Bucketize,
-    Category,
-    CategoryLabel,
-    Cross,
-    Feature,
-    Ignore,
-    Key,
-    Numeric,
-    OneHot,
-    Text,
-    Weight,
-)
+from schemas.spec.features import CategoryLabel, Feature
+from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.images import ImagePairsSchema
 from trainer.spec.image_problem import ImageProblem
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
-
-
-@dataclasses.dataclass(frozen=True)
-class Dense:
-    """A float32 feature: `[batch]`, or `[batch, width]` where a record holds a vector."""
-
-    name: str
-    width: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Ids:
-    """An int64 feature whose values are ids in [0, count).
-
-    `[batch]` where `length` is 1, `[batch, length]` where each position has ids of its own kind (`positional`) or holds
-    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids).
-    """
-
-    name: str
-    count: int
-    length: int | None = 1
-    positional: bool = False
-    crossed: bool = False
-
-
-Input = Dense | Ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +80,7 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
     schema = dataset.schema
     if schema.label.name not in spec:
         raise MillraceError(f"{dataset.run_dir}: the transformed records hold no label {schema.label.name!r}")
-    set_aside = {schema.label.name, *(f.name for f in schema.features if isinstance(f, Key | Weight))}
+    set_aside = {schema.label.name, *(f.name for f in schema.features if not f.is_input)}
     declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
     ordered = [name for name in declared if name in spec] + [n for n in spec if n not in declared]
     inputs = tuple(
@@ -144,42 +106,11 @@ def _classes(dataset: Dataset, output: tft.TFTransformOutput) -> int | None:
 
 def _declared(feature: Feature, output: tft.TFTransformOutput) -> tuple[Input, ...]:
     """The inputs that a feature of the schema becomes."""
-    match feature:
-        case Numeric():
-            inputs: tuple[Input, ...] = (_numeric(feature),)
-            return (*inputs, Dense(f"{feature.name}_missing", _width(feature))) if feature.indicator else inputs
-        case Bool():
-            return (Dense(feature.name),)
-        case OneHot():
-            return (Ids(feature.name, len(feature.refs)),)
-        case Cross():
-            return (Ids(feature.name, feature.buckets, crossed=True),)
-        case Category(values=None, hash_buckets=None) | Text():
-            if output.vocabulary_file_by_name(feature.name) is None:
-                return ()  # a preprocessing_fn of one's own made another feature of it
-            count = int(output.vocabulary_size_by_name(feature.name)) + feature.oov_buckets
-            if isinstance(feature, Text):
-                return (Ids(feature.name, 1 + count, feature.length),)
-            return (Ids(feature.name, count),)
-        case Category(values=None):
-            return (Ids(feature.name, feature.hash_buckets or 0),)
-        case Category():
-            return (Ids(feature.name, len(feature.values or ()) + feature.oov_buckets),)
-        case Ignore() | Key() | Weight():
-            return ()
-
-
-def _numeric(feature: Numeric) -> Input:
-    width = _width(feature)
-    if not isinstance(feature.transform, Bucketize):
-        return Dense(feature.name, width)
-    buckets = feature.transform.bucketize
-    count = buckets if isinstance(buckets, int) else len(buckets) + 1
-    return Ids(feature.name, count, width, positional=width > 1)
-
-
-def _width(feature: Numeric) -> int:
-    return 1 if feature.columns is None else len(feature.refs)
+    if feature.vocabulary is None:
+        return feature.inputs(0)
+    if output.vocabulary_file_by_name(feature.name) is None:
+        return ()  # a preprocessing_fn of one's own made another feature of it
+    return feature.inputs(int(output.vocabulary_size_by_name(feature.name)))
 
 
 def _fits(declared: Input, spec: Any) -> bool:
@@ -213,3 +144,6 @@ def _size(shape: Any) -> int:
     for dimension in shape:
         size *= int(dimension)
     return size
+
+
+__all__ = ["AnyProblem", "Dense", "Ids", "Input", "Problem", "read_image_problem", "read_problem", "read_table_problem"]

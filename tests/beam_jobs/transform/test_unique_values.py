@@ -8,9 +8,9 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.transform.preprocessing import prepare, transform_bool, transform_cross
-from beam_jobs.transform.unique_values import Distinct
-from schemas.spec.features import Bool, Category, CategoryLabel, Cross
+from beam_jobs.transform.preprocessing import steps_of, transform_bool, transform_cross
+from beam_jobs.transform.unique_values import UniqueValues
+from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label
 
 MISSING = ("?", "", "n/a")
 WORDS = st.lists(
@@ -24,7 +24,7 @@ WORDS = st.lists(
 )
 
 
-def rows_of(words: Distinct) -> list[bytes]:
+def rows_of(words: UniqueValues) -> list[bytes]:
     """Each row's word."""
     return words.spread(words.values).numpy().tolist()
 
@@ -33,16 +33,22 @@ def trimmed(word: bytes) -> bytes:
     return b"" if word.strip().decode("latin-1") in MISSING else word.strip()
 
 
+def prepare(item: Feature | Label, raw: tf.Tensor) -> UniqueValues:
+    steps = steps_of(item, MISSING)
+    assert steps is not None
+    return steps.prepare(raw)
+
+
 @settings(deadline=None)
 @given(WORDS)
 @example([])
 @example([b" a", b"a", b"a "])
 def test_each_row_has_its_own_word_trimmed_and_what_is_missing_filled(raw: list[bytes]) -> None:
     x = tf.constant(raw, tf.string)
-    filled = prepare(Category(name="c", kind="category", missing="gone"), x, MISSING)
+    filled = prepare(Category(name="c", kind="category", missing="gone"), x)
     assert rows_of(filled) == [trimmed(word) or b"gone" for word in raw]
-    assert rows_of(prepare(Category(name="c", kind="category"), x, MISSING)) == [trimmed(word) for word in raw]
-    assert rows_of(prepare(CategoryLabel(name="c", kind="category"), x, MISSING)) == raw
+    assert rows_of(prepare(Category(name="c", kind="category"), x)) == [trimmed(word) for word in raw]
+    assert rows_of(prepare(CategoryLabel(name="c", kind="category"), x)) == raw
     assert filled.counts.numpy().sum() == len(raw)
 
 
@@ -50,7 +56,7 @@ def test_each_row_has_its_own_word_trimmed_and_what_is_missing_filled(raw: list[
 @given(WORDS)
 def test_each_row_has_its_own_truth(raw: list[bytes]) -> None:
     feature = Bool(name="b", kind="bool", missing=True)
-    truth = transform_bool(feature, prepare(feature, tf.constant(raw, tf.string), MISSING)).numpy()
+    truth = transform_bool(feature, prepare(feature, tf.constant(raw, tf.string))).numpy()
     yes = {b"", b"true", b"t", b"yes", b"y", b"1"}
     assert truth.tolist() == [float(trimmed(word).lower() in yes) for word in raw]
 

@@ -16,9 +16,10 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.csv.pipeline import adapter_config
 from beam_jobs.runtime.job import run_job
 from beam_jobs.transform.preprocessing import Preprocessing
-from beam_jobs.transform.vocabularies import EMPTY, Vocabulary, words_of
+from beam_jobs.transform.vocabularies import EMPTY, chosen, words_of
 from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.show import describe
+from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.replaying import rejects_of
@@ -36,7 +37,7 @@ from tests.support.written_records import examples
     ],
 )
 def test_the_most_frequent_words_come_first(vocabulary, counts, words):
-    assert vocabulary.choose(counts) == words
+    assert chosen(vocabulary, counts) == words
 
 
 def test_what_is_missing_or_holds_a_line_end_is_no_word():

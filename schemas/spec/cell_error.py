@@ -11,7 +11,7 @@ _ABSENT = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class CellError:
     """A reason code, and what was found and expected."""
 
     reason: str
@@ -28,6 +28,6 @@ def shown(value: bytes) -> str:
     return text + ("..." if len(value) > 60 else "")
 
 
-def absent_problem(value: bytes, reason: str) -> Problem:
-    """The problem that a value means missing: missing_value or missing_label."""
-    return Problem(reason, f"found {shown(value)}, {_ABSENT[reason]}")
+def absent_value(value: bytes, reason: str) -> CellError:
+    """The error that a value means missing: missing_value or missing_label."""
+    return CellError(reason, f"found {shown(value)}, {_ABSENT[reason]}")

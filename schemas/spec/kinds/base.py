@@ -1,0 +1,226 @@
+"""What a schema's items tell of themselves: what they are read from, what they reject and what they become.
+
+The reader, the job and the trainer ask an item for these facts, and do not look at its kind. A fact that only the kind
+itself can know is abstract.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import model_validator
+
+from schemas.spec.cell_error import CellError
+from schemas.spec.forms import Input, RawColumn, Vocabulary
+from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+NUMBERED = re.compile(r"(.*?)(?<![0-9])([0-9]{1,18})", re.DOTALL)
+
+
+class Item(Strict):
+    """A feature or the label."""
+
+    name: Name
+
+    columns_are: ClassVar[str] = "the column is"  # as a sentence about its columns begins
+    by_column: ClassVar[bool] = False  # whether it stores a value of each of its columns, in their order
+
+    @property
+    @abstractmethod
+    def refs(self) -> tuple[ColumnRef, ...]:
+        """The raw columns that it is read from, in order."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many columns these are."""
+
+    @property
+    @abstractmethod
+    def raw(self) -> RawColumn | None:
+        """What its columns are decoded into; None where nothing is."""
+
+    @property
+    @abstractmethod
+    def measures(self) -> bool:
+        """Whether its transform takes anything from the train split."""
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary that the train split gives it."""
+        return None
+
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        """The values that the schema lists, where a value that is not among them is taken too."""
+        return None
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The names of all features that the transform makes of it."""
+        return (self.name,)
+
+    @property
+    def stored_length(self) -> int:
+        """How many values of it a record stores; 1 where that differs from record to record."""
+        return 1
+
+
+class FeatureKind(Item):
+    """A feature."""
+
+    is_input: ClassVar[bool] = True  # of a model
+
+    @abstractmethod
+    def inputs(self, words: int) -> tuple[Input, ...]:
+        """What a model reads of it.
+
+        Args:
+          words: how many words its vocabulary holds; 0 where it has none.
+        """
+
+    @property
+    def crossable(self) -> bool:
+        """Whether it becomes one id, so that a cross can be made of it."""
+        return False
+
+    @property
+    def not_finite_hint(self) -> str:
+        """What a message says of a value that the transform makes infinite or NaN."""
+        return ""
+
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        """(key, mistake) of what can be read, and is surely not meant: earlier releases wrote datasets with it."""
+        yield from ()
+
+
+class ReadAsNumbers(Item):
+    """What is read as float32: `[rows]`, or `[rows, width]` for a vector. NaN is missing."""
+
+    @property
+    @abstractmethod
+    def if_missing(self) -> str | None:
+        """The reason that a missing value rejects its row for; None: it is taken."""
+
+    @property
+    def raw(self) -> RawColumn:
+        return RawColumn(self.name, "float32")
+
+    def row_errors(self, rows: np.ndarray) -> Iterator[tuple[int, CellError]]:
+        """The rows of float32 `[rows, width]` that a rule of its own rejects."""
+        yield from ()
+
+    def split_values(self, rows: np.ndarray) -> np.ndarray:
+        """What the split's hash takes of float32 `[rows, width]`: float32 `[rows]` or `[rows, width]`."""
+        return rows
+
+    def doubtful_rows(self, good: Sequence[float]) -> Iterator[tuple[float, ...]]:
+        """Rows like a good one, that a rule of its own may reject: exports are tried with them."""
+        yield from ()
+
+
+class ReadAsStrings(Item):
+    """What is read as strings, as they stand in the file."""
+
+    doubtful_values: ClassVar[tuple[bytes, ...]] = ()  # that a rule of its own may reject: exports are tried with them
+    splits_into_words: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def if_missing(self) -> str | None:
+        """The reason that a missing value rejects its row for; None: it is taken."""
+
+    @property
+    def raw(self) -> RawColumn:
+        return RawColumn(self.name, "string")
+
+    @property
+    def in_vocabulary(self) -> bool:
+        """Whether whole values are looked up in a vocabulary of the train split, which holds no line end."""
+        return self.vocabulary is not None and not self.splits_into_words
+
+    def read_values(self, values: pa.BinaryArray) -> list[bytes | CellError] | None:
+        """What a rule of its own makes of trimmed values: each as the split's hash takes it, or why it is rejected.
+
+        None where there is no such rule. What is said of values that mean missing does not count.
+        """
+
+
+class Single(Item):
+    """What is read from one column."""
+
+    column: ColumnRef | None = None
+
+    @property
+    def refs(self) -> tuple[ColumnRef, ...]:
+        """The one raw column this is read from: `column`, or else the column called like the feature."""
+        return (self.name if self.column is None else self.column,)
+
+    @property
+    def width(self) -> int:
+        return 1
+
+
+class Ranged(Item):
+    """What is read from one column or from a range of them."""
+
+    column: ColumnRef | None = None
+    columns: tuple[ColumnRef, ColumnRef] | None = None  # first and last, both included
+
+    @model_validator(mode="after")
+    def _one_of_column_and_columns(self) -> Ranged:
+        if self.column is not None and self.columns is not None:
+            raise ValueError("give either `column` or `columns`, not both")
+        check_range(self.columns)
+        return self
+
+    @property
+    def refs(self) -> tuple[ColumnRef, ...]:
+        """The raw columns, in order: positions first..last, or names prefix<m>..prefix<n>."""
+        if self.columns is None:
+            return (self.name if self.column is None else self.column,)
+        return columns_of(self.columns)
+
+    @property
+    def width(self) -> int:
+        return 1 if self.columns is None else len(numbers_of(self.columns))
+
+
+def check_range(columns: tuple[ColumnRef, ColumnRef] | None) -> None:
+    """Raises ValueError for a range that cannot be read or is too long."""
+    count = 0 if columns is None else len(numbers_of(columns))
+    if count > MAX_COLUMNS:
+        raise ValueError(f"`columns` spans {count:,} columns; a row has {MAX_COLUMNS:,} at most")
+
+
+def columns_of(columns: tuple[ColumnRef, ColumnRef]) -> tuple[ColumnRef, ...]:
+    """A range's columns, in order: positions first..last, or names prefix<m>..prefix<n>."""
+    first = NUMBERED.fullmatch(columns[0]) if isinstance(columns[0], str) else None
+    if first is None:
+        return tuple(numbers_of(columns))
+    digits = len(first[2]) if first[2][0] == "0" else 0
+    return tuple(f"{first[1]}{i:0{digits}d}" for i in numbers_of(columns))
+
+
+def numbers_of(columns: tuple[ColumnRef, ColumnRef]) -> range:
+    """The positions, or the numbers behind the names' prefix, told without making them; ValueError: no range."""
+    first, last = columns
+    if isinstance(first, int) and isinstance(last, int):
+        if last < first:
+            raise ValueError(f"columns [{first}, {last}]: give the first position and the last, counted from 0")
+        return range(first, last + 1)
+    names = isinstance(first, str) and isinstance(last, str)
+    a, b = NUMBERED.fullmatch(str(first)), NUMBERED.fullmatch(str(last))
+    if not (names and a and b and a[1] == b[1] and int(a[2]) <= int(b[2])):
+        raise ValueError(
+            f"columns [{str(first)[:40]}, {str(last)[:40]}]: a range of names is one prefix and two numbers, "
+            "such as [pixel0, pixel783]"
+        )
+    return range(int(a[2]), int(b[2]) + 1)

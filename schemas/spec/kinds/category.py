@@ -1,0 +1,91 @@
+"""`kind: category`, of a feature and of a label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from schemas.spec.forms import Ids, Input, Vocabulary
+from schemas.spec.kinds.base import ReadAsStrings, Single
+from schemas.spec.kinds.words import FromWords
+from schemas.spec.strict import Positive, Token
+
+
+class Category(FromWords):
+    """A string to an id: by a vocabulary of the train split, by given values, or by hash."""
+
+    kind: Literal["category"]
+    values: tuple[Token, ...] | None = None
+    hash_buckets: Positive | None = None
+    missing: Token | None = None  # the value that a missing one becomes; None: a missing value rejects its row
+
+    @model_validator(mode="after")
+    def _one_way_to_ids(self) -> Category:
+        if self.values is not None and self.hash_buckets is not None:
+            raise ValueError("give `values` or `hash_buckets`, not both")
+        if (self.values is not None or self.hash_buckets is not None) and (self.top_k or self.frequency_threshold):
+            raise ValueError(
+                "`top_k` and `frequency_threshold` belong to a vocabulary, not to `values` or hash buckets"
+            )
+        if self.values is not None and (not self.values or len(set(self.values)) != len(self.values)):
+            raise ValueError("`values` must hold at least one value, each once")
+        return self
+
+    @property
+    def if_missing(self) -> str | None:
+        return "missing_value" if self.missing is None else None
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        return super().vocabulary if self.values is None and self.hash_buckets is None else None
+
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        return self.values
+
+    @property
+    def crossable(self) -> bool:
+        return True
+
+    def inputs(self, words: int) -> tuple[Input, ...]:
+        if self.hash_buckets is not None:
+            return (Ids(self.name, self.hash_buckets),)
+        return (Ids(self.name, (words if self.values is None else len(self.values)) + self.oov_buckets),)
+
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        filling = self.missing if self.in_vocabulary else None
+        if filling is not None and (not filling or "\n" in filling or "\r" in filling):
+            message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
+            yield "missing", f"found {filling!r}; {message}such as '<unknown>'"
+
+
+class CategoryLabel(Single, ReadAsStrings):
+    """A class: one of the given values, or of the vocabulary of the train split."""
+
+    kind: Literal["category"]
+    values: Annotated[tuple[Token, ...], Field(min_length=2)] | None = None
+    aliases: dict[str, Token] = Field(default_factory=dict)  # other spellings, each with the value that it stands for
+
+    @model_validator(mode="after")
+    def _aliases_name_values(self) -> CategoryLabel:
+        if self.values is not None:
+            if len(set(self.values)) != len(self.values):
+                raise ValueError("`values` must hold each value once")
+            unknown = sorted(set(self.aliases.values()) - set(self.values))
+            if unknown:
+                raise ValueError(f"aliases lead to {unknown}, which `values` does not hold")
+        return self
+
+    @property
+    def if_missing(self) -> str:
+        return "missing_label"
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        return Vocabulary(self.name) if self.values is None else None
+
+    @property
+    def measures(self) -> bool:
+        return self.vocabulary is not None

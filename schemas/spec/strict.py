@@ -1,0 +1,35 @@
+"""What all models of a file are made of: frozen, strictly checked values, and the types that their keys share."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+def _as_text(value: object) -> object:
+    """YAML reads `values: [1, 2]` as integers; tokens are text, so a plain integer is taken as its digits."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _check_name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError("a feature's name is a letter, then letters, digits, '_', '-' or '.'")
+    return value
+
+
+Token = Annotated[str, BeforeValidator(_as_text)]
+Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
+ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Strict(BaseModel):
+    """A frozen value that refuses unknown keys and does not convert types."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
