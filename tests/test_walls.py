@@ -19,12 +19,14 @@ ORDER = """
     schemas.errors schemas.rejects schemas.concurrency schemas.quick_import
     schemas.storage
     schemas.spec schemas.graphs schemas.samples
-    schemas.csv schemas.image_samples
+    schemas.rows schemas.image_samples
+    schemas.csv
+    schemas.formats
     schemas.images
     schemas.dataset
     beam_jobs.core beam_jobs.transform
     beam_jobs.output
-    beam_jobs.csv beam_jobs.images
+    beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
     beam_jobs.replay
     beam_jobs.preprocess

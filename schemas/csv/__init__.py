@@ -1,3 +1,3 @@
 """CSV files: byte ranges to Arrow batches of raw columns; every record becomes a row or a reject."""
 
-__all__ = ["cell_error", "corrections", "fields", "file", "header", "lookup", "numbers", "reader", "stream", "strings"]
+__all__ = ["cell_error", "numbers", "rows", "stream", "strings"]

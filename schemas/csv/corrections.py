@@ -12,31 +12,11 @@ from schemas.csv.cell_error import Problem
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, items_of
 from schemas.csv.header import header_layout, positional_layout
 from schemas.csv.lines import START, QuotedScanner, Records
-from schemas.csv.reader import Decoded, RecordDecoder, pieces_of
+from schemas.csv.reader import RecordDecoder, pieces_of
 from schemas.rejects import Reject
+from schemas.rows import Decoded
 from schemas.spec.raw_columns import OFFSET
 from schemas.spec.table import Schema
-
-
-@dataclasses.dataclass(frozen=True)
-class CorrectedRecords:
-    """Records of one file by their offsets; `start`, `end` and `covers` tell them apart and how much there is."""
-
-    file: CsvFile
-    raws: tuple[bytes, ...]
-    offsets: tuple[int, ...]
-
-    @property
-    def start(self) -> int:
-        return self.offsets[0]
-
-    @property
-    def end(self) -> int:
-        return self.start + self.covers
-
-    @property
-    def covers(self) -> int:
-        return sum(map(len, self.raws))
 
 
 def remembered_csv(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:

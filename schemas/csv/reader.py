@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,24 +17,13 @@ from schemas.csv.lines import Records
 from schemas.csv.parse import Dialect, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn, raw_columns
+from schemas.rows import Decoded, batch_schema, list_array
+from schemas.spec.raw_columns import raw_columns
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import FileSplit, Schema
 
 BATCH_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20  # what is parsed and decoded at once: small enough for the processor's cache
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoded:
-    """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
-
-    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects).
-    """
-
-    batch: pa.RecordBatch
-    rejects: list[Reject]
-    read: int
 
 
 def read_range(
@@ -165,13 +153,6 @@ class RecordDecoder:
         return pa.RecordBatch.from_pylist([], schema=batch_schema(self._columns, with_split=self._with_split))
 
 
-def batch_schema(columns: tuple[RawColumn, ...], *, with_split: bool) -> pa.Schema:
-    """The Arrow schema of the batches with these raw columns."""
-    types = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
-    fields = [pa.field(c.name, types[c.dtype]) for c in columns] + [pa.field(OFFSET, pa.int64())]
-    return pa.schema(fields + ([pa.field(SPLIT, pa.int8())] if with_split else []))
-
-
 def _in_utf8(records: Records) -> Records:
     """Latin-1 records in UTF-8. ASCII stays as it is, so that delimiters, quotes and line ends are the same ones."""
     if records.data.isascii():
@@ -180,15 +161,3 @@ def _in_utf8(records: Records) -> Records:
     shift = np.concatenate([[0], np.cumsum(codes >= 0x80)])
     data = records.data.decode("latin-1").encode("utf-8")
     return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
-
-
-def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
-    """Rows of k values each as a list column; only the rows `keep` where given."""
-    if isinstance(values, np.ndarray):
-        matrix = values if keep is None else values[keep]
-        count, width = matrix.shape
-        flat = pa.array(matrix.reshape(-1), pa.float32(), from_pandas=False)
-    else:
-        flat = values if keep is None else values.take(pa.array(keep))
-        count, width = len(flat), 1
-    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), flat)
