@@ -1,3 +1,16 @@
 """CSV files: byte ranges to Arrow batches of raw columns; every record becomes a row or a reject."""
 
-__all__ = ["cell_error", "numbers", "rows", "stream", "strings"]
+__all__ = [
+    "cell_error",
+    "corrections",
+    "file",
+    "header",
+    "lines",
+    "lookup",
+    "numbers",
+    "parse",
+    "reader",
+    "rows",
+    "stream",
+    "strings",
+]

@@ -56,6 +56,7 @@ def decode_records(
     offsets: Sequence[int],
     *,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    decoder: type[RecordDecoder] = RecordDecoder,
 ) -> Decoded:
     """Decodes records by the steps that read a file, each by itself.
 
@@ -64,6 +65,7 @@ def decode_records(
         schema: the one that the file was opened with.
         raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); line ends behind a record do not count.
         offsets: the records' places, which the rows and rejects get.
+        decoder: of the file's records.
 
     Returns:
         A row or a reject for each record. Beside the reasons of `read_range` there is `not_one_record`: of bytes that
@@ -80,13 +82,13 @@ def decode_records(
             places.append(offset)
         else:
             rejects.append(Reject(file.path, offset, "parse", problem.reason, None, problem.detail, raw))
-    decoder = RecordDecoder(file, schema, with_split=True)
+    reader = decoder(file, schema, with_split=True)
     if not lines:
-        return Decoded(decoder.empty(), rejects, len(raws))
+        return Decoded(reader.empty(), rejects, len(raws))
     ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
     starts = ends - np.array([len(line) for line in lines], np.int64)
     records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
-    decoded = [decoder.decode(piece) for piece in pieces_of(records)]
+    decoded = [reader.decode(piece) for piece in pieces_of(records)]
     batch = pa.concat_batches([piece for piece, _, _ in decoded])
     found = [reject for _, some, _ in decoded for reject in some]
     rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]

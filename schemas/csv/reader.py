@@ -14,7 +14,7 @@ from schemas.csv.blocks import HEAD_BYTES, Block, read_blocks
 from schemas.csv.decode import DecodedColumns, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange
 from schemas.csv.lines import Records
-from schemas.csv.parse import Dialect, parse_records
+from schemas.csv.parse import Dialect, Parsed, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
 from schemas.rows import Decoded, batch_schema, list_array
@@ -34,6 +34,7 @@ def read_range(
     with_split: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
     threads: int = 2,
+    decoder: type[RecordDecoder] | None = None,
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
 
@@ -46,12 +47,13 @@ def read_range(
         with_split: adds the column `_split`, by the schema's hash or by the file's name.
         max_record_bytes: a longer record is rejected as record_too_long.
         threads: how many pieces of a batch are decoded side by side.
+        decoder: of records that are lines and no CSV; None: CSV's.
 
     Raises:
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
         UsageError: the split is by file, and the file matches no pattern or several.
     """
-    reader = RecordDecoder(part.file, schema, with_split=with_split)
+    reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split)
     blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
         try:
@@ -80,7 +82,10 @@ def pieces_of(records: Records) -> Iterator[Records]:
 
 
 class RecordDecoder:
-    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads."""
+    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads.
+
+    A format of lines that are no CSV brings a subclass with a `parse` of its own.
+    """
 
     def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool) -> None:
         self._file, self._schema, self._with_split = file, schema, with_split
@@ -95,8 +100,7 @@ class RecordDecoder:
 
     def decode(self, records: Records) -> tuple[pa.RecordBatch, list[Reject], int]:
         """One piece: its batch, its rejects and how many records it holds."""
-        text = _in_utf8(records) if self._file.codec == "latin-1" else records
-        parsed = parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
+        parsed = self.parse(records)
         rows = len(parsed.rows)
         decoded = decode_columns(
             parsed.columns, self._file.columns.items, self._schema, rows, with_split=self._with_split
@@ -110,6 +114,11 @@ class RecordDecoder:
             rejects.append(self._reject(records, int(parsed.rows[row]), **why))
         offsets = records.offset + records.starts[parsed.rows]
         return self._batch(decoded, offsets), rejects, len(records)
+
+    def parse(self, records: Records) -> Parsed:
+        """The cells of the records, by column."""
+        text = _in_utf8(records) if self._file.codec == "latin-1" else records
+        return parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
 
     def _reject(self, records: Records, index: int, **why: Any) -> Reject:
         offset = records.offset + int(records.starts[index])
