@@ -3,7 +3,7 @@
 core       options, the `Source` of raw data, and how records are counted
 transform  the preprocessing that a schema implies, as a tf.Transform graph
 output     examples, the shuffle, shards, and the commit
-csv        CSV files as a source
+rows       rows of any format as a source
 images     image files as a source
 runtime    the job itself, and the Beam runner that does the work
 replay     corrected rejects into the dataset that rejected them

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from schemas.dataset.manifest import Manifest
 
 
-RECORDS = {"csv": "rows", "image_folder": "images", "image_pairs": "pairs"}  # what they are called, by format
-
-
 def summarize(output: str, manifest: Manifest) -> str:
     """What a person wants to know when the job is done."""
-    records = RECORDS[manifest.format]
-    source = f" from {len(manifest.inputs)} file(s)" if manifest.format == "csv" else ""
+    from schemas.spec.loader import records_called
+
+    records = records_called(manifest.format)
+    source = f" from {len(manifest.inputs)} file(s)" if records == "rows" else ""
     lines = [f"read       {manifest.read:>12,} {records}{source}"]
     for split, content in manifest.splits.items():
         lines.append(f"{split:<10} {content.rows:>12,} {records} in {len(content.shards)} shard(s)")
@@ -40,8 +39,10 @@ def summarize(output: str, manifest: Manifest) -> str:
 
 def summarize_replay(output: str, outcome: Outcome) -> str:
     """What became of the lines of a replay, and what the data set holds now."""
+    from schemas.spec.loader import records_called
+
     choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
-    records = RECORDS[manifest.format]
+    records = records_called(manifest.format)
     told = (
         (outcome.again, "rejected once more, with their new reasons"),
         (choice.unchanged, "unchanged, so they stay rejected"),

@@ -1,7 +1,9 @@
 """What the data is: schema files, raw records, datasets on disk. Imports neither Beam nor TensorFlow.
 
     spec      the schema file: features, label, splits, and the raw columns that follow
-    csv       bytes of CSV files to batches of raw columns, every record accounted for
+    rows      what a format of rows is: files, ranges, batches of raw columns with their rejects
+    csv       CSV as such a format, every record accounted for
+    formats   the table of the formats of rows
     images    image files and their listings: headers, limits, pairs
     storage   files on local disk and Google Cloud Storage
     dataset   the dataset directory: manifest, lease, verification, clean-up

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from schemas.formats import ROW_FORMATS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("schemas", "beam_jobs", "trainer")
 
@@ -19,12 +21,14 @@ ORDER = """
     schemas.errors schemas.rejects schemas.concurrency schemas.quick_import
     schemas.storage
     schemas.spec schemas.graphs schemas.samples
-    schemas.csv schemas.image_samples
+    schemas.rows schemas.image_samples
+    schemas.csv
+    schemas.formats
     schemas.images
     schemas.dataset
     beam_jobs.core beam_jobs.transform
     beam_jobs.output
-    beam_jobs.csv beam_jobs.images
+    beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
     beam_jobs.replay
     beam_jobs.preprocess
@@ -121,6 +125,21 @@ def test_a_room_is_entered_by_what_it_shows():
     assert wrong == set()
     rooms = [path for path in among.values() if path.name == "__init__.py"]
     assert [str(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_who_reads_rows_knows_no_format_of_them():
+    """Jobs, replays, predictions and checks go through `schemas.formats`; what judges cells and streams is shared."""
+    formats = {room_of(type(form).__module__) for form in ROW_FORMATS.values()} | {"schemas.formats"}
+    among = modules(*PACKAGES)
+    shared = {f"schemas.csv.{name}" for name in ("cell_error", "numbers", "stream", "strings")}
+    wrong = {
+        f"{module} imports {other}"
+        for module, path in among.items()
+        if room_of(module) not in formats
+        for other, name in imported(path, among)
+        if room_of(other) == "schemas.csv" and (f"{other}.{name}" if other == "schemas.csv" else other) not in shared
+    }
+    assert wrong == set()
 
 
 def test_no_imports_go_round_in_a_circle():

@@ -24,7 +24,6 @@ from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError
 from schemas.graphs.trust import TRUST_HELP
-from schemas.spec.images import ImagePairsSchema
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel, read_notes
 from trainer.loop.signals import how_ended, interruptible
@@ -152,12 +151,12 @@ def predict(
     if isinstance(schema, Schema):
         from trainer.predicting.rows import open_rows
 
-        summary, predicted = Summary(), open_rows(options, paths, schema, notes)
+        predicted = open_rows(options, paths, schema, notes)
     else:
         from trainer.predicting.images import open_images
 
-        summary = Summary("pairs" if isinstance(schema, ImagePairsSchema) else "images")
         predicted = open_images(options, paths, schema, notes)
+    summary = Summary(schema.records)
     start_tensorflow(verbose=False)
     with (
         ServedModel(options.saved_model, trust=options.trust) as model,

@@ -1,3 +1,13 @@
 """What every job has, whatever its raw data: options, source, steps, counts, progress."""
 
-__all__ = ["accounting", "coders", "options", "parity_sample", "progress", "shuffle_plan", "source", "steps"]
+__all__ = [
+    "accounting",
+    "coders",
+    "counting",
+    "options",
+    "parity_sample",
+    "progress",
+    "shuffle_plan",
+    "source",
+    "steps",
+]

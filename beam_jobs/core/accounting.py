@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from beam_jobs.core import progress
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
@@ -45,6 +46,26 @@ class RejectLimit:
 
 class TooManyRejects(MillraceError):
     """It is certain that the job's rejects exceed its limit."""
+
+
+def give_up_if_certain(limit: RejectLimit, most: int, *, records: str = "records", of: str = "") -> None:
+    """Ends a job early: not even if all that is still to come were good would it be within its limit.
+
+    Args:
+      limit: the job's.
+      most: how many records there are at most, those that were read among them.
+      records: what they are called.
+      of: the message's end.
+
+    Raises:
+      TooManyRejects: it is certain.
+    """
+    now = progress.counters
+    if not limit.allows(now.rejected, most):
+        raise TooManyRejects(
+            f"{now.rejected:,} of {now.read:,} {records} read so far were rejected, which is more than --max_rejects "
+            f"{limit.rows} and --max_reject_fraction {limit.fraction:g} allow{of}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,16 @@
-"""What a job is to read, opened and checked: the same few questions for every kind of raw data."""
+"""The seam between a job and its raw data: what a kind of raw data has to answer, for a job and for a replay.
+
+There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`) and images (`beam_jobs.images`);
+`beam_jobs.runtime.sources` chooses one by the schema.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from beam_jobs.core.options import JobOptions
 from schemas.dataset import Dataset
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
@@ -18,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """An input that records are counted by: a CSV file, or a whole listing of images."""
+    """An input that records are counted by: a file of rows, or a whole listing of images."""
 
     path: str
     bytes: int
     version: str
-    encoding: str | None = None  # of a CSV file
-    header: tuple[str, ...] | None = None  # of a CSV file that has one
-    covers: int | None = None  # what its reading has to go through: bytes of a CSV file, images or pairs; None: unknown
+    encoding: str | None = None  # of a file of rows
+    header: tuple[str, ...] | None = None  # of a file of rows that has one
+    covers: int | None = None  # what its reading has to go through: bytes of rows, images or pairs; None: unknown
 
 
-class Inputs(Protocol):
-    """The raw data of one job."""
+class Source(Protocol):
+    """The raw data of one job, listed or opened, and checked against the schema."""
 
     @property
     def schema(self) -> AnySchema:
@@ -65,8 +70,8 @@ class Inputs(Protocol):
     def preprocessing_fn(self) -> Any:
         """The tf.Transform `preprocessing_fn` that the schema implies."""
 
-    def write_graphs(self, run_dir: str) -> None:
-        """Writes what the run's folder holds beside shards and transform: the ingest graph of images."""
+    def write_description(self, run_dir: str) -> None:
+        """Writes what describes the raw data in the run's folder: raw features of rows, the ingest graph of images."""
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from raw data to encoded records."""
@@ -76,3 +81,63 @@ class Inputs(Protocol):
 
     def misfit_of(self, other: Dataset) -> str | None:
         """Why another data set's transform cannot be applied to this data, to be told of it; None where it can."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A reject that is tried again, and its corrected bytes."""
+
+    was: Reject
+    raw: bytes
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.was.source, self.was.offset
+
+
+class ReplaySource(Protocol):
+    """Corrected rejects of one dataset as the raw data of a replay."""
+
+    @property
+    def encodings(self) -> Mapping[str, str] | None:
+        """By input file, in which a corrected record is encoded; None where what is fixed is a file that is named."""
+
+    def check(self, records: Sequence[Chosen]) -> None:
+        """Looks at what can be told of corrected records before anything is read.
+
+        Raises:
+          UsageError: one names what cannot be an input.
+        """
+
+    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+        """Applies the steps from corrected records to encoded ones."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RawFiles:
+    """What a job was given to read.
+
+    Attributes:
+      options: the job's; `schema` and `input` are what messages name.
+      schema_text: the schema file, as it was read.
+      paths: the files, each once.
+      again: (path that is read, path that names the same file), for files that were named more than once.
+      tell: is given what is worth knowing of the input.
+    """
+
+    options: JobOptions
+    schema_text: bytes
+    paths: Sequence[str]
+    again: Sequence[tuple[str, str]]
+    tell: Callable[[Sequence[str]], None]
+
+
+S = TypeVar("S", bound=AnySchema)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceKind(Generic[S]):
+    """How one kind of raw data is opened. Nothing heavy is imported for it; both raise UsageError for wrong input."""
+
+    open: Callable[[S, RawFiles], Source]
+    open_replay: Callable[[S, Dataset], ReplaySource]

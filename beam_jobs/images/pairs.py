@@ -11,7 +11,8 @@ import apache_beam as beam
 import numpy as np
 import tensorflow as tf
 
-from beam_jobs.core.accounting import COUNTS, COVERED, PARITY, READ, REJECTS, WRITTEN, RejectFile, write_reject_file
+from beam_jobs.core.accounting import COUNTS, PARITY, WRITTEN
+from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.steps import Plan
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
@@ -105,13 +106,9 @@ class AssemblePairs(beam.DoFn):
             files = {side: image.raw for side, image in good.items() if image.raw is not None}
             if len(files) == len(SIDES):
                 raw[number] = raw_pair(files, same=self.pairs[number].same)
-        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), len(by_pair)))
-        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), len(by_pair)))
-        for reject in rejects:
-            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, "pair", reject.reason), 1))
-        if rejects:
-            path = write_reject_file(self.staging, "transforming", rejects)
-            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        yield from counted(self.source, read=len(by_pair), rejects=rejects)
+        yield covered(self.source, len(by_pair))
+        yield from kept_rejects(self.staging, rejects)
         if not numbers:
             return
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)

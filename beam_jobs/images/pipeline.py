@@ -14,16 +14,15 @@ import tensorflow_transform.beam as tft_beam
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.accounting import (
     COUNTS,
-    COVERED,
     PARITY,
     READ,
     REJECTS,
     RejectFile,
-    RejectLimit,
-    TooManyRejects,
+    give_up_if_certain,
     write_reject_file,
 )
 from beam_jobs.core.coders import BatchCoder
+from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.pairs import AssemblePairs, PairUse, StoredImage
@@ -192,17 +191,8 @@ class IngestImages(beam.DoFn):
         for batch in prefetch(self.reader.read(bundle)):
             progress.add(bundle.first, read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield batch
-            give_up_if_certain(self.limit, self.total)
-
-
-def give_up_if_certain(limit: RejectLimit, total: int) -> None:
-    """Raises when the images still to come cannot bring the rejects' share under the limit any more."""
-    now = progress.counters
-    if not limit.allows(now.rejected, max(total, now.read)):
-        raise TooManyRejects(
-            f"{now.rejected:,} of {now.read:,} images read so far were rejected, which is more than --max_rejects "
-            f"{limit.rows} and --max_reject_fraction {limit.fraction:g} allow of {total:,}"
-        )
+            most = max(self.total, progress.counters.read)
+            give_up_if_certain(self.limit, most, records="images", of=f" of {self.total:,}")
 
 
 class AccountImages(beam.DoFn):
@@ -217,14 +207,10 @@ class AccountImages(beam.DoFn):
         self.staging = plan.staging
 
     def process(self, batch: ImageBatch) -> Iterator[Any]:
-        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, READ, ""), batch.read))
-        yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, COVERED, ""), batch.read))
         rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
-        for reject in rejects:
-            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, reject.stage, reject.reason), 1))
-        if rejects:
-            path = write_reject_file(self.staging, "transforming", rejects)
-            yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        yield from counted(self.source, read=batch.read, rejects=rejects)
+        yield covered(self.source, batch.read)
+        yield from kept_rejects(self.staging, rejects)
         if not batch.records.num_rows:
             return
         for place, raw in batch.raw.items():

@@ -12,9 +12,9 @@ from typing import Literal
 import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
-from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.preprocessing import lookup
 from beam_jobs.transform.unique_values import UniqueValues
 from schemas.images import keys as key
@@ -75,12 +75,4 @@ def to_analyze(moments: pa.RecordBatch) -> pa.RecordBatch:
 def adapter_config() -> TensorAdapterConfig:
     """How tf.Transform makes tensors of what is analyzed."""
     widths = {PIXEL_VALUES: 3, key.SUMS: 3, key.SQUARES: 3, key.PIXELS: None, key.TEXT: None}
-    representations = {}
-    for name, width in widths.items():
-        representation = schema_pb2.TensorRepresentation()
-        representation.dense_tensor.column_name = name
-        representation.dense_tensor.shape.SetInParent()
-        if width is not None:
-            representation.dense_tensor.shape.dim.add().size = width
-        representations[name] = representation
-    return TensorAdapterConfig(ANALYZED, representations)
+    return dense_config(ANALYZED, widths)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.source import InputFile
+from beam_jobs.core.source import InputFile, RawFiles
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
@@ -28,8 +28,8 @@ STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; of 
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageInputs:
-    """See `beam_jobs.core.source.Inputs`. A record is an image, or a pair of them."""
+class ImageSource:
+    """See `beam_jobs.core.source.Source`. A record is an image, or a pair of them."""
 
     schema: ImageSchema
     schema_text: bytes
@@ -70,7 +70,7 @@ class ImageInputs:
 
         return ImagePreprocessing(self.schema.images.channels, self.classes)
 
-    def write_graphs(self, run_dir: str) -> None:
+    def write_description(self, run_dir: str) -> None:
         """The graph from a file's bytes to the canonical image."""
         from beam_jobs.images.ingest import save_ingest
 
@@ -111,21 +111,29 @@ class ImageInputs:
         return f"has the classes {theirs}, and not {ours} (`label: {{values: [{theirs}]}}` in the schema names them)"
 
 
-def open_image_inputs(
-    schema: ImageSchema, schema_text: bytes, paths: Sequence[str], *, schema_path: str, patterns: Sequence[str]
-) -> ImageInputs:
-    """Lists the images and draws the pairs; `schema_path` and `patterns`, which gave `paths`, are for messages.
+def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
+    """Lists the images and draws the pairs.
 
     Raises:
-      UsageError: there is no image, or fewer than two classes, or fewer pairs than asked for.
+      UsageError: there is no image, or fewer than two classes, or fewer pairs than asked for; or one file stands in the
+        folders of two labels.
     """
+    if schema.images.root is None:
+        check_labels(raw.again)
+    source = _listed(schema, raw)
+    raw.tell(source.listing.repeated)
+    return source
+
+
+def _listed(schema: ImageSchema, raw: RawFiles) -> ImageSource:
+    paths = raw.paths
     images = schema.images
     if images.root is not None:
         if len(paths) != 1:
             raise UsageError(f"--input: `listing: csv` reads one CSV file of path,label; {len(paths)} were given")
         listing, name = list_csv(paths[0], images.root), paths[0]
     else:
-        listing, name = list_folders(paths), " ".join(patterns)
+        listing, name = list_folders(paths), " ".join(raw.options.input)
     if not listing.paths:
         refused = (
             f", and refuses {len(listing.rejects):,} such as: {listing.rejects[0].detail}" if listing.rejects else ""
@@ -139,13 +147,13 @@ def open_image_inputs(
         try:
             drawn = draw_pairs(listing.labels, schema.pairs)
         except TooFewPairs as error:
-            raise mistake_in(schema_text, schema_path, error.key, str(error)) from None
+            raise mistake_in(raw.schema_text, raw.options.schema, error.key, str(error)) from None
         listing, pairs = only_used(listing, drawn)
-        return ImageInputs(schema, schema_text, source, listing, SAME, pairs, splits)
+        return ImageSource(schema, raw.schema_text, source, listing, SAME, pairs, splits)
     classes = schema.label.values or listing.classes
     if len(classes) < 2:
         raise UsageError(f"{name}: holds the one class {classes[0]!r}; a classifier needs two or more")
-    return ImageInputs(schema, schema_text, source, listing, classes)
+    return ImageSource(schema, raw.schema_text, source, listing, classes)
 
 
 def check_labels(again: Sequence[tuple[str, str]]) -> None:

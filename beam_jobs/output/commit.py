@@ -12,10 +12,9 @@ from typing import Literal
 
 from beam_jobs.core import parity_sample
 from beam_jobs.core.accounting import COVERED, READ, WRITTEN, RejectLimit, rejects
-from beam_jobs.core.source import InputFile, Inputs
+from beam_jobs.core.source import InputFile, Source
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.result import Result
-from beam_jobs.transform.preprocessing import raw_feature_spec
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease
@@ -36,7 +35,7 @@ class Run:
     output: str
     id: str
     staging: str
-    inputs: Inputs
+    source: Source
     limit: RejectLimit
     compression: Literal["none", "gzip"]
     seed: int
@@ -56,7 +55,7 @@ def check(run: Run, result: Result) -> None:
     Raises:
       MillraceError: a record is unaccounted for, too many were rejected, or a split is empty.
     """
-    for file in run.inputs.files:
+    for file in run.source.files:
         read, written = result.total(READ, path=file.path), result.total(WRITTEN, path=file.path)
         rejected = result.rejected(path=file.path)
         covered = result.total(COVERED, path=file.path)
@@ -83,10 +82,10 @@ def check(run: Run, result: Result) -> None:
             f"--max_reject_fraction {run.limit.fraction:g} allow"
         )
     if not read:
-        raise MillraceError(f"{', '.join(f.path for f in run.inputs.files)}: no record was found in the input")
+        raise MillraceError(f"{', '.join(f.path for f in run.source.files)}: no record was found in the input")
     if not in_shards:
         raise MillraceError(f"all {read:,} records were rejected, so there is nothing to write")
-    for split in run.inputs.schema.split_names:
+    for split in run.source.schema.split_names:
         if not sum(s.rows for s in result.shards if s.split == split):
             raise MillraceError(
                 f"the split {split!r} is empty: none of {read:,} records fell into it. Give it a larger share "
@@ -103,26 +102,24 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
       LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
     """
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
-    splits = {split: place_shards(result, split, **place) for split in run.inputs.schema.split_names}
+    splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
     place_rejects(run, result)
     place_parity(run, result)
-    storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), run.inputs.schema_text)
-    if isinstance(run.inputs.schema, Schema):
-        storage.write_bytes(layout.join(run.folder, layout.SCHEMA_PBTXT), raw_metadata(run.inputs.schema))
+    storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     folders.remove(run.staging)
-    headers = tuple(sorted({file.header for file in run.inputs.files if file.header is not None}))
+    headers = tuple(sorted({file.header for file in run.source.files if file.header is not None}))
     manifest = Manifest(
         run=run.id,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
-        name=run.inputs.schema.name,
-        schema_fingerprint=run.inputs.schema.fingerprint,
-        format=run.inputs.schema.format,
-        classes=run.inputs.classes,
+        name=run.source.schema.name,
+        schema_fingerprint=run.source.schema.fingerprint,
+        format=run.source.schema.format,
+        classes=run.source.classes,
         compression=run.compression,
         seed=run.seed,
         split_hash_version=split_hash.VERSION,
         versions=versions(),
-        inputs=tuple(account_of(file, result, headers) for file in run.inputs.files),
+        inputs=tuple(account_of(file, result, headers) for file in run.source.files),
         headers=headers,
         splits=splits,
         files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
@@ -134,7 +131,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
         finite=True,
-        warnings=tuple(find_warnings(result, derived_from(run), classes=run.inputs.classes)),
+        warnings=tuple(find_warnings(result, derived_from(run), classes=run.source.classes)),
         seconds=round(time.monotonic() - begun, 3),
     )
     publish(run.output, manifest, held=run.lease, replaces=run.replaces)
@@ -143,7 +140,7 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
 
 def derived_from(run: Run) -> Schema | None:
     """The schema that the transform follows; None for images, and for a function of the user's."""
-    schema = run.inputs.schema
+    schema = run.source.schema
     return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
 
 
@@ -194,15 +191,6 @@ def place_parity(run: Run, result: Result) -> None:
         with tf.io.TFRecordWriter(layout.join(run.folder, name)) as writer:
             for place in both:
                 writer.write(records[place])
-
-
-def raw_metadata(schema: Schema) -> bytes:
-    """The raw features as a tensorflow_metadata Schema, in text."""
-    import tensorflow_transform as tft
-    from google.protobuf import text_format
-
-    metadata = tft.DatasetMetadata.from_feature_spec(raw_feature_spec(schema))
-    return text_format.MessageToString(metadata.schema).encode()
 
 
 def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...]]) -> Input:

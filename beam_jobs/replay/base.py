@@ -11,7 +11,6 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
-from schemas.spec.images import ImagePairsSchema
 
 
 def open_base(path: str, *, trust: bool) -> Dataset:
@@ -25,20 +24,10 @@ def open_base(path: str, *, trust: bool) -> Dataset:
     except MillraceError as error:
         raise UsageError(f"--append_to {path}: {error}") from error
     manifest = base.manifest
-    if isinstance(base.declared, ImagePairsSchema):
-        raise UsageError(
-            f"--append_to {path}: holds pairs of images, which are drawn from all images at once and cannot be "
-            "replayed one by one. Mend the images and write the data set again with --overwrite."
-        )
     if manifest.split_hash_version != split_hash.VERSION:
         raise UsageError(
             f"--append_to {path}: its rows were split by version {manifest.split_hash_version} of the hash, and this "
             f"is version {split_hash.VERSION}. Write the data set again."
-        )
-    if manifest.format == "csv" and any(file.encoding is None for file in manifest.inputs):
-        raise UsageError(
-            f"--append_to {path}: was written by a version that did not keep how the input files were laid out. "
-            "Write the data set again."
         )
     return base
 

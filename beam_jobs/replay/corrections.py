@@ -8,6 +8,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
+from beam_jobs.core.source import Chosen
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.rejects import Reject
@@ -44,18 +45,6 @@ class Correction:
                 f"{self.place}: raw holds {sign!r}, which {self.source} cannot: it is in {encoding}. "
                 "Write another character, or its bytes as raw_base64."
             ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class Chosen:
-    """A reject that is tried again, and its corrected bytes."""
-
-    was: Reject
-    raw: bytes
-
-    @property
-    def key(self) -> Key:
-        return self.was.source, self.was.offset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +115,7 @@ def choose(
     Args:
       corrections: as they were read.
       rejects: what the data set's current run still rejects.
-      encodings: of the input files, for CSV; None for images, where what is mended is the file, and the line need not
-        change.
+      encodings: see `beam_jobs.core.source.ReplaySource`.
 
     Raises:
       UsageError: a source is no input, a text has no bytes in its file's encoding, or two lines correct one record

@@ -95,8 +95,8 @@ def check(inputs: Sequence[Input], splits: Mapping[str, Split]) -> None:
 
 
 def input_of(reject: Reject, manifest: Manifest) -> str:
-    """The input that a reject is counted under: its file for CSV, the listing for an image."""
-    return reject.source if manifest.format == "csv" else manifest.inputs[0].path
+    """The input that a reject is counted under: the file that it stands in, or the one listing that names it."""
+    return next((file.path for file in manifest.inputs if file.path == reject.source), manifest.inputs[0].path)
 
 
 def _kind(count: Count) -> Count:

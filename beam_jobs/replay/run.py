@@ -5,31 +5,27 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
 from beam_jobs.output.cleanup import after_failure, clear
 from beam_jobs.replay import merge_manifest
 from beam_jobs.replay.base import copy_files, open_base, rejects_of
-from beam_jobs.replay.corrections import Choice, Chosen, Correction, choose, read_corrections
+from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
 from beam_jobs.replay.options import ReplayOptions
-from beam_jobs.replay.relisting import list_again
 from beam_jobs.runtime.job import Target, load_libraries, temporary_folder
+from beam_jobs.runtime.sources import open_replay
 from schemas import storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.manifest import Manifest, Split
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
-from schemas.spec.images import ImageFolderSchema
-from schemas.spec.table import SPLITS, Schema
+from schemas.spec.table import SPLITS
 from schemas.storage import compare_and_swap, folders
 
 if TYPE_CHECKING:
-    import apache_beam as beam
-
     from beam_jobs.core.shuffle_plan import ShardOptions
-    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.core.steps import Plan
     from beam_jobs.output.result import Result
 
 
@@ -93,11 +89,9 @@ def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
     Raises:
       UsageError: a correction is not as it must be.
     """
-    is_csv = isinstance(base.declared, Schema)
-    encodings = {file.path: file.encoding or "utf-8" for file in base.manifest.inputs} if is_csv else None
-    choice = choose(corrections, rejects_of(base), encodings=encodings)
-    if isinstance(base.declared, ImageFolderSchema):
-        list_again(choice.records, base.manifest.inputs[0].path, root=base.declared.images.root)
+    source = open_replay(base)
+    choice = choose(corrections, rejects_of(base), encodings=source.encodings)
+    source.check(choice.records)
     return choice
 
 
@@ -112,8 +106,8 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
     copy_files(base, run_dir)
     with temporary_folder(job, target.staging) as temp_dir:
         plan = _plan(options, base, choice, run_dir=run_dir, staging=target.staging, temp_dir=temp_dir)
-        build = _steps(base, choice.records)
-        runner.run(job, lambda p: pipeline_end.finish(p, plan, build(p, plan)))
+        source = open_replay(base)
+        runner.run(job, lambda p: pipeline_end.finish(p, plan, source.steps(p, plan, choice.records)))
     progress.enter("committing")
     account = result.read_result(layout.join(target.staging, result.RESULT))
     account = result.complete(account, target.staging, choice.raw_bytes)
@@ -121,19 +115,6 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
     if len(again) == len(choice.records):
         raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
     return _commit(base, choice, again, account, target, begun=begun)
-
-
-def _steps(base: Dataset, records: tuple[Chosen, ...]) -> Callable[[beam.Pipeline, Plan], Steps]:
-    """The steps for this kind of data."""
-    schema, manifest = base.declared, base.manifest
-    if isinstance(schema, Schema):
-        from beam_jobs.replay.csv import replay_csv_steps
-
-        return lambda p, plan: replay_csv_steps(p, plan, schema=schema, manifest=manifest, records=records)
-    from beam_jobs.replay.images import replay_image_steps
-
-    assert isinstance(schema, ImageFolderSchema)  # noqa: S101 - pairs were refused
-    return lambda p, plan: replay_image_steps(p, plan, schema=schema, manifest=manifest, records=records)
 
 
 def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str, staging: str, temp_dir: str) -> Plan:

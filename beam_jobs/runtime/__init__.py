@@ -1,3 +1,3 @@
-"""One job from options to commit, and the runner that it runs on."""
+"""One job from options to commit, the table of the kinds of raw data, and the runner that the job runs on."""
 
-__all__ = ["job", "runner"]
+__all__ = ["job", "runner", "sources"]

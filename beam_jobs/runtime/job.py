@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import Inputs
-from beam_jobs.csv.source import open_csv_inputs
-from beam_jobs.images.source import check_labels, open_image_inputs
+from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.output.cleanup import after_failure, clear
+from beam_jobs.runtime.sources import open_source
 from schemas import storage
 from schemas.dataset import layout, lease
 from schemas.dataset.manifest import Manifest
@@ -24,7 +23,7 @@ from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError
 from schemas.quick_import import quick_import
 from schemas.spec.loader import load_schema
-from schemas.spec.table import SPLITS, Schema
+from schemas.spec.table import SPLITS
 from schemas.storage import compare_and_swap, folders
 
 if TYPE_CHECKING:
@@ -40,19 +39,19 @@ def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = stor
       UsageError: it was asked wrongly; nothing was done.
       MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
     """
-    inputs = check_inputs(options, tell)
-    transform = open_transform(options, inputs)
+    source = check_inputs(options, tell)
+    transform = open_transform(options, source)
     run_id = layout.new_run_id()
     with lease.hold(options.output, run=run_id) as held:
         check_output(options)  # again: before the lease was ours, another job may have committed
         replaces = compare_and_swap.look(layout.join(options.output, layout.MANIFEST))
         load_libraries()
-        preprocessing_fn = load_preprocessing(options, inputs)
-        progress.reset(total=inputs.total)
+        preprocessing_fn = load_preprocessing(options, source)
+        progress.reset(total=source.total)
         with progress.Display(enabled=not options.quiet):
             target = Target(run_id, layout.join(options.output, run_id, "staging"), held, replaces)
             try:
-                manifest = _run(options, inputs, preprocessing_fn, target, transform=transform)
+                manifest = _run(options, source, preprocessing_fn, target, transform=transform)
             except BaseException as error:
                 manifest = after_failure(
                     error,
@@ -60,7 +59,7 @@ def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = stor
                     run_id=run_id,
                     staging=target.staging,
                     held=held,
-                    raw_bytes=inputs.raw_bytes,
+                    raw_bytes=source.raw_bytes,
                 )
             clear(options.output, held)
     return manifest
@@ -76,7 +75,7 @@ class Target:
     replaces: compare_and_swap.Seen  # the manifest that was there when the lease was taken
 
 
-def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Inputs:
+def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Source:
     """Reads the schema and lists or opens the input. Imports nothing heavy.
 
     Raises:
@@ -85,20 +84,10 @@ def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = st
     schema = load_schema(options.schema, for_job=True)
     check_output(options)
 
-    def read_once(again: Sequence[tuple[str, str]]) -> None:
-        if not isinstance(schema, Schema) and schema.images.root is None:
-            check_labels(again)
-        tell([storage.told_once(kept, path) for kept, path in again])
-
-    paths = storage.expand(options.input, again=read_once)
-    text = storage.read_bytes(options.schema)
-    if isinstance(schema, Schema):
-        return open_csv_inputs(
-            schema, text, paths, range_bytes=int(options.range_mb * 2**20), max_input_ratio=options.max_input_ratio
-        )
-    inputs = open_image_inputs(schema, text, paths, schema_path=options.schema, patterns=options.input)
-    tell(inputs.listing.repeated)
-    return inputs
+    named_twice: list[tuple[str, str]] = []
+    paths = storage.expand(options.input, again=named_twice.extend)
+    tell([storage.told_once(kept, path) for kept, path in named_twice])
+    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), paths, named_twice, tell))
 
 
 def check_output(options: JobOptions) -> None:
@@ -129,7 +118,7 @@ class OtherTransform:
     preprocessing_fn: str | None
 
 
-def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None:
+def open_transform(options: JobOptions, source: Source) -> OtherTransform | None:
     """The transform that --transform_from names, if it is given.
 
     Raises:
@@ -144,7 +133,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
         graphs_dir = other.graphs_dir
     except MillraceError as error:
         raise UsageError(f"--transform_from: {error}") from error
-    misfit = inputs.misfit_of(other)
+    misfit = source.misfit_of(other)
     if misfit is not None:
         raise UsageError(
             f"--transform_from {options.transform_from}: {misfit}; its transform does not fit {options.schema}. "
@@ -165,14 +154,14 @@ def load_libraries() -> None:
         tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
-def load_preprocessing(options: JobOptions, inputs: Inputs) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def load_preprocessing(options: JobOptions, source: Source) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The schema's own preprocessing_fn, or the user's.
 
     Raises:
       UsageError: the user's cannot be imported.
     """
     if options.preprocessing_fn is None:
-        return inputs.preprocessing_fn()
+        return source.preprocessing_fn()
     module, _, name = options.preprocessing_fn.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -182,7 +171,7 @@ def load_preprocessing(options: JobOptions, inputs: Inputs) -> Callable[[dict[st
 
 def _run(
     options: JobOptions,
-    inputs: Inputs,
+    source: Source,
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
     target: Target,
     *,
@@ -197,16 +186,16 @@ def _run(
     run_id, staging = target.run_id, target.staging
     folders.make(staging)
     run_dir = layout.join(options.output, run_id)
-    inputs.write_graphs(run_dir)
+    source.write_description(run_dir)
     limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
     with temporary_folder(options, staging) as temp_dir:
         plan = Plan(
             run_dir=run_dir,
             temp_dir=temp_dir,
-            total=inputs.total,
+            total=source.total,
             limit=limit,
-            parity_threshold=parity_sample.threshold(inputs.estimated_rows),
-            shards=plan_shards(options, inputs, staging),
+            parity_threshold=parity_sample.threshold(source.estimated_rows),
+            shards=plan_shards(options, source, staging),
             preprocessing_fn=preprocessing_fn,
             derived=(transform or options).preprocessing_fn is None,
             transform_from=transform.run_dir if transform else None,
@@ -214,7 +203,7 @@ def _run(
         )
 
         def build(p: beam.Pipeline) -> None:
-            pipeline_end.finish(p, plan, inputs.steps(p, plan))
+            pipeline_end.finish(p, plan, source.steps(p, plan))
 
         runner.run(options, build)
     progress.enter("committing")
@@ -223,7 +212,7 @@ def _run(
         output=options.output,
         id=run_id,
         staging=staging,
-        inputs=inputs,
+        source=source,
         limit=limit,
         compression=options.compression,
         seed=options.seed,
@@ -233,7 +222,7 @@ def _run(
         replaces=target.replaces,
     )
     commit.check(run, account)
-    return commit.commit(run, result.complete(account, staging, inputs.raw_bytes), begun=begun)
+    return commit.commit(run, result.complete(account, staging, source.raw_bytes), begun=begun)
 
 
 def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
@@ -246,19 +235,19 @@ def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractCo
     return contextlib.nullcontext(layout.join(staging, "tft"))
 
 
-def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptions:
+def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptions:
     """How rows are dealt to shards, given what is known before the data is read."""
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal, shards_of
 
-    shares = inputs.shares()
+    shares = source.shares()
     shard_bytes = options.shard_size_mb * 2**20
     through_files = options.is_local and storage.is_local(options.output)
     wanted = options.num_shards
     if wanted is None and not through_files:  # a cluster's shuffle has to know the number in advance
-        wanted = max(4, round(inputs.estimated_bytes * shares["train"] / shard_bytes))
+        wanted = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
     deal = plan_deal(
         shares,
-        estimated_bytes=inputs.estimated_bytes,
+        estimated_bytes=source.estimated_bytes,
         num_shards=wanted,
         shard_bytes=shard_bytes,
         seed=options.seed,

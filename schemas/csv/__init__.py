@@ -1,3 +1,15 @@
 """CSV files: byte ranges to Arrow batches of raw columns; every record becomes a row or a reject."""
 
-__all__ = ["corrections", "fields", "file", "header", "lookup", "numbers", "reader", "stream", "strings"]
+__all__ = [
+    "corrections",
+    "file",
+    "header",
+    "lines",
+    "lookup",
+    "numbers",
+    "parse",
+    "reader",
+    "rows",
+    "stream",
+    "strings",
+]

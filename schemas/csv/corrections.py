@@ -11,32 +11,12 @@ import pyarrow as pa
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, items_of
 from schemas.csv.header import header_layout, positional_layout
 from schemas.csv.lines import START, QuotedScanner, Records
-from schemas.csv.reader import Decoded, RecordDecoder, pieces_of
+from schemas.csv.reader import RecordDecoder, pieces_of
 from schemas.rejects import Reject
+from schemas.rows import Decoded
 from schemas.spec.cell_error import CellError
 from schemas.spec.raw_columns import OFFSET
 from schemas.spec.table import Schema
-
-
-@dataclasses.dataclass(frozen=True)
-class CorrectedRecords:
-    """Records of one file by their offsets; `start`, `end` and `covers` tell them apart and how much there is."""
-
-    file: CsvFile
-    raws: tuple[bytes, ...]
-    offsets: tuple[int, ...]
-
-    @property
-    def start(self) -> int:
-        return self.offsets[0]
-
-    @property
-    def end(self) -> int:
-        return self.start + self.covers
-
-    @property
-    def covers(self) -> int:
-        return sum(map(len, self.raws))
 
 
 def remembered_csv(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
@@ -76,6 +56,7 @@ def decode_records(
     offsets: Sequence[int],
     *,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    decoder: type[RecordDecoder] = RecordDecoder,
 ) -> Decoded:
     """Decodes records by the steps that read a file, each by itself.
 
@@ -84,6 +65,7 @@ def decode_records(
         schema: the one that the file was opened with.
         raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); line ends behind a record do not count.
         offsets: the records' places, which the rows and rejects get.
+        decoder: of the file's records.
 
     Returns:
         A row or a reject for each record. Beside the reasons of `read_range` there is `not_one_record`: of bytes that
@@ -100,13 +82,13 @@ def decode_records(
             places.append(offset)
         else:
             rejects.append(Reject(file.path, offset, "parse", problem.reason, None, problem.detail, raw))
-    decoder = RecordDecoder(file, schema, with_split=True)
+    reader = decoder(file, schema, with_split=True)
     if not lines:
-        return Decoded(decoder.empty(), rejects, len(raws))
+        return Decoded(reader.empty(), rejects, len(raws))
     ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
     starts = ends - np.array([len(line) for line in lines], np.int64)
     records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
-    decoded = [decoder.decode(piece) for piece in pieces_of(records)]
+    decoded = [reader.decode(piece) for piece in pieces_of(records)]
     batch = pa.concat_batches([piece for piece, _, _ in decoded])
     found = [reject for _, some, _ in decoded for reject in some]
     rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]

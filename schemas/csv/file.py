@@ -50,6 +50,16 @@ class CsvFile:
             return 0
         return 1 if self.mode == "stream" else self.size - self.data_start
 
+    @property
+    def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """What is read from the file, each with its columns' names for messages."""
+        return tuple((item.name, item.labels) for item in self.columns.items)
+
+    @property
+    def min_record_bytes(self) -> int:
+        """A record has a delimiter or a line end behind every column."""
+        return self.num_columns
+
 
 @dataclasses.dataclass(frozen=True)
 class CsvRange:

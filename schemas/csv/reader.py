@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,27 +14,16 @@ from schemas.csv.blocks import HEAD_BYTES, Block, read_blocks
 from schemas.csv.decode import DecodedColumns, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange
 from schemas.csv.lines import Records
-from schemas.csv.parse import Dialect, parse_records
+from schemas.csv.parse import Dialect, Parsed, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn, raw_columns
+from schemas.rows import Decoded, batch_schema, list_array
+from schemas.spec.raw_columns import raw_columns
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import FileSplit, Schema
 
 BATCH_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20  # what is parsed and decoded at once: small enough for the processor's cache
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoded:
-    """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
-
-    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects).
-    """
-
-    batch: pa.RecordBatch
-    rejects: list[Reject]
-    read: int
 
 
 def read_range(
@@ -46,6 +34,7 @@ def read_range(
     with_split: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
     threads: int = 2,
+    decoder: type[RecordDecoder] | None = None,
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
 
@@ -58,12 +47,13 @@ def read_range(
         with_split: adds the column `_split`, by the schema's hash or by the file's name.
         max_record_bytes: a longer record is rejected as record_too_long.
         threads: how many pieces of a batch are decoded side by side.
+        decoder: of records that are lines and no CSV; None: CSV's.
 
     Raises:
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
         UsageError: the split is by file, and the file matches no pattern or several.
     """
-    reader = RecordDecoder(part.file, schema, with_split=with_split)
+    reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split)
     blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
         try:
@@ -92,7 +82,10 @@ def pieces_of(records: Records) -> Iterator[Records]:
 
 
 class RecordDecoder:
-    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads."""
+    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads.
+
+    A format of lines that are no CSV brings a subclass with a `parse` of its own.
+    """
 
     def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool) -> None:
         self._file, self._schema, self._with_split = file, schema, with_split
@@ -107,8 +100,7 @@ class RecordDecoder:
 
     def decode(self, records: Records) -> tuple[pa.RecordBatch, list[Reject], int]:
         """One piece: its batch, its rejects and how many records it holds."""
-        text = _in_utf8(records) if self._file.codec == "latin-1" else records
-        parsed = parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
+        parsed = self.parse(records)
         rows = len(parsed.rows)
         decoded = decode_columns(
             parsed.columns, self._file.columns.items, self._schema, rows, with_split=self._with_split
@@ -122,6 +114,11 @@ class RecordDecoder:
             rejects.append(self._reject(records, int(parsed.rows[row]), **why))
         offsets = records.offset + records.starts[parsed.rows]
         return self._batch(decoded, offsets), rejects, len(records)
+
+    def parse(self, records: Records) -> Parsed:
+        """The cells of the records, by column."""
+        text = _in_utf8(records) if self._file.codec == "latin-1" else records
+        return parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
 
     def _reject(self, records: Records, index: int, **why: Any) -> Reject:
         offset = records.offset + int(records.starts[index])
@@ -165,13 +162,6 @@ class RecordDecoder:
         return pa.RecordBatch.from_pylist([], schema=batch_schema(self._columns, with_split=self._with_split))
 
 
-def batch_schema(columns: tuple[RawColumn, ...], *, with_split: bool) -> pa.Schema:
-    """The Arrow schema of the batches with these raw columns."""
-    types = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
-    fields = [pa.field(c.name, types[c.dtype]) for c in columns] + [pa.field(OFFSET, pa.int64())]
-    return pa.schema(fields + ([pa.field(SPLIT, pa.int8())] if with_split else []))
-
-
 def _in_utf8(records: Records) -> Records:
     """Latin-1 records in UTF-8. ASCII stays as it is, so that delimiters, quotes and line ends are the same ones."""
     if records.data.isascii():
@@ -180,15 +170,3 @@ def _in_utf8(records: Records) -> Records:
     shift = np.concatenate([[0], np.cumsum(codes >= 0x80)])
     data = records.data.decode("latin-1").encode("utf-8")
     return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
-
-
-def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
-    """Rows of k values each as a list column; only the rows `keep` where given."""
-    if isinstance(values, np.ndarray):
-        matrix = values if keep is None else values[keep]
-        count, width = matrix.shape
-        flat = pa.array(matrix.reshape(-1), pa.float32(), from_pandas=False)
-    else:
-        flat = values if keep is None else values.take(pa.array(keep))
-        count, width = len(flat), 1
-    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), flat)

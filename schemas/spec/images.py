@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import ClassVar, Literal
 
 from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions
 from schemas.spec.strict import Name, Strict
@@ -24,6 +24,7 @@ class _ImageSchema(Strict):
 class ImageFolderSchema(_ImageSchema):
     """Images, each of one class."""
 
+    records: ClassVar[str] = "images"
     format: Literal["image_folder"]
     label: ImageLabel = ImageLabel()
     split: ImageSplit = ImageSplit()
@@ -37,6 +38,7 @@ class ImageFolderSchema(_ImageSchema):
 class ImagePairsSchema(_ImageSchema):
     """Pairs of images, which show the same identity or not."""
 
+    records: ClassVar[str] = "pairs"
     format: Literal["image_pairs"]
     pairs: PairOptions
 

@@ -78,6 +78,11 @@ def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
     return UsageError(report(source, [Mistake(reader.lines[key], key, message)]))
 
 
+def records_called(form: str) -> str:
+    """What the records of a data set of this format are called: rows, images or pairs."""
+    return FORMATS[form].records
+
+
 class _Stop(Exception):
     """A mistake after which the rest of the file cannot be read."""
 

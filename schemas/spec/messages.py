@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from schemas.spec.features import Feature, Label
 from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions, SplitPairs
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
-from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, Schema
+from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
 MAX_TOLD = 200  # of the mistakes in a file; a person mends these first
 
@@ -28,7 +28,7 @@ class Mistake(NamedTuple):
 
 
 FORMATS: dict[str, type[Schema] | type[ImageFolderSchema] | type[ImagePairsSchema]] = {
-    "csv": Schema,
+    **dict.fromkeys(get_args(RowFormatName), Schema),
     "image_folder": ImageFolderSchema,
     "image_pairs": ImagePairsSchema,
 }
@@ -96,7 +96,7 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
 def _path_in(value: object, loc: Path, kind: str) -> Path:
     """The path within the file: `loc` without the names of union members, which pydantic puts between the keys."""
     path: Path = ()
-    tagged = _format(value) == "csv"
+    tagged = _of_rows(value)
     for i, step in enumerate(loc):
         if tagged and i == len(path) and (path == ("label",) or (len(path) == 2 and path[0] == "features")):
             continue  # the feature's kind
@@ -179,7 +179,7 @@ def _unit(kind: str, count: int) -> str:
 def _form(path: Path, value: object) -> tuple[Path, str] | None:
     """The key with alternatives that `path` lies at or under, and what it takes."""
     at = 3 if path[:1] == ("features",) else 2
-    if len(path) < at or path[0] not in (("features", "label", "split") if _format(value) == "csv" else ("images",)):
+    if len(path) < at or path[0] not in (("features", "label", "split") if _of_rows(value) else ("images",)):
         return None
     item, key = _at(value, path[: at - 1]), path[at - 1]
     for name in (key, f"{item['kind']}.{key}" if isinstance(item, Mapping) and "kind" in item else key):
@@ -188,9 +188,9 @@ def _form(path: Path, value: object) -> tuple[Path, str] | None:
     return None
 
 
-def _format(value: object) -> object:
-    """The schema's format; csv where there is no telling."""
-    return value.get("format", "csv") if isinstance(value, Mapping) else "csv"
+def _of_rows(value: object) -> bool:
+    """Whether this is a schema of rows; so it is taken where there is no telling."""
+    return not isinstance(value, Mapping) or FORMATS.get(value.get("format", "csv"), Schema) is Schema
 
 
 def _at(value: object, path: Path) -> object:
@@ -211,9 +211,8 @@ def _kinds(path: Path) -> list[str]:
 def _keys(path: Path, value: object) -> list[str]:
     """The keys that the mapping at `path` can have."""
     found = _at(value, path)
-    form = str(_at(value, ("format",)))
-    model: type[BaseModel] = FORMATS[form]
-    if path and form != "csv":
+    model: type[BaseModel] = FORMATS[str(_at(value, ("format",)))]
+    if path and model is not Schema:
         model = _IMAGE_KEYS[str(path[0])] if len(path) == 1 else SplitPairs
     elif path == ("csv",):
         model = CsvOptions

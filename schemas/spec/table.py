@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
@@ -12,6 +12,8 @@ from schemas.spec.features import Cross, Feature, Key, Label, Weight
 from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict, Token
 
 SPLITS = ("train", "eval", "test")
+
+RowFormatName = Literal["csv"]  # the keys of `schemas.formats.ROW_FORMATS`
 
 Mistake = tuple[tuple[str | int, ...], str]  # the path of keys that leads to it, and what is wrong
 
@@ -102,10 +104,12 @@ Split = Annotated[Annotated[HashSplit, Tag("hash")] | Annotated[FileSplit, Tag("
 
 
 class Schema(Strict):
-    """One data set: its files, features, label and splits."""
+    """A data set of rows: its files, features, label and splits."""
+
+    records: ClassVar[str] = "rows"  # what its records are called
 
     name: Name
-    format: Literal["csv"]
+    format: RowFormatName
     csv: CsvOptions = CsvOptions()
     features: Annotated[tuple[Feature, ...], Field(min_length=1)]
     label: Label

@@ -1,7 +1,7 @@
 """Proves that an export does not answer what the job rejects: a bad row for each input and rule, made of a good one.
 
-Each bad row is judged twice: as a record of a CSV file, by the reader and the transform of the job, and as a request,
-by the exported model. The verdicts and their reasons must be the same; a row that is not answered holds no prediction,
+Each bad row is judged twice: as a record of a file, by the reader and the transform of the job, and as a request, by
+the exported model. The verdicts and their reasons must be the same; a row that is not answered holds no prediction,
 and the rows beside it are answered to the last bit as if it were not there. Images are judged alike.
 """
 
@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.csv.corrections import decode_records, remembered_csv
-from schemas.csv.fields import join_fields
-from schemas.csv.file import CsvFile
 from schemas.dataset import Dataset
 from schemas.errors import SkewError
+from schemas.formats import row_format
 from schemas.images.header import BadImage
 from schemas.images.limits import check_image
 from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
@@ -33,7 +31,7 @@ Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What takes the place of one input of a good row: its cells in a CSV file, and the same as a client sends it."""
+    """What takes the place of one input of a good row: its cells in a file, and the same as a client sends it."""
 
     name: str
     cells: tuple[bytes, ...]
@@ -73,7 +71,7 @@ def _bad_values(
 
 
 def _cell(value: Any, missing: tuple[str, ...]) -> bytes:
-    """A value of a raw column as a CSV file holds it."""
+    """A value of a raw column as an input file holds it."""
     if isinstance(value, bytes):
         return value
     return missing[0].encode() if np.isnan(value) else repr(float(value)).encode()
@@ -90,27 +88,20 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str
     schema = dataset.schema
     first = dataset.manifest.inputs[0]
     header = None if first.header is None else dataset.manifest.headers[first.header]
-    file = remembered_csv(first.path, schema, encoding="utf-8", header=header)
+    rows = row_format(schema)
+    file = rows.remembered_file(first.path, schema, encoding="utf-8", header=header)
     cells = {
         c.name: tuple(_cell(v, schema.csv.missing) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)
     }
-    lines = [_line(file, {**cells, case.name: case.cells}, schema) for case in cases]
-    decoded = decode_records(file, schema, lines, range(len(lines)))
-    names = {label: item.name for item in file.columns.items for label in item.labels}
+    raws = [rows.encode_record(file, schema, {**cells, case.name: case.cells}) for case in cases]
+    decoded = rows.decode_records(file, schema, raws, range(len(raws)))
+    names = {label: name for name, labels in file.labels for label in labels}
     verdicts = dict.fromkeys(range(len(cases)), "")
     verdicts |= {r.offset: f"{names.get(r.column or '', r.column)}: {r.reason}" for r in decoded.rejects}
     taken = [i for i, verdict in verdicts.items() if not verdict]
     for i, name in zip(taken, _not_finite(dataset, decoded.batch), strict=True):
         verdicts[i] = f"{name}: {NOT_FINITE}" if name else ""
     return [verdicts[i] for i in range(len(cases))]
-
-
-def _line(file: CsvFile, cells: Mapping[str, tuple[bytes, ...]], schema: Schema) -> bytes:
-    fields = [b""] * file.num_columns
-    for item in file.columns.items:
-        for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):
-            fields[position] = cell
-    return join_fields(fields, schema.csv.delimiter, schema.csv.quote)
 
 
 def _not_finite(dataset: Dataset, batch: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Raw CSV rows through an exported model, a batch at a time: the job's own decoder, the exported graph, JSON lines."""
+"""Raw rows through an exported model, a batch at a time: the job's own decoder, the exported graph, JSON lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.concurrency import prefetch
-from schemas.csv.file import CsvFile, open_csv, split_ranges
-from schemas.csv.lookup import read_records
-from schemas.csv.reader import Decoded, read_range
+from schemas.formats import row_format
 from schemas.rejects import Reject
+from schemas.rows import Decoded, RowFile
 from schemas.spec.not_finite import NOT_FINITE, hints_of
 from schemas.spec.raw_columns import OFFSET, RawColumn, serving_columns
 from schemas.spec.table import Schema
@@ -28,7 +27,7 @@ BATCH_SIZE = 4096
 def open_rows(
     options: PredictOptions, paths: Sequence[str], schema: Schema, notes: Notes
 ) -> Callable[[ServedModel], Iterator[Outcome]]:
-    """Opens CSV files to be predicted; a file that does not fit the schema is refused before any work.
+    """Opens files of rows to be predicted; a file that does not fit the schema is refused before any work.
 
     Returns:
       A function that reads the rows and predicts on them with a model.
@@ -36,7 +35,8 @@ def open_rows(
     Raises:
       UsageError: a file whose header does not fit.
     """
-    files = [open_csv(path, schema, label="optional", max_input_ratio=options.max_input_ratio) for path in paths]
+    form, ratio = row_format(schema), options.max_input_ratio
+    files = [form.open_file(path, schema, label="optional", max_input_ratio=ratio) for path in paths]
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
@@ -55,24 +55,25 @@ def open_rows(
 class _Rows:
     """A batch of one file's rows that can be predicted, and the rejects that stand before and among them."""
 
-    file: CsvFile
+    file: RowFile
     batch: pa.RecordBatch
     numbers: np.ndarray  # int64 [batch]: each row's place among the file's records
     rejects: list[Reject]
     read: int
 
 
-def _read(file: CsvFile, schema: Schema, batch_size: int) -> Iterator[_Rows]:
+def _read(file: RowFile, schema: Schema, batch_size: int) -> Iterator[_Rows]:
     first = 0
-    for csv_range in split_ranges(file, range_bytes=RANGE_BYTES):
-        for decoded in read_range(csv_range, schema):
+    rows = row_format(schema)
+    for part in rows.plan_ranges(file, range_bytes=RANGE_BYTES):
+        for decoded in rows.read_range(part, schema, with_split=False):
             numbers = first + _numbers(decoded)
             first += decoded.read
             batch = decoded.batch
             yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows)
             for start in range(0, batch.num_rows, batch_size):
-                part = batch.slice(start, batch_size)
-                yield _Rows(file, part, numbers[start : start + batch_size], [], part.num_rows)
+                some = batch.slice(start, batch_size)
+                yield _Rows(file, some, numbers[start : start + batch_size], [], some.num_rows)
 
 
 def _numbers(decoded: Decoded) -> np.ndarray:
@@ -118,13 +119,13 @@ class LateRejects:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._file: CsvFile | None = None
+        self._file: RowFile | None = None
         self._rejects: list[Reject] = []
 
-    def add(self, file: CsvFile, offsets: np.ndarray, errors: np.ndarray) -> None:
+    def add(self, file: RowFile, offsets: np.ndarray, errors: np.ndarray) -> None:
         """Rows of one file: their places, and the model's `error` for each."""
         self._file = file
-        columns = {item.name: item.labels[0] for item in file.columns.items if len(item.labels) == 1}
+        columns = {name: labels[0] for name, labels in file.labels if len(labels) == 1}
         hints = hints_of(self._schema)
         for offset, error in zip(offsets.tolist(), errors, strict=True):
             name, _, reason = error.decode().partition(": ")
@@ -133,11 +134,12 @@ class LateRejects:
                 detail = f"the transform makes something of it that is not finite{hints.get(name, '')}"
             self._rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b""))
 
-    def outcomes(self, *, before: CsvFile | None = None) -> Iterator[Outcome]:
+    def outcomes(self, *, before: RowFile | None = None) -> Iterator[Outcome]:
         """The rejects with their bytes, where they are many, or another file comes next, or none."""
         if self._file is None or (self._file is before and len(self._rejects) < self.AT_ONCE):
             return
-        raws = read_records(self._file, self._schema, [reject.offset for reject in self._rejects])
+        offsets = [reject.offset for reject in self._rejects]
+        raws = row_format(self._schema).read_records(self._file, self._schema, offsets)
         yield Outcome(0, 0, "", [dataclasses.replace(r, raw=raws[r.offset]) for r in self._rejects])
         self._file, self._rejects = None, []
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import Deal, ShardOptions
-from beam_jobs.csv import source
 from beam_jobs.output import encode
 from beam_jobs.preprocess import main
 from beam_jobs.runtime import job
 from schemas.csv import cells, reader
 from schemas.csv import parse as csv_parse
 from schemas.csv.file import split_ranges
+from schemas.csv.rows import CsvRows
 from schemas.dataset import Dataset, layout
 from tests.support.people import PLAIN_SCHEMA, Job, make_job, people_csv, people_row
 from tests.support.written_records import records
@@ -109,7 +109,7 @@ def test_a_record_that_is_lost_in_the_shuffle_fails_the_job(people, capsys, monk
 @pytest.mark.parametrize("fault", [lambda parts: parts[:-1], lambda parts: [*parts, parts[-1]]], ids=["lost", "twice"])
 def test_a_range_that_nobody_or_everybody_reads_fails_the_job(people, capsys, monkeypatch, fault):
     split = split_ranges
-    monkeypatch.setattr(source, "split_ranges", lambda file, range_bytes: fault(split(file, range_bytes=5000)))
+    monkeypatch.setattr(CsvRows, "plan_ranges", lambda _, file, range_bytes: fault(split(file, range_bytes=5000)))
     assert "bytes, images or pairs were gone through: a part was left out or read twice" in fails(people, capsys)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from beam_jobs import preprocess
 from beam_jobs.core.options import JobOptions
-from beam_jobs.images.source import ImageInputs
+from beam_jobs.images.source import ImageSource
 from beam_jobs.runtime.job import check_inputs
 from schemas.dataset.manifest import read_manifest
 from schemas.errors import UsageError
@@ -53,7 +53,7 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
     image = sorted(Path("raw/disc").iterdir())[0]
     (image.parent / "again.png").symlink_to(image.name)
     inputs = check_inputs(options(FOLDERS, "raw/*/*", "./raw/disc/*"))
-    assert isinstance(inputs, ImageInputs)
+    assert isinstance(inputs, ImageSource)
     assert len(inputs.listing.paths) == len(set(map(os.path.realpath, inputs.listing.paths)))
     assert "are one file; it is read once" in capsys.readouterr().err
 
@@ -75,7 +75,7 @@ def test_lines_of_a_listing_that_name_an_image_again_are_records_and_said(capsys
     lines = [f"{name},{name.split('/')[0]}\n" for name in names]
     Path("list.csv").write_text("".join([*lines, lines[0], f"./{lines[1]}"]))
     inputs = check_inputs(options(LISTED, "list.csv"))
-    assert isinstance(inputs, ImageInputs)
+    assert isinstance(inputs, ImageSource)
     assert len(inputs.listing.paths) == len(names) + 2
     late = [Reject("list.csv", place, "encode", "x", None, "", b"") for place in (3, 0)]
     assert inputs.raw_bytes(late) == [lines[3].strip().encode(), lines[0].strip().encode()]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import PipelineVisitor
 
-from beam_jobs.csv.pipeline import adapter_config
+from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.transform.preprocessing import Preprocessing
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema

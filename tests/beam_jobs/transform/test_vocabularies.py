@@ -13,7 +13,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.csv.pipeline import adapter_config
+from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.runtime.job import run_job
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, chosen, words_of

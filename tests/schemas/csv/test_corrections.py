@@ -10,7 +10,8 @@ import pytest
 from schemas.csv import reader
 from schemas.csv.corrections import decode_records, remembered_csv
 from schemas.csv.file import open_csv, split_ranges
-from schemas.csv.reader import Decoded, read_range
+from schemas.csv.reader import read_range
+from schemas.rows import Decoded
 from schemas.spec.raw_columns import OFFSET
 from schemas.spec.table import Schema
 from tests.support.csv_reading import schema_of

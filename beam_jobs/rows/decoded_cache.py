@@ -15,15 +15,14 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
-from schemas.csv.file import CsvRange
-from schemas.csv.reader import Decoded
 from schemas.rejects import Reject
+from schemas.rows import Decoded, RowRange
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _READ, _REJECTS = b"read", b"rejects"  # keys of a batch's metadata
 
 
-def kept_path(folder: str, part: CsvRange) -> str:
+def kept_path(folder: str, part: RowRange) -> str:
     """Where a range's batches are kept."""
     name = f"{part.file.path}\0{part.start}\0{part.end}".encode()
     return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")

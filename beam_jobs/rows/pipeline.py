@@ -1,4 +1,4 @@
-"""Raw CSV files in the pipeline: read, analyze, read again, transform, encode."""
+"""Rows in the pipeline: read, analyze, read again, transform, encode."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ from collections.abc import Iterable, Sequence
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
-from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
-from beam_jobs.csv.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.output.encode import Encoded, EncodeExamples
+from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
+from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
-from schemas.csv.corrections import CorrectedRecords
-from schemas.csv.file import CsvRange
-from schemas.csv.header import ItemColumns
+from schemas.rows import RowRange
 from schemas.spec.not_finite import hints_of
-from schemas.spec.raw_columns import RawColumn, raw_columns
+from schemas.spec.raw_columns import raw_columns
 from schemas.spec.table import Schema
 
 
-def csv_steps(
+def row_steps(
     pipeline: beam.Pipeline,
     plan: Plan,
     *,
     schema: Schema,
-    ranges: Sequence[CsvRange | CorrectedRecords],
+    ranges: Sequence[RowRange],
     paths: Sequence[str],
     read: type[ReadForTransform] = ReadForTransform,
 ) -> Steps:
-    """Applies the steps from byte ranges, or what else `read` takes, to encoded records.
+    """Applies the steps from ranges, or what else `read` takes, to encoded records.
 
     `paths` are the input files by number.
     """
@@ -75,7 +73,7 @@ def csv_steps(
             | "Encode"
             >> beam.ParDo(
                 EncodeExamples(
-                    csv_outputs(schema, ranges, derived=plan.derived),
+                    row_outputs(schema, ranges, derived=plan.derived),
                     watched_of(schema) if plan.derived else Watched(None),
                     paths=paths,
                     staging=plan.staging,
@@ -96,25 +94,25 @@ def csv_steps(
     )
 
 
-def csv_outputs(schema: Schema, ranges: Iterable[CsvRange | CorrectedRecords], *, derived: bool) -> Outputs:
+def row_outputs(schema: Schema, ranges: Iterable[RowRange], *, derived: bool) -> Outputs:
     """What is said of the transform's outputs; `derived`: it is the schema's own, and no function of the user's.
 
     Files that call their columns alike share one mapping, so that many files are not many mappings to pickle.
     """
-    named: dict[tuple[ItemColumns, ...], dict[str, tuple[str, ...]]] = {}
+    named: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, tuple[str, ...]]] = {}
     columns = {}
     names = {i.name for i in (*schema.features, schema.label)} if derived else {schema.label.name}
-    for path, items in {r.file.path: r.file.columns.items for r in ranges}.items():
-        if items not in named:
-            named[items] = {item.name: item.labels for item in items if item.name in names}
-        columns[path] = named[items]
+    for path, file in {r.file.path: r.file for r in ranges}.items():
+        if (labels := file.labels) not in named:
+            named[labels] = {name: read_from for name, read_from in labels if name in names}
+        columns[path] = named[labels]
     return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
 
 
 class Ranges(beam.PTransform):
-    """-> CsvRange, or what else there is to read, spread over the workers."""
+    """-> RowRange, spread over the workers."""
 
-    def __init__(self, ranges: Sequence[CsvRange | CorrectedRecords]) -> None:
+    def __init__(self, ranges: Sequence[RowRange]) -> None:
         super().__init__()
         self.ranges = tuple(ranges)
 
@@ -124,16 +122,5 @@ class Ranges(beam.PTransform):
 
 def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:
     """How tf.Transform makes tensors of the batches: dense, `[rows]` or `[rows, width]`."""
-    representations = {c.name: dense_representation(c) for c in raw_columns(schema)}
-    return TensorAdapterConfig(arrow_schema(schema, passthrough=passthrough), representations)
-
-
-def dense_representation(column: RawColumn) -> schema_pb2.TensorRepresentation:
-    """A dense tensor of a column, with its fixed width."""
-    representation = schema_pb2.TensorRepresentation()
-    representation.dense_tensor.column_name = column.name
-    if column.width is not None:
-        representation.dense_tensor.shape.dim.add().size = column.width
-    else:
-        representation.dense_tensor.shape.SetInParent()
-    return representation
+    widths = {column.name: column.width for column in raw_columns(schema)}
+    return dense_config(arrow_schema(schema, passthrough=passthrough), widths)

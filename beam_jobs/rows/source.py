@@ -1,4 +1,4 @@
-"""CSV files as a job's input."""
+"""Files of rows as a job's input, whatever their format."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.source import InputFile
-from schemas.csv.file import CsvFile, open_csv, split_ranges
-from schemas.csv.lookup import read_records
-from schemas.dataset import Dataset
+from beam_jobs.core.source import InputFile, RawFiles
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.formats import row_format
 from schemas.rejects import Reject
+from schemas.rows import RowFile
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import SPLITS, FileSplit, Schema
 
@@ -23,31 +24,31 @@ GROWTH = {False: 1.5, True: 6.0}  # output bytes per input byte, a guess to size
 
 
 @dataclasses.dataclass(frozen=True)
-class CsvInputs:
-    """See `beam_jobs.core.source.Inputs`."""
+class RowSource:
+    """See `beam_jobs.core.source.Source`."""
 
     schema: Schema
     schema_text: bytes
-    csv_files: tuple[CsvFile, ...]
+    row_files: tuple[RowFile, ...]
     range_bytes: int
     classes: tuple[str, ...] = ()  # the transform holds them
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        return tuple(InputFile(f.path, f.size, f.version, f.codec, f.header, f.covers) for f in self.csv_files)
+        return tuple(InputFile(f.path, f.size, f.version, f.codec, f.header, f.covers) for f in self.row_files)
 
     @property
     def total(self) -> int:
-        return sum(file.size for file in self.csv_files)
+        return sum(file.size for file in self.row_files)
 
     @property
     def estimated_bytes(self) -> int:
-        return int(sum(file.size * GROWTH[file.gzip] for file in self.csv_files))
+        return int(sum(file.size * GROWTH[file.gzip] for file in self.row_files))
 
     @property
     def estimated_rows(self) -> int:
-        """At two bytes a column."""
-        sizes = (file.size * (4 if file.gzip else 1) // (2 * max(file.num_columns, 1)) for file in self.csv_files)
+        """At twice the least that a record takes."""
+        sizes = (file.size * (4 if file.gzip else 1) // (2 * max(file.min_record_bytes, 1)) for file in self.row_files)
         return sum(sizes)
 
     def shares(self) -> dict[str, float]:
@@ -56,7 +57,7 @@ class CsvInputs:
         if not isinstance(split, FileSplit):
             return {name: getattr(split, name) for name in split.splits}
         sizes = dict.fromkeys(split.splits, 0)
-        for file in self.csv_files:
+        for file in self.row_files:
             sizes[SPLITS[file_split(file.path, split)]] += file.size
         return {name: max(size, 1) / max(self.total, 1) for name, size in sizes.items()}
 
@@ -65,21 +66,31 @@ class CsvInputs:
 
         return Preprocessing(self.schema)
 
-    def write_graphs(self, run_dir: str) -> None:
-        """Nothing: rows are decoded without a graph."""
+    def write_description(self, run_dir: str) -> None:
+        """The raw features as a tensorflow_metadata Schema, in text."""
+        import tensorflow_transform as tft
+        from google.protobuf import text_format
+
+        from beam_jobs.transform.preprocessing import raw_feature_spec
+
+        metadata = tft.DatasetMetadata.from_feature_spec(raw_feature_spec(self.schema))
+        text = text_format.MessageToString(metadata.schema)
+        storage.write_bytes(layout.join(run_dir, layout.SCHEMA_PBTXT), text.encode())
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
-        from beam_jobs.csv.pipeline import csv_steps
+        from beam_jobs.rows.pipeline import row_steps
 
-        ranges = [r for f in self.csv_files for r in split_ranges(f, range_bytes=self.range_bytes)]
-        paths = [f.path for f in self.csv_files]
-        return csv_steps(pipeline, plan, schema=self.schema, ranges=ranges, paths=paths)
+        rows = row_format(self.schema)
+        ranges = [r for f in self.row_files for r in rows.plan_ranges(f, range_bytes=self.range_bytes)]
+        paths = [f.path for f in self.row_files]
+        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, paths=paths)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         found: dict[tuple[str, int], bytes] = {}
-        for file in self.csv_files:
+        for file in self.row_files:
             offsets = [r.offset for r in rejects if r.source == file.path]
-            found |= {(file.path, offset): raw for offset, raw in read_records(file, self.schema, offsets).items()}
+            raws = row_format(self.schema).read_records(file, self.schema, offsets)
+            found |= {(file.path, offset): raw for offset, raw in raws.items()}
         return [found[r.source, r.offset] for r in rejects]
 
     def misfit_of(self, other: Dataset) -> str | None:
@@ -91,16 +102,16 @@ class CsvInputs:
         return "was written with other features or another label"
 
 
-def open_csv_inputs(
-    schema: Schema, schema_text: bytes, paths: Sequence[str], *, range_bytes: int, max_input_ratio: float
-) -> CsvInputs:
+def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
     """Reads the beginning of every file.
 
     Raises:
       UsageError: a file does not fit the schema, or belongs to no split.
     """
-    files = tuple(open_csv(path, schema, max_input_ratio=max_input_ratio) for path in paths)
+    ratio, range_bytes = raw.options.max_input_ratio, int(raw.options.range_mb * 2**20)
+    rows = row_format(schema)
+    files = tuple(rows.open_file(path, schema, label="required", max_input_ratio=ratio) for path in raw.paths)
     if isinstance(schema.split, FileSplit):
-        for path in paths:
+        for path in raw.paths:
             file_split(path, schema.split)
-    return CsvInputs(schema, schema_text, files, range_bytes)
+    return RowSource(schema, raw.schema_text, files, range_bytes)

@@ -1,9 +1,9 @@
-"""Byte ranges of CSV files -> raw RecordBatches, with every record counted and every reject kept."""
+"""Ranges of files -> raw RecordBatches, with every record counted and every reject kept."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
@@ -12,31 +12,29 @@ import pyarrow as pa
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.accounting import (
     COUNTS,
-    COVERED,
     PARITY,
     PASSTHROUGH,
-    READ,
     REJECTS,
     RejectFile,
     RejectLimit,
-    TooManyRejects,
     as_lists,
+    give_up_if_certain,
     write_reject_file,
 )
-from beam_jobs.csv.decoded_cache import keeping, kept, kept_path
+from beam_jobs.core.counting import counted, covered
+from beam_jobs.rows.decoded_cache import keeping, kept, kept_path
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
-from schemas.csv.file import CsvRange
-from schemas.csv.reader import Decoded, list_array, read_range
+from schemas.formats import row_format
 from schemas.rejects import Reject
+from schemas.rows import Decoded, RowRange, list_array, raw_fields
 from schemas.spec.raw_columns import OFFSET, SPLIT, raw_columns
 from schemas.spec.table import SPLITS, Schema
 
 
 def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
     """The batches' Arrow schema: `list<float32>` and `list<binary>` features, then the passthrough columns."""
-    types = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
-    fields = [pa.field(c.name, types[c.dtype]) for c in raw_columns(schema)]
+    fields = raw_fields(raw_columns(schema))
     if passthrough:
         fields += [pa.field(name, pa.list_(pa.int64())) for name in PASSTHROUGH]
     return pa.schema(fields)
@@ -86,61 +84,56 @@ class _ReadRanges(beam.DoFn):
         self.total = total
         self.keep_in = keep_in  # where both reads see the same local disk: a folder for what the first one decodes
 
-    def decode(self, csv_range: CsvRange) -> Iterator[Decoded]:
+    def decode(self, part: RowRange) -> Iterator[Decoded]:
         """The range's batches; its rejects are on disk when it ends, however it ends."""
         self.reject_file = None
         rejects: list[Reject] = []
-        size = (csv_range.end or csv_range.file.size) - csv_range.start
-        piece = csv_range.file.path, csv_range.start
+        size = (part.end or part.file.size) - part.start
+        piece = part.file.path, part.start
         progress.enter(self.phase)
         progress.begin(piece)
         try:
-            for decoded in prefetch(self.read(csv_range)):
+            for decoded in prefetch(self.read(part)):
                 rejects += decoded.rejects
                 progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
-                self.give_up_if_certain(csv_range)
+                self.give_up_if_certain(part)
                 yield decoded
             progress.add(piece, done=size)
         finally:
             if rejects:
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
 
-    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
+    def read(self, part: RowRange) -> Iterator[Decoded]:
         """The range's records, as they are decoded."""
-        return read_range(csv_range, self.schema, with_split=True)
+        return row_format(self.schema).read_range(part, self.schema, with_split=True)
 
-    def give_up_if_certain(self, csv_range: CsvRange) -> None:
+    def give_up_if_certain(self, part: RowRange) -> None:
         """Raises when the records still to come cannot bring the rejects' share under the limit any more."""
-        now = progress.counters
-        if now.rejected <= self.limit.rows or csv_range.file.gzip:  # how much a gzip'd file holds is not known
+        if part.file.gzip:  # how much a gzip'd file holds is not known
             return
-        fewest_bytes = csv_range.file.num_columns  # a record has a delimiter or a line end behind every column
-        to_come = max(0, self.total - now.done) // fewest_bytes
-        if not self.limit.allows(now.rejected, now.read + to_come):
-            raise TooManyRejects(
-                f"{now.rejected:,} of {now.read:,} records read so far were rejected, which is more than --max_rejects "
-                f"{self.limit.rows} and --max_reject_fraction {self.limit.fraction:g} allow"
-            )
+        now = progress.counters
+        to_come = max(0, self.total - now.done) // max(1, part.file.min_record_bytes)
+        give_up_if_certain(self.limit, now.read + to_come)
 
 
 class ReadForAnalysis(_ReadRanges):
-    """CsvRange -> RecordBatches of the raw features of the train split."""
+    """RowRange -> RecordBatches of the raw features of the train split."""
 
     phase = "analyzing"
 
-    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
-        decoded = super().read(csv_range)
-        return decoded if self.keep_in is None else keeping(kept_path(self.keep_in, csv_range), decoded)
+    def read(self, part: RowRange) -> Iterator[Decoded]:
+        decoded = super().read(part)
+        return decoded if self.keep_in is None else keeping(kept_path(self.keep_in, part), decoded)
 
-    def process(self, csv_range: CsvRange) -> Iterator[pa.RecordBatch]:
-        for decoded in self.decode(csv_range):
+    def process(self, part: RowRange) -> Iterator[pa.RecordBatch]:
+        for decoded in self.decode(part):
             batch = train_batch(decoded, self.schema)
             if batch is not None:
                 yield batch
 
 
 class ReadForTransform(_ReadRanges):
-    """CsvRange -> RecordBatches of all rows with the passthrough columns.
+    """RowRange -> RecordBatches of all rows with the passthrough columns.
 
     Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.
     """
@@ -163,18 +156,18 @@ class ReadForTransform(_ReadRanges):
         self.parity_threshold = parity_threshold
         self.observe = ObserveMissing(schema)
 
-    def read(self, csv_range: CsvRange) -> Iterator[Decoded]:
-        path = None if self.keep_in is None else kept_path(self.keep_in, csv_range)
-        return kept(path) if path is not None and os.path.exists(path) else super().read(csv_range)
+    def read(self, part: RowRange) -> Iterator[Decoded]:
+        path = None if self.keep_in is None else kept_path(self.keep_in, part)
+        return kept(path) if path is not None and os.path.exists(path) else super().read(part)
 
-    def process(self, csv_range: CsvRange) -> Iterator[object]:
+    def process(self, part: RowRange) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-        path = csv_range.file.path
+        path = part.file.path
         file = self.file_numbers[path]
         observed = Observed()
-        for decoded in self.decode(csv_range):
-            yield from count(path, decoded)
+        for decoded in self.decode(part):
+            yield from counted(path, read=decoded.read, rejects=decoded.rejects)
             if not decoded.batch.num_rows:
                 continue
             self.observe(decoded.batch, np.asarray(decoded.batch.column(SPLIT)), observed)
@@ -190,11 +183,4 @@ class ReadForTransform(_ReadRanges):
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
         for key, rows in observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, (key, rows))
-        yield beam.pvalue.TaggedOutput(COUNTS, ((path, COVERED, ""), csv_range.covers))
-
-
-def count(path: str, decoded: Decoded) -> Iterable[beam.pvalue.TaggedOutput]:
-    """What was read and what was rejected, for COUNTS."""
-    yield beam.pvalue.TaggedOutput(COUNTS, ((path, READ, ""), decoded.read))
-    for reject in decoded.rejects:
-        yield beam.pvalue.TaggedOutput(COUNTS, ((path, reject.stage, reject.reason), 1))
+        yield covered(path, part.covers)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from beam_jobs.replay.corrections import Chosen
+from beam_jobs.core.source import Chosen
 from schemas.images.listing import Listing, list_folders, list_lines
 from schemas.rejects import Reject
 

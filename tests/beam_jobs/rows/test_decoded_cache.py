@@ -8,9 +8,10 @@ import resource
 import pyarrow as pa
 import pytest
 
-from beam_jobs.csv.decoded_cache import keeping, kept, kept_path
+from beam_jobs.rows.decoded_cache import keeping, kept, kept_path
 from schemas.csv.file import open_csv, split_ranges
-from schemas.csv.reader import Decoded, read_range
+from schemas.csv.reader import read_range
+from schemas.rows import Decoded
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.people import PLAIN_SCHEMA, make_job, people_csv

@@ -1,0 +1,72 @@
+"""Fixed images as a replay's raw data: a listing of what was rejected, through the steps of any listing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from beam_jobs.core.source import Chosen
+from beam_jobs.images.relisting import list_again, still_rejected
+from schemas.dataset import Dataset
+from schemas.errors import UsageError
+from schemas.rejects import Reject
+from schemas.spec.images import ImageFolderSchema, ImageSchema
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.core.steps import Plan, Steps
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownAs:
+    """A reject of the new listing -> as the data set knows it. `records` are the listed images, in order."""
+
+    records: tuple[Chosen, ...]
+
+    def __call__(self, reject: Reject) -> Reject:
+        return still_rejected(self.records[reject.offset], reject)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageReplay:
+    """See `beam_jobs.core.source.ReplaySource`. `listing` is the name of the listing that the images came from."""
+
+    schema: ImageFolderSchema
+    listing: str
+    classes: tuple[str, ...]
+    encodings: None = None  # what is fixed is the file, and the line need not change
+
+    def check(self, records: Sequence[Chosen]) -> None:
+        """Lists the images again, which refuses a path without a folder."""
+        list_again(records, self.listing, root=self.schema.images.root)
+
+    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+        from beam_jobs.images.pipeline import image_steps
+
+        listing, listed = list_again(records, self.listing, root=self.schema.images.root)
+        return image_steps(
+            pipeline,
+            plan,
+            schema=self.schema,
+            listing=listing,
+            source=self.listing,
+            classes=self.classes,
+            known_as=KnownAs(listed),
+        )
+
+
+def replay_images(schema: ImageSchema, base: Dataset) -> ImageReplay:
+    """Rejected images of a data set, to be tried again.
+
+    Raises:
+      UsageError: these are pairs.
+    """
+    if not isinstance(schema, ImageFolderSchema):
+        raise UsageError(
+            f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
+            "replayed one by one. Mend the images and write the data set again with --overwrite."
+        )
+    (listing,) = (file.path for file in base.manifest.inputs)
+    return ImageReplay(schema, listing, base.manifest.classes)

@@ -1,0 +1,62 @@
+"""Corrected records in the pipeline: read like ranges of the files they come from, which may be gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+from beam_jobs.core.source import Chosen
+from beam_jobs.rows.read import ReadForTransform
+from schemas.dataset.manifest import Manifest
+from schemas.formats import row_format
+from schemas.rows import Decoded, RowFile, RowRange
+from schemas.spec.table import Schema
+
+RECORDS_AT_ONCE = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrectedRecords:
+    """Records of one file by their offsets, read like a range of it: see `schemas.rows.RowRange`."""
+
+    file: RowFile
+    raws: tuple[bytes, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.covers
+
+    @property
+    def covers(self) -> int:
+        return sum(map(len, self.raws))
+
+
+def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chosen]) -> Iterator[CorrectedRecords]:
+    """Records sorted by place, in parts of one file each. `manifest`: of the data set that rejected them."""
+    inputs = {file.path: file for file in manifest.inputs}
+    for path, group in itertools.groupby(records, key=lambda record: record.was.source):
+        header = inputs[path].header
+        file = row_format(schema).remembered_file(
+            path,
+            schema,
+            encoding=inputs[path].encoding or "utf-8",
+            header=None if header is None else manifest.headers[header],
+        )
+        rows = list(group)
+        for i in range(0, len(rows), RECORDS_AT_ONCE):
+            some = rows[i : i + RECORDS_AT_ONCE]
+            yield CorrectedRecords(file, tuple(r.raw for r in some), tuple(r.was.offset for r in some))
+
+
+class ReadCorrected(ReadForTransform):
+    """CorrectedRecords -> what ReadForTransform makes of a range."""
+
+    def read(self, part: RowRange) -> Iterator[Decoded]:
+        assert isinstance(part, CorrectedRecords)  # noqa: S101 - a replay has no other ranges
+        yield row_format(self.schema).decode_records(part.file, self.schema, part.raws, part.offsets)

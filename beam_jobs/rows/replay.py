@@ -1,0 +1,55 @@
+"""Corrected records as a replay's raw data: decoded one by one, then through the steps of any rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from beam_jobs.core.source import Chosen
+from schemas.dataset import Dataset
+from schemas.dataset.manifest import Manifest
+from schemas.errors import UsageError
+from schemas.spec.table import Schema
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.core.steps import Plan, Steps
+
+
+@dataclasses.dataclass(frozen=True)
+class RowReplay:
+    """See `beam_jobs.core.source.ReplaySource`. `manifest` is that of the data set that rejected the records."""
+
+    schema: Schema
+    manifest: Manifest
+
+    @property
+    def encodings(self) -> Mapping[str, str]:
+        return {file.path: file.encoding or "utf-8" for file in self.manifest.inputs}
+
+    def check(self, records: Sequence[Chosen]) -> None:
+        """Nothing: what is wrong with a record is found when it is decoded."""
+
+    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+        from beam_jobs.rows.corrected import ReadCorrected, corrected_records
+        from beam_jobs.rows.pipeline import row_steps
+
+        parts = list(corrected_records(self.schema, self.manifest, records))
+        paths = list(dict.fromkeys(record.was.source for record in records))
+        return row_steps(pipeline, plan, schema=self.schema, ranges=parts, paths=paths, read=ReadCorrected)
+
+
+def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
+    """Rejected rows of a data set, to be tried again.
+
+    Raises:
+      UsageError: the manifest does not say how the input files were laid out.
+    """
+    if any(file.encoding is None for file in base.manifest.inputs):
+        raise UsageError(
+            f"--append_to {base.path}: was written by a version that did not keep how the input files were laid out. "
+            "Write the data set again."
+        )
+    return RowReplay(schema, base.manifest)

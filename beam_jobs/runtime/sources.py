@@ -1,0 +1,33 @@
+"""The one place where a job, or a replay, chooses by the schema how raw data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind
+from beam_jobs.images.replay import replay_images
+from beam_jobs.images.source import open_images
+from beam_jobs.rows.replay import replay_rows
+from beam_jobs.rows.source import open_rows
+from schemas.dataset import Dataset
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import Schema
+
+_IMAGES = SourceKind(open_images, replay_images)
+SOURCES: Mapping[type[AnySchema], SourceKind[Any]] = {
+    Schema: SourceKind(open_rows, replay_rows),
+    ImageFolderSchema: _IMAGES,
+    ImagePairsSchema: _IMAGES,
+}
+
+
+def open_source(schema: AnySchema, raw: RawFiles) -> Source:
+    """What a job is to read. Raises UsageError where it is not as the schema says."""
+    return SOURCES[type(schema)].open(schema, raw)
+
+
+def open_replay(base: Dataset) -> ReplaySource:
+    """What a replay is to read. Raises UsageError where records of this data set cannot be replayed."""
+    return SOURCES[type(base.declared)].open_replay(base.declared, base)

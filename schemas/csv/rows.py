@@ -1,0 +1,32 @@
+"""CSV as a format of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from schemas.csv.corrections import decode_records, remembered_csv
+from schemas.csv.fields import join_fields
+from schemas.csv.file import CsvFile, open_csv, split_ranges
+from schemas.csv.lookup import read_records
+from schemas.csv.reader import read_range
+from schemas.spec.table import Schema
+
+
+class CsvRows:
+    """See `schemas.rows.RowFormat`."""
+
+    open_file = staticmethod(open_csv)
+    plan_ranges = staticmethod(split_ranges)
+    read_range = staticmethod(read_range)
+    read_records = staticmethod(read_records)
+    remembered_file = staticmethod(remembered_csv)
+    decode_records = staticmethod(decode_records)
+
+    @staticmethod
+    def encode_record(file: CsvFile, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
+        """A line without its line end."""
+        fields = [b""] * file.num_columns
+        for item in file.columns.items:
+            for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):
+                fields[position] = cell
+        return join_fields(fields, schema.csv.delimiter, schema.csv.quote)

@@ -1,0 +1,166 @@
+"""What a format of rows is to all who read rows: files, ranges of them, and batches of raw columns with their rejects.
+
+The preprocessing job, replays, predictions and the check of an export go through `RowFormat`; `schemas.formats` has the
+table of the formats there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.rejects import Reject
+from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn
+from schemas.spec.table import Schema
+
+_ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoded:
+    """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
+
+    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects).
+    """
+
+    batch: pa.RecordBatch
+    rejects: list[Reject]
+    read: int
+
+
+class RowFile(Protocol):
+    """A file of rows as it was found when it was opened. It holds no open file and can be pickled."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @property
+    def version(self) -> str:
+        """What `schemas.storage` tells a changed file by."""
+
+    @property
+    def gzip(self) -> bool: ...
+
+    @property
+    def codec(self) -> str:
+        """The encoding of its text."""
+
+    @property
+    def header(self) -> tuple[str, ...] | None:
+        """What its first line calls the columns; None where it has no header."""
+
+    @property
+    def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The feature and label names that are read from it, each with the names of its columns in this file."""
+
+    @property
+    def min_record_bytes(self) -> int:
+        """No record is shorter, its line end counted; 0 where there are none to read."""
+
+    @property
+    def covers(self) -> int:
+        """The sum of `covers` over its ranges, known without planning them."""
+
+
+class RowRange(Protocol):
+    """A part of a file that one worker reads: the records that begin in [start, end)."""
+
+    @property
+    def file(self) -> RowFile: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int | None:
+        """None: the end of the file."""
+
+    @property
+    def covers(self) -> int:
+        """How much of the file this is, in whatever unit the format counts."""
+
+
+File = TypeVar("File", bound=RowFile)
+Range = TypeVar("Range", bound=RowRange)
+
+
+class RowFormat(Protocol[File, Range]):
+    """How one raw format is opened, planned, read, and read again."""
+
+    def open_file(
+        self, path: str, schema: Schema, *, label: Literal["required", "optional"], max_input_ratio: float
+    ) -> File:
+        """Reads a file's beginning and finds out how to read the rest.
+
+        Args:
+          path: a local path or gs://bucket/name.
+          schema: what the file should hold.
+          label: "optional" reads for prediction: label and weight may be absent, and are not read.
+          max_input_ratio: how many times its size a gzip file may decompress to.
+
+        Raises:
+          UsageError: the file does not fit the schema.
+          MillraceError: the file cannot be read.
+        """
+
+    def plan_ranges(self, file: File, *, range_bytes: int) -> Sequence[Range]:
+        """The file's records as ranges of about `range_bytes`, each record in exactly one."""
+
+    def read_range(self, part: Range, schema: Schema, *, with_split: bool) -> Iterator[Decoded]:
+        """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
+
+        `with_split` adds the column `_split`.
+
+        Raises:
+          MillraceError: the file cannot be read, or has changed since it was opened.
+        """
+
+    def read_records(self, file: File, schema: Schema, offsets: Iterable[int]) -> Mapping[int, bytes]:
+        """The raw bytes of single records, by offset.
+
+        Raises:
+          MillraceError: no record begins at one of the offsets.
+        """
+
+    def remembered_file(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
+        """A file as `open_file` found it once, from what a manifest has of it. It need not exist any more."""
+
+    def decode_records(self, file: File, schema: Schema, raws: Sequence[bytes], offsets: Sequence[int]) -> Decoded:
+        """Decodes corrected records, each by itself, as `read_range` does; `offsets` are the places they get."""
+
+    def encode_record(self, file: File, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
+        """A record that holds these cells, by feature, a cell for each of its columns; what is not given is missing."""
+
+
+AnyRowFormat = RowFormat[Any, Any]
+
+
+def batch_schema(columns: Sequence[RawColumn], *, with_split: bool) -> pa.Schema:
+    """The Arrow schema of decoded batches: raw columns, `_offset` int64, and if asked for `_split` int8."""
+    fields = [*raw_fields(columns), pa.field(OFFSET, pa.int64())]
+    return pa.schema(fields + ([pa.field(SPLIT, pa.int8())] if with_split else []))
+
+
+def raw_fields(columns: Sequence[RawColumn]) -> list[pa.Field]:
+    """Raw columns in Arrow: `list<float32>` and `list<binary>`."""
+    return [pa.field(column.name, _ARROW_TYPES[column.dtype]) for column in columns]
+
+
+def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
+    """Rows of k values each as a list column; only the rows `keep` where given."""
+    if isinstance(values, np.ndarray):
+        matrix = values if keep is None else values[keep]
+        count, width = matrix.shape
+        flat = pa.array(matrix.reshape(-1), pa.float32(), from_pandas=False)
+    else:
+        flat = values if keep is None else values.take(pa.array(keep))
+        count, width = len(flat), 1
+    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), flat)
