@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -93,4 +94,17 @@ def _failed(prog: str, error: MillraceError, *, as_json: bool) -> int:
 
 
 def _to_json(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=1, ensure_ascii=False)
+    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that JSON has no word for (NaN, infinity)."""
+    match value:
+        case dict():
+            return {name: _finite(held) for name, held in value.items()}
+        case list() | tuple():
+            return [_finite(held) for held in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case _:
+            return value

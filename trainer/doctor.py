@@ -61,14 +61,16 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         check_model(options.training)
         with interruptible(), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
             diagnosis = diagnose(options.training, options.length, folder)
-        figures = diagnosis.as_json()
+        text, figures = told(diagnosis), diagnosis.as_json()
         if options.json is not None:
+            print(text)  # first: it is not lost where the file cannot be written
+            text = ""
             storage.write_bytes(options.json, json.dumps(figures, indent=1).encode() + b"\n")
     except OSError as error:
         raise MillraceError(str(error)) from error
     except KeyboardInterrupt as error:
         raise command.Interrupted(*how_ended(error)) from None
-    return command.Report(told(diagnosis), figures)
+    return command.Report(text, figures)
 
 
 def told(diagnosis: Diagnosis) -> str:
