@@ -27,11 +27,11 @@ class Command:
 
     def parser(self, prog: str) -> argparse.ArgumentParser:
         """The command's own parser."""
-        return importlib.import_module(self.module).parser(prog)  # type: ignore[no-any-return]
+        return importlib.import_module(self.module).parser(prog)
 
     def main(self, argv: Sequence[str], prog: str) -> int:
         """Runs it. Returns the exit code."""
-        return importlib.import_module(self.module).main(argv, prog=prog)  # type: ignore[no-any-return]
+        return importlib.import_module(self.module).main(argv, prog=prog)
 
 
 COMMANDS = {
@@ -69,7 +69,8 @@ def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentP
     def own_parser(*, prog: str, of: Command, **_: Any) -> argparse.ArgumentParser:
         return of.parser(prog) if whole else argparse.ArgumentParser(prog=prog, add_help=False)
 
-    commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=own_parser)
+    makes: Any = own_parser  # argparse calls it as it would call a class
+    commands: Any = p.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=makes)
     for name, entry in COMMANDS.items():
         commands.add_parser(name, help=entry.summary, prog=f"{prog} {name}", of=entry)
     return p

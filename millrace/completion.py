@@ -64,7 +64,7 @@ def completion_script(shell: str) -> str:
     for action in _actions(whole):
         kinds = action.metavar if isinstance(action.metavar, str) else ""
         if kinds in FILES | FOLDERS:
-            action.complete = shtab.FILE if kinds in FILES else shtab.DIRECTORY  # type: ignore[attr-defined]
+            action.complete = shtab.FILE if kinds in FILES else shtab.DIRECTORY
     return str(shtab.complete(whole, shell))
 
 
