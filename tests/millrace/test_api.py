@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -278,7 +279,9 @@ class TestRequests:
     def test_numbers_are_read_as_from_the_file(self, schema):
         values = [" 4.5", 4.5, np.float32(4.5), "?", "", None, float("nan"), "1_0", "abc", "1e99", True]
         rows = len(values)
-        data = {c: [""] * rows for c in ("id", "hours", "work", "city", "member", "title", "words")}
+        data: dict[str, list[Any]] = {
+            c: [""] * rows for c in ("id", "hours", "work", "city", "member", "title", "words")
+        }
         data |= {"age": values, "scores": [[1, "2", None]] * (rows - 1) + [[1]], "pet": [[1, 0, 0]] * rows}
         request = row_request(data, schema)
         expected = [4.5, 4.5, 4.5] + [np.nan] * 6
