@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from schemas import storage
+from beam_jobs.core.options import PROG, parse
+from beam_jobs.core.options import parser as job_parser
+from beam_jobs.replay.options import parse_replay, wants_replay
+from schemas import command, storage
 from schemas.dataset import layout
-from schemas.errors import MillraceError
+from schemas.dataset.show import describe
 
 if TYPE_CHECKING:
     from beam_jobs.replay.run import Outcome
@@ -67,31 +71,25 @@ def places(output: str, manifest: Manifest) -> list[str]:
     return lines
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, runs, reports. Returns the exit status: 0 done, 1 failed, 2 asked wrongly, 130 interrupted."""
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    return job_parser(prog=prog)
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
-        print(_run(sys.argv[1:] if argv is None else argv))
-    except MillraceError as error:
-        print(f"beam_jobs.preprocess: {error}", file=sys.stderr)
-        return error.exit_code
+        return _replay(argv, prog) if wants_replay(argv) else _preprocess(argv, prog)
     except KeyboardInterrupt:
-        print("beam_jobs.preprocess: interrupted; nothing was committed", file=sys.stderr)
-        return 130
-    return 0
+        raise command.Interrupted("interrupted; nothing was committed") from None
 
 
-def _run(argv: Sequence[str]) -> str:
-    """Does what is asked, and returns what to tell of it."""
-    from beam_jobs.replay.options import parse_replay, wants_replay
-
-    if wants_replay(argv):
-        replay = parse_replay(argv)
-        from beam_jobs.replay.run import run_replay
-
-        return summarize_replay(replay.append_to, run_replay(replay))
-    from beam_jobs.core.options import parse
-
-    options = parse(argv)
+def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
+    options, as_json = parse(argv, prog=prog), command.wants_json(argv)
     from beam_jobs.runtime.job import run_job
 
     notes: list[str] = []
@@ -101,7 +99,17 @@ def _run(argv: Sequence[str]) -> str:
         notes.extend(storage.few(lines))
 
     manifest = run_job(options, tell=tell)
-    return "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
+    text = "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
+    return command.Report(text, {**describe(options.output), "notes": notes} if as_json else {})
+
+
+def _replay(argv: Sequence[str], prog: str) -> command.Report:
+    options, as_json = parse_replay(argv, prog=prog), command.wants_json(argv)
+    from beam_jobs.replay.run import run_replay
+
+    outcome = run_replay(options)
+    data = {**describe(options.append_to), "added": outcome.added} if as_json else {}
+    return command.Report(summarize_replay(options.append_to, outcome), data)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""`python -m schemas.image_samples`: the command of `schemas.samples.images`."""
+"""`python -m schemas.image_samples`: drawn images alone."""
 
 import sys
 
-from schemas.samples.images import main
+from schemas.samples.command import image_main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(image_main())

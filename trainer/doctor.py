@@ -10,6 +10,7 @@ Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from schemas import storage
+from schemas import command, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.flags import as_options, check_model, step_parser
@@ -32,11 +33,12 @@ from trainer.verbosity import start_tensorflow
 if TYPE_CHECKING:
     from trainer.profiling.diagnosis import Diagnosis
 
+PROG = "python -m trainer.doctor"
 SECONDS, ROUNDS = 40.0, 5
 EXAMPLES = """\
 examples:
-  python -m trainer.doctor --data_dir out/ --model dnn --batch_size 256
-  python -m trainer.doctor --data_dir photos-data/ --model squeezenext --seconds 120 --json figures.json"""
+  %(prog)s --data_dir out/ --model dnn --batch_size 256
+  %(prog)s --data_dir photos-data/ --model squeezenext --seconds 120 --json figures.json"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,43 +50,40 @@ class DoctorOptions:
     json: str | None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Parses, measures, reports. Returns the exit code."""
+    return command.run(_run, argv, prog=prog, json_takes_file=True)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
-        options = parse_options(argv)
+        options = parse_options(argv, prog)
         check_model(options.training)
         with interruptible(), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
             diagnosis = diagnose(options.training, options.length, folder)
-        print(diagnosis.table())
-        print(f"\n{diagnosis.verdict}")
-        for line in diagnosis.advice or [diagnosis.why_none]:
-            print(f"  {line}")
-        if diagnosis.caution:
-            print(diagnosis.caution)
+        text, figures = told(diagnosis), diagnosis.as_json()
         if options.json is not None:
-            storage.write_bytes(options.json, json.dumps(diagnosis.as_json(), indent=1).encode() + b"\n")
-    except MillraceError as error:
-        print(f"trainer.doctor: {error}", file=sys.stderr)
-        return error.exit_code
+            print(text)  # first: it is not lost where the file cannot be written
+            text = ""
+            storage.write_bytes(options.json, json.dumps(figures, indent=1).encode() + b"\n")
     except OSError as error:
-        print(f"trainer.doctor: {error}", file=sys.stderr)
-        return 1
+        raise MillraceError(str(error)) from error
     except KeyboardInterrupt as error:
-        how, code = how_ended(error)
-        print(f"trainer.doctor: {how}", file=sys.stderr)
-        return code
-    return 0
+        raise command.Interrupted(*how_ended(error)) from None
+    return command.Report(text, figures)
 
 
-def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
-    """Reads the command line.
+def told(diagnosis: Diagnosis) -> str:
+    """The figures, and what follows from them, for people."""
+    lines = [diagnosis.table(), f"\n{diagnosis.verdict}"]
+    lines += [f"  {line}" for line in diagnosis.advice or [diagnosis.why_none]]
+    return "\n".join([*lines, *([diagnosis.caution] if diagnosis.caution else [])])
 
-    Raises:
-      UsageError: a number out of its range, a file that cannot be written, or a cluster's environment.
-      SystemExit: --help (0), or what argparse refuses (2).
-    """
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
     parser = step_parser(
-        "trainer.doctor",
+        prog,
         description="Says whether training is bound by its input or by its model, and which setting to change.",
         examples=EXAMPLES,
     )
@@ -98,8 +97,26 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
         metavar="N",
         help="that each turn times (default: as many as fit in --seconds)",
     )
-    add("--json", default=None, metavar="FILE", help="write the figures there as well")
-    arguments = as_options(parser.parse_args(argv))
+    add(
+        "--json",
+        nargs="?",
+        default=None,
+        const="",
+        metavar="FILE",
+        help=f"{command.JSON_HELP}; with FILE: write the figures there as well",
+    )
+    return parser
+
+
+def parse_options(argv: Sequence[str], prog: str = PROG) -> DoctorOptions:
+    """Reads the command line.
+
+    Raises:
+      UsageError: a flag is missing, unknown or out of its range, a file that cannot be written, or a cluster's
+        environment.
+      SystemExit: --help (0).
+    """
+    arguments = as_options(parser(prog).parse_args(argv))
     length = Length(**{name: arguments.pop(name) for name in ("seconds", "rounds", "steps")})
     for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
         value = getattr(length, name)
@@ -107,9 +124,10 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
             raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
     if "cluster" in os.environ.get("TF_CONFIG", ""):
         raise UsageError("TF_CONFIG names a cluster; one process is measured: unset it")
-    if arguments["json"] is not None:
-        check_writable(arguments["json"])
-    return DoctorOptions(json=arguments.pop("json"), length=length, training=TrainOptions(model_dir="", **arguments))
+    figures = arguments.pop("json") or None
+    if figures is not None:
+        check_writable(figures)
+    return DoctorOptions(json=figures, length=length, training=TrainOptions(model_dir="", **arguments))
 
 
 def check_writable(path: str) -> None:
@@ -137,13 +155,14 @@ def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
     dataset = open_dataset(options.data_dir, trust=options.trust)
     if not dataset.manifest.splits.get("train") or not dataset.rows("train"):
         raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
-    print("starting TensorFlow", file=sys.stderr, flush=True)
+    if not options.quiet:
+        print("starting TensorFlow", file=sys.stderr, flush=True)
     start_tensorflow(verbose=options.verbose)
     from trainer.loop.progress import Display, sparingly
     from trainer.model_dir.failures import explained
     from trainer.profiling.examination import examine
 
-    with explained(dataset, options), contextlib.closing(Display()) as display:
+    with explained(dataset, options), contextlib.closing(Display(quiet=options.quiet)) as display:
         return examine(dataset, options, length, sparingly(display), folder=folder)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Parser
 from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
 from trainer.models import BUILT_IN
@@ -25,10 +26,10 @@ MODELS = "\n".join(
 )
 
 
-def step_parser(module: str, *, description: str, examples: str) -> argparse.ArgumentParser:
+def step_parser(prog: str, *, description: str, examples: str) -> argparse.ArgumentParser:
     """A command's parser that has these flags. One that is not given is left to the default of `TrainOptions`."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {module}",
+    parser = Parser(
+        prog=prog,
         description=description,
         epilog=f"{MODELS}\n\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -51,7 +52,8 @@ def step_parser(module: str, *, description: str, examples: str) -> argparse.Arg
     add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
     add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
     add("--trust", action="store_true", help=TRUST_HELP)
-    add("--verbose", action="store_true", help="TensorFlow's own log as well")
+    add("--quiet", action="store_true", help=QUIET_HELP)
+    add("--verbose", action="store_true", help=VERBOSE_HELP)
     return parser
 
 

@@ -18,11 +18,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from schemas import storage
+from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
-from schemas.errors import MillraceError
+from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel, read_notes
@@ -31,23 +32,26 @@ from trainer.predicting.atomic_file import STANDARD_OUTPUT, written_aside
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow
 
+PROG = "python -m trainer.predict"
 DEFAULT_OUTPUT = "predictions.jsonl"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    description, command, rest = (__doc__ or "").split("\n\n", 2)
-    result = argparse.ArgumentParser(
-        prog="python -m trainer.predict",
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    result = command.Parser(
+        prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=f"{description}\n\n{command}\n\n{rest}",
+        description=(__doc__ or "").replace(PROG, "%(prog)s"),
         epilog="Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated. A failed run leaves no "
         "predictions behind, but for what it has printed by then with --output -.",
     )
-    result.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
+    result.add_argument(
+        "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
+    )
     result.add_argument(
         "--input",
         required=True,
+        metavar="FILE",
         nargs="+",
         action="extend",
         help="files or globs: CSV, plain or gzip'd; images; or CSV files of pairs of images",
@@ -55,14 +59,22 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--output",
         default=DEFAULT_OUTPUT,
+        metavar="FILE",
         help="where to write the predictions, JSON lines; - is standard output; default: %(default)s",
     )
     result.add_argument(
         "--rejects",
+        metavar="FILE",
         help="where to write what cannot be read; default: predictions.rejects.jsonl for predictions.jsonl, and for -",
     )
-    result.add_argument("--root", help="the folder that the paths in a CSV file of pairs are under; default: its own")
-    result.add_argument("--quiet", action="store_true", help="write the predictions on images and do not print them")
+    result.add_argument(
+        "--root", metavar="DIR", help="the folder that the paths in a CSV file of pairs are under; default: its own"
+    )
+    result.add_argument(
+        "--quiet", action="store_true", help=f"{command.QUIET_HELP}, and do not print the predictions on images"
+    )
+    result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)
+    result.add_argument("--json", action="store_true", help=command.JSON_HELP)
     result.add_argument(
         "--signature",
         choices=("predict", "examples"),
@@ -157,7 +169,7 @@ def predict(
 
         predicted = open_images(options, paths, schema, notes)
     summary = Summary(schema.records)
-    start_tensorflow(verbose=False)
+    start_tensorflow(verbose=options.verbose)
     with (
         ServedModel(options.saved_model, trust=options.trust) as model,
         written_aside(options.rejects) as rejects,
@@ -178,10 +190,15 @@ def predict(
     return summary
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Parses, predicts, prints a summary, and returns the exit code."""
-    given = parser().parse_args(argv)
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    given = parser(prog).parse_args(argv)
     progress = Progress()
+    progress.silent = given.quiet
     options = None
     try:
         options = PredictOptions(
@@ -197,22 +214,23 @@ def main(argv: list[str] | None = None) -> int:
             overwrite=given.overwrite,
             root=given.root,
             trust=given.trust,
+            verbose=given.verbose,
         )
-        quiet = given.quiet or options.printed
+        if given.json and options.printed:
+            raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
+        quiet = given.quiet or given.json or options.printed
         with interruptible():
             summary = predict(options, progress=progress, show=(lambda text: None) if quiet else progress.show)
-    except MillraceError as error:
-        progress.end()
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt as error:
-        progress.end()
         how, code = how_ended(error)
-        print(f"{how}: {options.kept_on_failure if options else 'nothing was done'}", file=sys.stderr)
-        return code
-    progress.end()
-    print("\n".join(told(summary, options)), file=sys.stderr if options.printed else sys.stdout)
-    return 0
+        kept = options.kept_on_failure if options else "nothing was done"
+        raise command.Interrupted(f"{how}: {kept}", code) from None
+    finally:
+        progress.end()
+    text = "\n".join(told(summary, options))
+    if options.printed:
+        print(text, file=sys.stderr)
+    return command.Report("" if options.printed else text, as_data(summary, options))
 
 
 def default_rejects(output: str) -> str:
@@ -230,6 +248,20 @@ def told(summary: Summary, options: PredictOptions) -> list[str]:
         f"rejected   {summary.rejected.total():,}: {options.rejects}",
         *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),
     ]
+
+
+def as_data(summary: Summary, options: PredictOptions) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "output": options.output,
+        "rejects": options.rejects,
+        "unit": summary.unit,
+        "read": summary.read,
+        "predicted": summary.predicted,
+        "rejected": summary.rejected.total(),
+        "reasons": dict(summary.rejected.most_common()),
+        "seconds": summary.seconds,
+    }
 
 
 if __name__ == "__main__":

@@ -9,12 +9,15 @@ Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from schemas import command
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from schemas.spec.images import ImagePairsSchema, ImageSchema
@@ -26,50 +29,61 @@ from trainer.verbosity import start_tensorflow
 if TYPE_CHECKING:
     from trainer.loop.train import Trained
 
+PROG = "python -m trainer.task"
 EXAMPLES = """\
 examples:
-  python -m trainer.task --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1
-  python -m trainer.task --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000"""
+  %(prog)s --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1
+  %(prog)s --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Parses, trains, reports. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
-        options = parse_options(argv)
+        options = parse_options(argv, prog)
         check_model(options)
         dataset = open_dataset(options.data_dir, trust=options.trust)
         if options.verify_data:
             verify_data(dataset)
-        print("starting TensorFlow", file=sys.stderr, flush=True)
+        if not options.quiet:
+            print("starting TensorFlow", file=sys.stderr, flush=True)
         start_tensorflow(verbose=options.verbose)
         from trainer.loop.progress import Display
         from trainer.loop.train import train
         from trainer.model_dir.failures import explained
 
         with interruptible(), explained(dataset, options):
-            trained = train(dataset, options, Display())
-    except MillraceError as error:
-        print(f"trainer.task: {error}", file=sys.stderr)
-        return error.exit_code
+            trained = train(dataset, options, Display(quiet=options.quiet))
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
-        print(f"trainer.task: {how}; run it again to go on from the last checkpoint", file=sys.stderr)
-        return code
-    if trained is not None:
-        print(summary(trained, options, dataset.image_schema), file=sys.stderr)
-        print(json.dumps(trained.metrics))
-    return 0
+        raise command.Interrupted(f"{how}; run it again to go on from the last checkpoint", code) from None
+    if trained is None:
+        return command.Report("", {"model_dir": options.model_dir})
+    print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
+    return command.Report(
+        json.dumps(trained.metrics), {**dataclasses.asdict(trained), "export_dir": trained.export_dir}
+    )
 
 
-def parse_options(argv: Sequence[str] | None) -> TrainOptions:
+def parse_options(argv: Sequence[str], prog: str = PROG) -> TrainOptions:
     """Reads the command line.
 
     Raises:
-      UsageError: a number out of its range.
-      SystemExit: --help (0), or what argparse refuses (2).
+      UsageError: a flag is missing, unknown or out of its range.
+      SystemExit: --help (0).
     """
+    options = as_options(parser(prog).parse_args(argv))
+    options.pop("json", None)
+    return TrainOptions(**options)
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
     parser = step_parser(
-        "trainer.task",
+        prog,
         description="Trains a model on a data set that beam_jobs.preprocess wrote, evaluates it and exports it.",
         examples=EXAMPLES,
     )
@@ -101,7 +115,8 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         help="go on from a checkpoint of other data, another model or other hparams",
     )
     add("--verify_data", action="store_true", help="read all of the data set first; train if it is whole")
-    return TrainOptions(**as_options(parser.parse_args(argv)))
+    add("--json", action="store_true", help=command.JSON_HELP)
+    return parser
 
 
 def verify_data(dataset: Dataset) -> None:
@@ -120,7 +135,7 @@ def verify_data(dataset: Dataset) -> None:
         raise MillraceError(f"{dataset.path}: not whole, and nothing was trained on it:\n{told}{more}")
 
 
-def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None) -> str:
+def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None, prog: str = PROG) -> str:
     """What a training left behind, for people. `images`: the schema of a data set of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps:
@@ -139,9 +154,9 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None)
     written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
     lines.append(f"metrics  {', '.join(written)}")
     lines.append(f"next     tensorboard --logdir {trained.model_dir}")
-    best = trained.exports.get("best", trained.exports["final"])
+    predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     files = "raw.csv" if images is None else "pairs.csv" if isinstance(images, ImagePairsSchema) else "'photos/*'"
-    lines.append(f"         python -m trainer.predict --saved_model {best} --input {files} --output predictions.jsonl")
+    lines.append(f"         {predict} --saved_model {trained.export_dir} --input {files} --output predictions.jsonl")
     return "\n".join(lines)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
+from collections.abc import Iterator
 
 from schemas.quick_import import quick_import
 
@@ -18,6 +21,26 @@ def start_tensorflow(*, verbose: bool) -> None:
     import tensorflow as tf
 
     tf.config.list_logical_devices()
-    level = logging.INFO if verbose else logging.ERROR
+    _set_level(logging.INFO if verbose else logging.ERROR)
+
+
+@contextlib.contextmanager
+def quiet_logs(*, verbose: bool) -> Iterator[None]:
+    """The same levels while its block runs, in a process that is not only this project's."""
+    import tensorflow as tf
+
+    importlib.import_module("trainer.estimator")
+    before = tf.compat.v1.logging.get_verbosity(), logging.getLogger("absl").level
+    _set_level(logging.INFO if verbose else logging.ERROR)
+    try:
+        yield
+    finally:
+        tf.compat.v1.logging.set_verbosity(before[0])
+        logging.getLogger("absl").setLevel(before[1])
+
+
+def _set_level(level: int) -> None:
+    import tensorflow as tf
+
     tf.compat.v1.logging.set_verbosity(level)
     logging.getLogger("absl").setLevel(level)

@@ -17,17 +17,23 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 
+from schemas import command
 from schemas.dataset import open_dataset
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
 from trainer.export.parity_records import read_parity_records
 from trainer.export.saved_model import check_files, read_notes
 from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.verbosity import start_tensorflow
 
+PROG = "python -m trainer.verify"
 
-def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False) -> int:
+
+def verify(
+    *, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False, verbose: bool = False
+) -> int:
     """Checks an export against a data set; the Estimator is rebuilt from `model_dir` with the export's own variables.
 
     Returns:
@@ -52,7 +58,7 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, tru
         from schemas.graphs.check import check_graph
 
         check_graph(saved_model)
-    start_tensorflow(verbose=False)
+    start_tensorflow(verbose=verbose)
     from trainer.export.restore import restore_estimator
 
     records = read_parity_records(dataset)
@@ -78,27 +84,39 @@ def _model_dir(saved_model: str) -> str:
     return model_dir
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Parses, verifies, prints what came of it, and returns the exit code."""
-    description, exit_codes = (__doc__ or "").split("\n\nExit code: ")
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.verify",
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit code: ")
+    result = command.Parser(
+        prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=description,
         epilog=f"Exit code: {exit_codes}",
     )
-    parser.add_argument("--data_dir", required=True, help="the data set directory that the model was trained on")
-    parser.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
-    parser.add_argument("--model_dir", help="where the model was trained; default: three folders above --saved_model")
-    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    options = parser.parse_args(argv)
-    try:
-        records = verify(**vars(options))
-    except MillraceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(f"no skew: {records} records, through the transform, the Estimator and every exported signature")
-    return 0
+    result.add_argument("--data_dir", required=True, metavar="DIR", help="the data set that the model was trained on")
+    result.add_argument(
+        "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
+    )
+    result.add_argument(
+        "--model_dir", metavar="DIR", help="where the model was trained; default: three folders above --saved_model"
+    )
+    result.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)
+    result.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    return result
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Parses, verifies, prints what came of it, and returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    options = vars(parser(prog).parse_args(argv))
+    options.pop("json")
+    records = verify(**options)
+    text = f"no skew: {records} records, through the transform, the Estimator and every exported signature"
+    return command.Report(text, {"saved_model": options["saved_model"], "skew": False, "records": records})
 
 
 if __name__ == "__main__":

@@ -9,13 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from schemas import storage
+from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
 
+PROG = "python -m beam_jobs.preprocess"
+
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust]"""
+       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust] [--json]"""
 
 _DESCRIPTION = """\
 Turns raw CSV files or images into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
@@ -25,11 +27,11 @@ either written or rejected with a reason, and nothing counts as a data set until
 
 _EPILOG = """\
 examples:
-  python -m beam_jobs.preprocess --schema schemas/covertype.yaml --input covtype.data --output out/
-  python -m beam_jobs.preprocess --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
-  python -m beam_jobs.preprocess --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
+  %(prog)s --schema schemas/covertype.yaml --input covtype.data --output out/
+  %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
+  %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --setup_file ./setup.py
-  python -m beam_jobs.preprocess --replay corrected.jsonl --append_to out/
+  %(prog)s --replay corrected.jsonl --append_to out/
 
 Every other option is Apache Beam's own and is passed to its runner.
 Exit status: 0 the data set is written (or a replay found nothing left to try), 1 the job failed and wrote none,
@@ -108,17 +110,10 @@ class JobOptions:
         return self.runner in ("FnApiRunner", "DirectRunner")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of exiting, so that `main` alone decides on exit codes."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(f"{message}\nSee {self.prog} --help.")
-
-
-def parser(*, replay: bool = False) -> argparse.ArgumentParser:
+def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser: of a job from raw files, or of a replay, which must name other things."""
-    p = _Parser(
-        prog="python -m beam_jobs.preprocess",
+    p = command.Parser(
+        prog=prog,
         usage=_USAGE,
         description=_DESCRIPTION,
         epilog=_EPILOG,
@@ -225,30 +220,33 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
         metavar="MB",
         help="how much of a file is read at a time (default: %(default)g)",
     )
-    run.add_argument("--quiet", action="store_true", help="no progress display")
+    run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+    run.add_argument("--json", action="store_true", help=command.JSON_HELP)
     run.add_argument("--trust", action="store_true", help=f"of --transform_from and --append_to: {TRUST_HELP}")
     return p
 
 
-def parse(argv: Sequence[str]) -> JobOptions:
+def parse(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
     """Parses the command line of a job from raw files.
 
     Raises:
       UsageError: an option is missing, misspelt or out of its range.
     """
-    values, beam_args = parse_known(argv)
-    own = {name: value for name, value in values.items() if name not in REPLAY}
+    values, beam_args = parse_known(argv, prog=prog)
+    own = {name: value for name, value in values.items() if name not in (*REPLAY, "json")}
     own["input"] = tuple(own["input"])
     return JobOptions(**own, beam_args=beam_args)
 
 
-def parse_known(argv: Sequence[str], *, replay: bool = False) -> tuple[dict[str, Any], tuple[str, ...]]:
+def parse_known(
+    argv: Sequence[str], *, replay: bool = False, prog: str = PROG
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of this command's options, and the arguments that are Beam's.
 
     Raises:
       UsageError: an option is missing or misspelt.
     """
-    known, rest = parser(replay=replay).parse_known_args(list(argv))
+    known, rest = parser(replay=replay, prog=prog).parse_known_args(list(argv))
     own = [f"--{name}" for name in vars(known)]
     for flag in (arg.split("=")[0] for arg in rest):
         if not flag.startswith("--"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from beam_jobs.core.options import REPLAY, JobOptions, parse_known
+from beam_jobs.core.options import PROG, REPLAY, JobOptions, parse_known
 from schemas.errors import UsageError
 
 _SHARED = ("runner", "quiet", "trust")
@@ -34,19 +34,19 @@ def wants_replay(argv: Sequence[str]) -> bool:
     return any(_flag(arg)[2:] in REPLAY for arg in argv)
 
 
-def parse_replay(argv: Sequence[str]) -> ReplayOptions:
+def parse_replay(argv: Sequence[str], *, prog: str = PROG) -> ReplayOptions:
     """Parses a command line that asks for a replay.
 
     Raises:
       UsageError: an option is missing, misspelt, or belongs to a job from raw files.
     """
-    values, beam_args = parse_known(argv, replay=True)
+    values, beam_args = parse_known(argv, replay=True, prog=prog)
     given = {_flag(arg)[2:] for arg in argv}
-    foreign = [f"--{name}" for name in values if name in given and name not in (*REPLAY, *_SHARED)]
+    foreign = [f"--{name}" for name in values if name in given and name not in (*REPLAY, *_SHARED, "json")]
     if foreign:
         raise UsageError(
             f"{foreign[0]}: not with --replay. Corrected rejects go through the schema and the transform that the data "
-            "set --append_to was written with; give only --replay, --append_to, --runner, --trust and --quiet."
+            "set --append_to was written with; give only --replay, --append_to, --runner, --trust, --quiet and --json."
         )
     shared = {name: values[name] for name in _SHARED}
     options = ReplayOptions(tuple(values["replay"]), values["append_to"], **shared, beam_args=beam_args)

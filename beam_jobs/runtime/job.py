@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from beam_jobs.core.shuffle_plan import ShardOptions
 
 
-def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = storage.say) -> Manifest:
-    """Runs the job to its end. `tell` is given what is worth knowing of its input.
+def run_job(
+    options: JobOptions, *, tell: Callable[[Sequence[str]], None] = storage.say, configure: bool = True
+) -> Manifest:
+    """Runs the job to its end.
+
+    Args:
+      options: what it is asked to do.
+      tell: is given what is worth knowing of its input.
+      configure: set TensorFlow up for the job alone, as in a process of its own; False leaves its settings to others.
 
     Raises:
       UsageError: it was asked wrongly; nothing was done.
@@ -45,7 +52,8 @@ def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = stor
     with lease.hold(options.output, run=run_id) as held:
         check_output(options)  # again: before the lease was ours, another job may have committed
         replaces = compare_and_swap.look(layout.join(options.output, layout.MANIFEST))
-        load_libraries()
+        if configure:
+            load_libraries()
         preprocessing_fn = load_preprocessing(options, source)
         progress.reset(total=source.total)
         with progress.Display(enabled=not options.quiet):

@@ -2,4 +2,16 @@
 
 from schemas.dataset.opening import Dataset, open_dataset
 
-__all__ = ["Dataset", "checksums", "layout", "lease", "manifest", "open_dataset", "prune", "verify"]
+__all__ = [
+    "Dataset",
+    "checksums",
+    "command",
+    "layout",
+    "lease",
+    "manifest",
+    "open_dataset",
+    "prune",
+    "show",
+    "stored_features",
+    "verify",
+]

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 import os
 import sys
 import threading
 import time
 from collections.abc import Sequence
 
-from schemas import storage
-from schemas.errors import MillraceError, UsageError
+from schemas import command, storage
+from schemas.errors import UsageError
 
 _EPILOG = """\
 examples:
-  python -m schemas.dataset show out/
-  python -m schemas.dataset verify gs://bucket/out
-  python -m schemas.dataset prune out/ --all --dry_run
+  %(prog)s show out/
+  %(prog)s verify gs://bucket/out
+  %(prog)s prune out/ --all --dry_run
 
-Exit status: 0 all is well, 1 something is wrong with the data set or it could not be done, 2 it was asked wrongly,
+Exit code: 0 all is well, 1 something is wrong with the data set or it could not be done, 2 it was asked wrongly,
 130 interrupted.
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of exiting, so that `main` alone decides on exit codes."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(f"{message}\nSee {self.prog} --help.")
+PROG = "python -m schemas.dataset"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
-    p = _Parser(
-        prog="python -m schemas.dataset",
+    p = command.Parser(
+        prog=prog,
         description="Checks, describes or tidies a data set directory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -61,42 +57,41 @@ def parser() -> argparse.ArgumentParser:
             "failed/, and whatever is not the project's own. Refuses while a job writes to the directory.",
         ),
     ):
-        command = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
-        command.add_argument("data_dir", metavar="DIR", help="the data set directory, local or gs://")
+        sub = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
+        place = sub.add_mutually_exclusive_group(required=True)
+        place.add_argument("dir", nargs="?", metavar="DIR", help="the data set directory, local or gs://")
+        place.add_argument("--data_dir", metavar="DIR", help="the same, under the name that other commands give it")
+        sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
         if name == "verify":
-            command.add_argument("--threads", type=int, metavar="N", help="files read at once (default: one a core)")
-            command.add_argument("--quiet", action="store_true", help="show no progress")
-        elif name == "show":
-            command.add_argument("--json", action="store_true", help="as JSON, for programs")
-        else:
-            command.add_argument("--dry_run", action="store_true", help="only say what would be removed")
-            command.add_argument("--all", action="store_true", help="the runs of the data set before this one too")
+            sub.add_argument("--threads", type=int, metavar="N", help="files read at once (default: one a core)")
+            sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+        elif name == "prune":
+            sub.add_argument("--dry_run", action="store_true", help="only say what would be removed")
+            sub.add_argument("--all", action="store_true", help="the runs of the data set before this one too")
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, runs, reports. Returns the exit status."""
-    try:
-        options = parser().parse_args(sys.argv[1:] if argv is None else argv)
-        if storage.is_local(options.data_dir) and not os.path.isdir(options.data_dir):
-            raise UsageError(f"{options.data_dir}: no such folder")
-        match options.command:
-            case "verify":
-                return verify(options.data_dir, threads=options.threads, quiet=options.quiet)
-            case "show":
-                return show(options.data_dir, as_json=options.json)
-            case _:
-                return prune(options.data_dir, dry_run=options.dry_run, everything=options.all)
-    except MillraceError as error:
-        print(f"schemas.dataset: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("schemas.dataset: interrupted", file=sys.stderr)
-        return 130
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Parses, runs, reports. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
 
 
-def verify(data_dir: str, *, threads: int | None, quiet: bool) -> int:
-    """Prints every problem, and a summary. Returns 1 if there is a problem."""
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    options = parser(prog).parse_args(argv)
+    data_dir = options.dir or options.data_dir
+    if storage.is_local(data_dir) and not os.path.isdir(data_dir):
+        raise UsageError(f"{data_dir}: no such folder")
+    match options.command:
+        case "verify":
+            return verify(data_dir, threads=options.threads, quiet=options.quiet)
+        case "show":
+            return show(data_dir)
+        case _:
+            return prune(data_dir, dry_run=options.dry_run, everything=options.all, prog=prog)
+
+
+def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report:
+    """Every problem, and a summary. The exit code is 1 if there is a problem."""
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads}: must be 1 or more")
     from schemas.dataset.manifest import read_manifest
@@ -123,39 +118,46 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> int:
             thread.join()
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     seconds = max(time.monotonic() - begun, 1e-9)
-    for problem in problems:
-        print(problem)
     said = f"{len(problems):,} problem(s)" if problems else "whole"
     read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"
-    print(f"{data_dir}: {said}. Read {read} in {seconds:,.1f} s, {tally.bytes / seconds / 1e9:.3f} GB/s")
-    return 1 if problems else 0
+    rate = f"{seconds:,.1f} s, {tally.bytes / seconds / 1e9:.3f} GB/s"
+    data = {
+        "path": data_dir,
+        "problems": [dataclasses.asdict(problem) for problem in problems],
+        "files": tally.files,
+        "rows": tally.rows,
+        "bytes": tally.bytes,
+        "seconds": seconds,
+    }
+    text = "\n".join([*map(str, problems), f"{data_dir}: {said}. Read {read} in {rate}"])
+    return command.Report(text, data, exit_code=1 if problems else 0)
 
 
-def show(data_dir: str, *, as_json: bool) -> int:
-    """Prints what the data set is."""
+def show(data_dir: str) -> command.Report:
+    """What the data set is."""
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
-    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render(described))
-    return 0
+    return command.Report(render(described), described)
 
 
-def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
+def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> command.Report:
     """Removes what nothing names, or says what it would."""
     from schemas.dataset import lease
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
     read_manifest(data_dir)  # before a lease is written into a folder that is no data set
-    with lease.hold(data_dir, run="python -m schemas.dataset prune") as held:
+    with lease.hold(data_dir, run=f"{prog} prune") as held:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
         if not dry_run:
             pruning.remove(data_dir, found, held)
     verb = "would remove" if dry_run else "removed"
-    for name in found:
-        print(f"{verb} {name}, {sizes[name]:,} bytes")
-    for name in pruning.foreign(data_dir):
-        print(f"left alone: {name}, which is no part of a data set")
-    print(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
-    return 0
+    left_alone = pruning.foreign(data_dir)
+    lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
+    lines += [f"left alone: {name}, which is no part of a data set" for name in left_alone]
+    lines.append(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
+    return command.Report(
+        "\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, "left_alone": left_alone}
+    )

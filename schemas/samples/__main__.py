@@ -2,7 +2,7 @@
 
 import sys
 
-from schemas.samples.tables import main
+from schemas.samples.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,17 +7,13 @@ Place, size, colour and background are drawn at random, so that only the shape t
 
 from __future__ import annotations
 
-import argparse
 import os
 import struct
-import sys
 import zlib
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-
-from schemas.errors import UsageError
 
 SIDE = 80  # pixels
 
@@ -65,25 +61,3 @@ def write_shapes(folder: str, *, each: int, seed: int) -> int:
             with open(os.path.join(folder, shape, f"{i:05d}.png"), "wb") as file:
                 file.write(png(draw(shape, rng)))
     return each * len(SHAPES)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m schemas.image_samples", description=__doc__.splitlines()[0])
-    parser.add_argument("output", help="the folder to write into")
-    parser.add_argument(
-        "--each", type=int, default=150, metavar="N", help="images of each shape (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn (default: %(default)s)")
-    options = parser.parse_args(argv)
-    try:
-        if options.each < 1:
-            raise UsageError(f"--each {options.each}: must be 1 or more")
-        if os.path.lexists(options.output) and not os.path.isdir(options.output):
-            raise UsageError(f"{options.output}: is no folder; name one, or a new name")
-        count = write_shapes(options.output, each=options.each, seed=options.seed)
-    except UsageError as error:
-        print(f"schemas.image_samples: {error}", file=sys.stderr)
-        return error.exit_code
-    print(f"{count} drawn images of {', '.join(SHAPES)} in {options.output}")
-    return 0

@@ -8,11 +8,9 @@ are made and written in blocks, so that memory stays flat.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import os
-import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -223,24 +221,3 @@ def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
         os.replace(part, path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m schemas.samples",
-        description="Makes a sample file in the shape of a data set that ships. The rows are invented.",
-    )
-    parser.add_argument("name", choices=sorted(SAMPLES), help="the data set whose shape the sample has")
-    parser.add_argument("output", metavar="OUT.csv", help="the file to write")
-    parser.add_argument("--rows", type=int, default=20_000, help="how many rows (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="another seed makes other rows (default: %(default)s)")
-    options = parser.parse_args(argv)
-    if options.rows < 1 or options.seed < 0:
-        parser.error("--rows is 1 or more, and --seed 0 or more")
-    try:
-        write_sample(options.name, options.output, rows=options.rows, seed=options.seed)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(f"{options.output}: {options.rows:,} invented rows in the shape of {options.name} (seed {options.seed})")
-    return 0

@@ -14,10 +14,11 @@ LOG_SECS = 10.0
 
 
 class Display:
-    """Where progress is written: a line that is replaced by the next, and lines that stay."""
+    """Where progress is written: a line that is replaced by the next, and lines that stay; nothing where `quiet`."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
         self.is_terminal = self._stream.isatty()
         self._open = False
 
@@ -41,6 +42,8 @@ class Display:
             self._open = False
 
     def _write(self, text: str) -> None:
+        if self._quiet:
+            return
         self._stream.write(text)
         self._stream.flush()
 

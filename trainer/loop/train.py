@@ -56,6 +56,11 @@ class Trained:
     exports: dict[str, str]
     ended: str
 
+    @property
+    def export_dir(self) -> str:
+        """The best export's folder; the final one's where none was the best."""
+        return self.exports.get(BEST) or self.exports[FINAL]
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:

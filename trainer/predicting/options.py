@@ -32,6 +32,7 @@ class PredictOptions:
       max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
       root: the folder that paths in a CSV file of pairs are relative to; None: the file's own.
       trust: load the model even if its graph can do more than compute.
+      verbose: TensorFlow's own log as well.
     """
 
     saved_model: str
@@ -46,6 +47,7 @@ class PredictOptions:
     overwrite: bool = False
     root: str | None = None
     trust: bool = False
+    verbose: bool = False
 
     def __post_init__(self) -> None:
         if self.signature not in SIGNATURES:

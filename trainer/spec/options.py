@@ -39,6 +39,7 @@ class TrainOptions:
     verify_data: bool = False
     trust: bool = False
     verbose: bool = False
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         for name in (

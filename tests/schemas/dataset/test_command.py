@@ -118,7 +118,7 @@ def test_prune_refuses_while_a_job_is_running(out, capsys, more):
     ("arguments", "said"),
     [
         ([], "required: COMMAND"),
-        (["verify"], "required: DIR"),
+        (["verify"], "DIR --data_dir is required"),
         (["look", "out"], "invalid choice: 'look'"),
         (["verify", "/nowhere/at/all"], "/nowhere/at/all: no such folder"),
         (["verify", "/tmp", "--threads", "0"], "--threads 0: must be 1 or more"),

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.images.header import read_header
-from schemas.samples.images import SHAPES, SIDE, draw, main, png
+from schemas.samples.command import image_main as main
+from schemas.samples.images import SHAPES, SIDE, draw, png
 
 
 def test_each_shape_has_its_folder(tmp_path: Path) -> None:

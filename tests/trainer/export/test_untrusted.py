@@ -87,7 +87,7 @@ def test_a_hostile_export_is_refused_by_the_op_before_it_is_loaded(
     monkeypatch.setattr(tf.compat.v1.saved_model, "load", lambda *_: pytest.fail("it was loaded"))
     assert run_predict() == 1
     said = capsys.readouterr().err
-    assert f"error: {export}/saved_model.pb: " in said
+    assert f"trainer.predict: {export}/saved_model.pb: " in said
     assert all(part in said for part in (op, reached, "give --trust"))
     assert sorted(tmp_path.rglob("*")) == lying_there
 

@@ -1,0 +1,45 @@
+"""Millrace from the outside: the `millrace` command, and what a notebook imports.
+
+cli  the command: sub-commands that hand over to the packages' own
+api  datasets, preprocessing, training and prediction from Python
+
+`import millrace` imports neither TensorFlow nor Beam; names are looked up when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace.api import load_model, preprocess, train
+    from millrace.dataset import Dataset
+    from millrace.model import Model
+    from schemas.errors import MillraceError, SkewError, UsageError
+
+__all__ = ["Dataset", "MillraceError", "Model", "SkewError", "UsageError", "load_model", "preprocess", "train"]
+
+_MODULES = {
+    "Dataset": "millrace.dataset",
+    "Model": "millrace.model",
+    "MillraceError": "schemas.errors",
+    "SkewError": "schemas.errors",
+    "UsageError": "schemas.errors",
+    "load_model": "millrace.api",
+    "preprocess": "millrace.api",
+    "train": "millrace.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from millrace.version import version
+
+        return version()
+    if name not in _MODULES:
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

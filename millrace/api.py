@@ -1,0 +1,134 @@
+"""Preprocessing, training and prediction from Python: what the commands do, with options as keyword arguments.
+
+What goes wrong is raised as MillraceError, and what was asked for wrongly as UsageError; nothing exits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millrace.dataset import Dataset
+from millrace.model import Model
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from trainer.loop.train import Trained
+
+Path = str | os.PathLike[str]
+
+
+def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **options: Any) -> Dataset:  # noqa: A002
+    """Turns raw files into a dataset directory: `millrace preprocess`.
+
+    The job runs in this process. It leaves TensorFlow's settings as they are, so that a training may follow.
+
+    Args:
+      schema: the schema's YAML file.
+      input: files or globs, local or gs://.
+      output: the dataset directory to write.
+      **options: those of `millrace preprocess`, under the same names: `overwrite`, `max_rejects`, `num_shards`, ...
+
+    Raises:
+      UsageError: an option, the schema or the input is not as it must be; nothing was done.
+      MillraceError: the job failed, and wrote no dataset.
+    """
+    from beam_jobs.core.options import JobOptions
+    from beam_jobs.runtime.job import run_job
+
+    paths = [input] if isinstance(input, str | os.PathLike) else input
+    asked = _options(
+        JobOptions,
+        "preprocess",
+        schema=os.fspath(schema),
+        input=tuple(os.fspath(path) for path in paths),
+        output=os.fspath(output),
+        **options,
+    )
+    run_job(asked, configure=False)
+    return Dataset.open(asked.output, trust=asked.trust)
+
+
+def train(
+    *,
+    data_dir: Path | Dataset,
+    model_dir: Path,
+    model: str = "dnn",
+    hparams: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Trained:
+    """Trains a model, evaluates it and exports it: `millrace train`. Run again, it resumes from the last checkpoint.
+
+    Args:
+      data_dir: the dataset, or its directory.
+      model_dir: where checkpoints, metrics and exports go.
+      model: one of those that `millrace train --help` lists, or package.module:function.
+      hparams: the model's own settings by name.
+      **options: those of `millrace train`, under the same names: `max_steps`, `batch_size`, `seed`, `quiet`, ...
+
+    Returns:
+      What the training left: `export_dir` (the best export), `metrics` by split, `global_step`, `exports` by name,
+      `steps` and `seconds` of this time, and why it `ended`.
+
+    Raises:
+      UsageError: an unknown option, model or hyper-parameter, or a model directory of another model.
+      MillraceError: the dataset cannot be read, or the training failed.
+    """
+    from trainer.flags import check_model
+    from trainer.spec.options import TrainOptions
+
+    path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
+    settings = tuple(f"{name}={_typed(value)}" for name, value in (hparams or {}).items())
+    names = {"data_dir": path, "model_dir": os.fspath(model_dir), "model": model, "hparams": settings}
+    asked = _options(TrainOptions, "train", **names, **options)
+    check_model(asked)
+    dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=asked.trust)).opened
+    if asked.verify_data:
+        from trainer.task import verify_data
+
+        verify_data(dataset)
+    from trainer.loop.progress import Display
+    from trainer.loop.train import train as run_training
+    from trainer.model_dir.failures import explained
+    from trainer.verbosity import quiet_logs
+
+    with quiet_logs(verbose=asked.verbose), explained(dataset, asked):
+        trained = run_training(dataset, asked, Display(quiet=asked.quiet))
+    if trained is None:
+        raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")
+    return trained
+
+
+def load_model(export_dir: Path, *, trust: bool = False) -> Model:
+    """Opens an export, such as `train(...).export_dir`, to predict with. Imports TensorFlow.
+
+    Args:
+      export_dir: the exported model's folder.
+      trust: load it even if its graph can do more than compute.
+
+    Raises:
+      UsageError: the folder holds no export.
+      MillraceError: a file of it was changed, or its graph can do more than compute.
+    """
+    return Model(os.fspath(export_dir), trust=trust)
+
+
+def _options(kind: type[Any], function: str, **given: Any) -> Any:
+    """The options' dataclass of these keyword arguments."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{function}() has no option {name!r}{hint}\nIt has {', '.join(names)}.")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _typed(value: Any) -> str:
+    """A hyper-parameter as it is typed on a command line."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,99 @@
+"""The `millrace` command: it finds the sub-command and hands the rest to that one's own `main`.
+
+Nothing but the sub-command that was asked for is imported, so that `millrace --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.version import version
+from schemas import command
+from schemas.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A sub-command. Its module has `parser(prog)` and `main(argv, prog=...)`, and imports nothing heavy by itself."""
+
+    module: str
+    summary: str
+
+    def parser(self, prog: str) -> argparse.ArgumentParser:
+        """The command's own parser."""
+        return importlib.import_module(self.module).parser(prog)
+
+    def main(self, argv: Sequence[str], prog: str) -> int:
+        """Runs it. Returns the exit code."""
+        return importlib.import_module(self.module).main(argv, prog=prog)
+
+
+COMMANDS = {
+    "samples": Command("schemas.samples.command", "make sample files to try things with"),
+    "preprocess": Command("beam_jobs.preprocess", "raw files to a dataset directory"),
+    "dataset": Command("schemas.dataset.command", "verify, show or prune a dataset directory"),
+    "doctor": Command("trainer.doctor", "say what bounds the speed of a training"),
+    "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
+    "verify": Command("trainer.verify", "prove that an export sees what training saw"),
+    "predict": Command("trainer.predict", "predict on raw files with an export"),
+    "completion": Command("millrace.completion", "print a script that completes these commands in a shell"),
+}
+
+_EPILOG = """\
+examples:
+  %(prog)s samples covertype covertype.csv
+  %(prog)s preprocess --schema schemas/covertype.yaml --input covertype.csv --output out/
+  %(prog)s train --data_dir out/ --model_dir model/ --model dnn
+
+`%(prog)s COMMAND --help` says all of a command. Exit code: 0 done, 1 failed, 2 usage error.
+"""
+
+
+def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentParser:
+    """The command line's parser; `whole`: with every sub-command's own parser in it, which imports them all."""
+    p = command.Parser(
+        prog=prog,
+        description="Raw records to a served model: CSV files and images to TFRecords, TensorFlow Estimators on them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    p.add_argument("--version", action="version", version=f"millrace {version()}")
+
+    def own_parser(*, prog: str, of: Command, **_: Any) -> argparse.ArgumentParser:
+        return of.parser(prog) if whole else argparse.ArgumentParser(prog=prog, add_help=False)
+
+    makes: Any = own_parser  # argparse calls it as it would call a class
+    commands: Any = p.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=makes)
+    for name, entry in COMMANDS.items():
+        commands.add_parser(name, help=entry.summary, prog=f"{prog} {name}", of=entry)
+    return p
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = "millrace") -> int:
+    """Runs a sub-command. Returns its exit code, or 2 where there is none of that name."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in COMMANDS:
+        return COMMANDS[arguments[0]].main(arguments[1:], f"{prog} {arguments[0]}")
+    return command.run(_refuse, arguments, prog=prog)
+
+
+def _refuse(argv: Sequence[str], prog: str) -> command.Report:
+    """Answers --help and --version; whatever else comes here is no command."""
+    known = ", ".join(COMMANDS)
+    given = next((arg for arg in argv if not arg.startswith("-")), None)
+    if argv and argv[0] in ("-h", "--help", "--version"):
+        parser(prog).parse_args(argv[:1])  # prints, and exits
+    if given is None:
+        raise UsageError(f"name a command: {known}. See {prog} --help.")
+    if given in COMMANDS:
+        raise UsageError(f"{argv[0]}: the command comes first: {prog} {given} {argv[0]} ...")
+    near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(f"{given}: no such command{hint}\nThere are {known}. See {prog} --help.")

@@ -1,0 +1,76 @@
+"""`millrace completion SHELL`: a script that completes commands, options and file names, made by shtab.
+
+The script is static: pressing Tab starts no Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from schemas import command
+from schemas.errors import UsageError
+
+_EPILOG = """\
+for bash: eval "$(millrace completion bash)", or once:
+  millrace completion bash > ~/.local/share/bash-completion/completions/millrace
+for zsh, with a folder of $fpath:
+  millrace completion zsh > ~/.zfunc/_millrace
+"""
+
+# What arguments of a metavar are completed with.
+FILES = frozenset({"FILE", "PATTERN", "JSONL"})
+FOLDERS = frozenset({"DIR"})
+
+
+def parser(prog: str = "millrace completion") -> argparse.ArgumentParser:
+    """The command line's parser."""
+    p = command.Parser(
+        prog=prog,
+        description="Prints a script that completes `millrace` in a shell. Needs the extra millrace[completion].",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell to complete in")
+    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    return p
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = "millrace completion") -> int:
+    """Prints the script. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    shell = parser(prog).parse_args(argv).shell
+    script = completion_script(shell)
+    return command.Report(script, {"shell": shell, "script": script})
+
+
+def completion_script(shell: str) -> str:
+    """The script for a shell: 'bash', 'zsh' or 'tcsh'.
+
+    Raises:
+      UsageError: shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError as error:
+        raise UsageError("completion needs shtab: pip install 'millrace[completion]'") from error
+    from millrace.cli import parser as whole_parser
+
+    whole = whole_parser(whole=True)
+    for action in _actions(whole):
+        kinds = action.metavar if isinstance(action.metavar, str) else ""
+        if kinds in FILES | FOLDERS:
+            action.complete = shtab.FILE if kinds in FILES else shtab.DIRECTORY
+    return str(shtab.complete(whole, shell))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
+    """The arguments of a parser, and of its sub-commands."""
+    for action in parser._actions:  # private: argparse has no other way to list them; shtab reads the same
+        yield action
+        if isinstance(action.choices, dict):
+            yield from (found for sub in action.choices.values() for found in _actions(sub))

@@ -1,0 +1,133 @@
+"""A dataset directory from Python: what it holds, its first records, and batches for training."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import schemas.dataset
+from millrace.records import Records, read_records
+from schemas.errors import UsageError
+from schemas.spec.loader import AnySchema
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One split: how many records it holds, in how many shards."""
+
+    rows: int
+    shards: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Dataset:
+    """A dataset directory, opened by `Dataset.open`. `opened` is the same for the packages underneath."""
+
+    opened: schemas.dataset.Dataset
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Dataset:
+        """Opens the directory that `preprocess` wrote.
+
+        Args:
+          path: the directory, local or gs://.
+          trust: load its graphs even if they can do more than compute.
+
+        Raises:
+          UsageError: there is no dataset.
+          MillraceError: a file is missing, or was cut or changed.
+        """
+        return cls(schemas.dataset.open_dataset(os.fspath(path), trust=trust))
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return self.opened.path
+
+    @property
+    def schema(self) -> AnySchema:
+        """The schema that it was written with."""
+        return self.opened.declared
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """Rows and shards by split: 'train', 'eval', 'test'."""
+        return {name: Split(s.rows, len(s.shards)) for name, s in self.opened.manifest.splits.items()}
+
+    def shards(self, split: str) -> tuple[str, ...]:
+        """The paths of a split's TFRecord files, in order.
+
+        Raises:
+          MillraceError: there is no such split.
+        """
+        return self.opened.shards(split)
+
+    def head(self, n: int = 5, *, split: str = "train") -> Records:
+        """The first `n` records of a split as they are stored. Imports no TensorFlow.
+
+        Returns:
+          A sequence of dicts by feature name that prints as a table. Images are `Image`s, shown as height x width.
+
+        Raises:
+          UsageError: `n` is less than 1.
+          MillraceError: there is no such split, or a record is damaged.
+        """
+        if n < 1:
+            raise UsageError(f"n={n}: must be 1 or more")
+        return read_records(self.opened, split, n)
+
+    def as_tf_dataset(
+        self,
+        split: str,
+        *,
+        batch_size: int = 512,
+        shuffle: bool = False,
+        num_epochs: int | None = 1,
+        drop_remainder: bool = False,
+        seed: int | None = None,
+    ) -> tf.data.Dataset:
+        """Batches of (features, label), read as `train` reads them. Imports TensorFlow.
+
+        Args:
+          split: 'train', 'eval' or 'test'.
+          batch_size: records a batch.
+          shuffle: in another order in each epoch, and images cropped and mirrored at random, as in training; otherwise
+            in stored order, and images as they are evaluated.
+          num_epochs: passes over the split; None repeats for ever.
+          drop_remainder: leave out a last batch that is not full, so that shapes are static.
+          seed: of the shuffling; None draws one.
+
+        Returns:
+          A `tf.data.Dataset` of (features, label): features by name, `[batch]`, `[batch, n]` or sparse; of images uint8
+          `[batch, height, width, 3]`. The label is int64 `[batch]` (a class) or float32 `[batch]`.
+
+        Raises:
+          UsageError: a number out of its range.
+          MillraceError: there is no such split.
+        """
+        if batch_size < 1 or (num_epochs is not None and num_epochs < 1):
+            raise UsageError(f"batch_size={batch_size}, num_epochs={num_epochs}: each must be 1 or more")
+        self.opened.shards(split)
+        from trainer.data.input_fn import ModeKeys, input_fn
+        from trainer.data.reading import input_options
+        from trainer.spec.options import TrainOptions
+
+        mode = ModeKeys.TRAIN if shuffle else ModeKeys.EVAL
+        asked = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
+        options = dataclasses.replace(
+            input_options(self.opened, asked, split=split, mode=mode),
+            batch_size=batch_size,
+            num_epochs=num_epochs,
+            drop_remainder=drop_remainder,
+        )
+        batches = input_fn(self.opened, split, mode=mode, options=options)
+        return batches if shuffle or num_epochs else batches.repeat()
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {split.rows:,}" for name, split in self.splits.items())
+        return f"<Dataset {self.schema.name} in {self.path}: {splits}>"

@@ -1,0 +1,13 @@
+"""Which version this is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+
+def version() -> str:
+    """The installed version; '0+unknown' in a checkout that is not installed."""
+    try:
+        return importlib.metadata.version("millrace")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"

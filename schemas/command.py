@@ -1,0 +1,110 @@
+"""What every command shares: its parser, and how results and errors are printed, for people or (`--json`) programs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from schemas.errors import MillraceError, UsageError
+
+JSON_HELP = "print one JSON object on standard output, of an error too, and nothing else there"
+QUIET_HELP = "show no progress"
+VERBOSE_HELP = "TensorFlow's own log as well"
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError instead of exiting, so that `run` prints every error alike."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\nSee {self.prog} --help.")
+
+
+class Interrupted(MillraceError):
+    """A signal ended the command. `exit_code` is 128 and the signal's number, as shells have it."""
+
+    def __init__(self, message: str, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a command prints on standard output at its end: `text` for a person, or `data` with --json."""
+
+    text: str
+    data: dict[str, Any]
+    exit_code: int = 0
+
+
+def run(
+    work: Callable[[Sequence[str], str], Report],
+    argv: Sequence[str] | None,
+    *,
+    prog: str,
+    json_takes_file: bool = False,
+) -> int:
+    """Runs a command and prints its report, or its error.
+
+    With --json, standard output holds one JSON object: the report's data, or `{"error": ..., "exit_code": ...}`. What
+    else would be printed there while the command works goes to standard error.
+
+    Args:
+      work: does what the arguments ask for; it is given them, and `prog`.
+      argv: the arguments; None: those of this process.
+      prog: the command as it is typed, such as 'millrace train' or 'python -m trainer.task'.
+      json_takes_file: `--json FILE` means something else to this command.
+
+    Returns:
+      The exit code.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    as_json = wants_json(argv, takes_file=json_takes_file)
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            report = work(argv, prog)
+    except MillraceError as error:
+        return _failed(prog, error, as_json=as_json)
+    except KeyboardInterrupt:
+        return _failed(prog, Interrupted("interrupted"), as_json=as_json)
+    text = _to_json(report.data) if as_json else report.text
+    if text:
+        print(text)
+    return report.exit_code
+
+
+def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
+    """Whether --json asks for JSON on standard output; looked up before parsing, which may fail."""
+    if "--json" not in argv:
+        return False
+    following = argv[argv.index("--json") + 1 :][:1]
+    return not (takes_file and following and not following[0].startswith("-"))
+
+
+def _failed(prog: str, error: MillraceError, *, as_json: bool) -> int:
+    print(f"{prog.removeprefix('python -m ')}: {error}", file=sys.stderr)
+    if as_json:
+        print(_to_json({"error": str(error), "exit_code": error.exit_code}))
+    return error.exit_code
+
+
+def _to_json(data: dict[str, Any]) -> str:
+    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that JSON has no word for (NaN, infinity)."""
+    match value:
+        case dict():
+            return {name: _finite(held) for name, held in value.items()}
+        case list() | tuple():
+            return [_finite(held) for held in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case _:
+            return value

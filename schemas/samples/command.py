@@ -1,0 +1,88 @@
+"""`python -m schemas.samples NAME OUTPUT`: a sample in the shape of a data set that ships, or drawn images."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from schemas import command
+from schemas.errors import UsageError
+from schemas.samples.images import SHAPES, write_shapes
+from schemas.samples.tables import SAMPLES, write_sample
+
+PROG = "python -m schemas.samples"
+IMAGES = "shapes"
+ROWS, EACH = 20_000, 150
+
+_EPILOG = """\
+examples:
+  %(prog)s covertype covertype.csv --rows 20000 --seed 1
+  %(prog)s shapes shapes/ --each 150
+
+The rows are invented and the shapes are drawn: no figure in them means anything.
+Exit code: 0 done, 2 usage error.
+"""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    p = command.Parser(
+        prog=prog,
+        description="Makes a sample: a CSV file in the shape of a data set whose schema ships, or a folder of images.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("name", choices=(*sorted(SAMPLES), IMAGES), help="what the sample is like")
+    p.add_argument("output", metavar="FILE", help=f"the file to write; of {IMAGES}, the folder")
+    p.add_argument("--rows", type=int, metavar="N", help=f"how many rows (default: {ROWS}); not of {IMAGES}")
+    p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); of {IMAGES} alone")
+    p.add_argument("--seed", type=int, default=1, metavar="N", help="another seed makes others (default: %(default)s)")
+    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    return p
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """The command line. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def image_main(argv: Sequence[str] | None = None, *, prog: str = "python -m schemas.image_samples") -> int:
+    """The same for drawn images alone, without their name."""
+    p = command.Parser(prog=prog, description="Draws discs, squares and triangles, in a folder for each.")
+    p.add_argument("output", metavar="DIR", help="the folder to write into")
+    p.add_argument("--each", type=int, default=EACH, metavar="N", help="images of each shape (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=1, metavar="N", help="another seed draws others (default: %(default)s)")
+    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+
+    def draw(argv: Sequence[str], prog: str) -> command.Report:
+        options = p.parse_args(argv)
+        return _images(options.output, each=options.each, seed=options.seed)
+
+    return command.run(draw, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    options = parser(prog).parse_args(argv)
+    if options.name == IMAGES:
+        if options.rows is not None:
+            raise UsageError(f"--rows is for tables; give --each for {IMAGES}")
+        return _images(options.output, each=EACH if options.each is None else options.each, seed=options.seed)
+    if options.each is not None:
+        raise UsageError(f"--each is for {IMAGES}; give --rows for {options.name}")
+    rows = ROWS if options.rows is None else options.rows
+    if rows < 1 or options.seed < 0:
+        raise UsageError("--rows must be 1 or more, and --seed 0 or more")
+    write_sample(options.name, options.output, rows=rows, seed=options.seed)
+    text = f"{options.output}: {rows:,} invented rows in the shape of {options.name} (seed {options.seed})"
+    return command.Report(text, {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed})
+
+
+def _images(folder: str, *, each: int, seed: int) -> command.Report:
+    if each < 1 or seed < 0:
+        raise UsageError("--each must be 1 or more, and --seed 0 or more")
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UsageError(f"{folder}: is no folder; name one, or a new name")
+    count = write_shapes(folder, each=each, seed=seed)
+    text = f"{count} drawn images of {', '.join(SHAPES)} in {folder}"
+    return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})

@@ -1,0 +1,338 @@
+"""The Python API: what it gives is what the packages underneath give, and what goes wrong is raised."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import millrace
+from beam_jobs.preprocess import main as preprocess_main
+from millrace.api import _options  # what train and preprocess do with their keyword arguments
+from millrace.requests import image_request, row_request
+from schemas.dataset import open_dataset
+from schemas.errors import MillraceError, UsageError
+from schemas.samples.images import write_shapes
+from schemas.samples.tables import write_sample
+from schemas.spec.loader import load_schema
+from schemas.spec.table import Schema
+from tests.support.csv_datasets import PEOPLE, PEOPLE_HEADER, people_row
+from tests.support.dataset_faults import flip
+from trainer import predict as predict_command
+
+ROOT = Path(__file__).parent.parent.parent
+SHAPES = str(ROOT / "schemas" / "shapes.yaml")
+
+
+@pytest.fixture(scope="module")
+def people_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 rows of every kind of column."""
+    path = tmp_path_factory.mktemp("raw") / "people.csv"
+    path.write_text("\n".join([PEOPLE_HEADER, *map(people_row, range(300))]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def people(people_csv: Path) -> millrace.Dataset:
+    """A dataset of every kind of feature."""
+    schema = people_csv.parent / "people.yaml"
+    schema.write_text(PEOPLE)
+    return millrace.preprocess(
+        schema=schema, input=people_csv, output=people_csv.parent / "out", num_shards=2, quiet=True
+    )
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> millrace.Dataset:
+    """36 drawn images; the files lie in `raw/<class>/`, beside the dataset."""
+    folder = tmp_path_factory.mktemp("shapes")
+    write_shapes(str(folder / "raw"), each=12, seed=1)
+    return millrace.preprocess(
+        schema=SHAPES, input=[folder / "raw" / "*" / "*"], output=folder / "out", compression="gzip", quiet=True
+    )
+
+
+@pytest.fixture(scope="module")
+def export_dir(people: millrace.Dataset) -> str:
+    """A model of `people`."""
+    model_dir = Path(people.path).parent / "model"
+    return millrace.train(data_dir=people.path, model_dir=model_dir, max_steps=30, seed=1, quiet=True).export_dir
+
+
+def test_names_are_looked_up_when_they_are_used():
+    code = (
+        "import sys, millrace\n"
+        "heavy = {'tensorflow', 'apache_beam', 'numpy', 'pyarrow'}\n"
+        "assert not heavy & set(sys.modules)\n"
+        "assert set(millrace.__all__) | {'__version__'} <= set(dir(millrace))\n"
+        "from millrace import *\n"
+        "assert Dataset.open and preprocess and train and load_model and issubclass(UsageError, MillraceError)\n"
+        "assert not {'tensorflow', 'apache_beam'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        millrace.nothing  # noqa: B018
+
+
+class TestDataset:
+    def test_splits_and_schema_are_those_of_the_directory(self, people):
+        underneath = open_dataset(people.path)
+        assert {name: split.rows for name, split in people.splits.items()} == {
+            name: underneath.rows(name) for name in underneath.splits
+        }
+        assert people.splits["train"].shards == len(people.shards("train")) == 2
+        assert people.schema == underneath.declared
+        assert "people" in repr(people)
+
+    def test_head_is_what_tensorflow_reads(self, people):
+        (features, labels) = next(iter(people.as_tf_dataset("eval", batch_size=5)))
+        records = people.head(5, split="eval")
+        assert [record["income"] for record in records] == labels.numpy().tolist()
+        assert [record["age"] for record in records] == features["age"].numpy().tolist()
+        assert [record["scores"] for record in records] == features["scores"].numpy().tolist()
+        assert all(record["id"].startswith("k") for record in records)
+
+    def test_head_prints_as_a_table_that_fits(self, people):
+        lines = repr(people.head(3)).splitlines()
+        assert len(lines) == 5
+        assert lines[0].startswith("age")
+        assert lines[-1].startswith("and ")
+        assert max(map(len, lines)) < 200
+        assert repr(people.head(3)[:1]).splitlines()[1] == repr(people.head(1)).splitlines()[1]
+
+    def test_head_reads_on_in_the_next_shard_and_ends_with_the_split(self, people):
+        rows = people.splits["train"].rows
+        keys = [record["id"] for record in people.head(10 * rows)]
+        assert len(keys) == len(set(keys)) == rows
+        assert [record["id"] for record in people.head(rows - 1)] == keys[:-1]
+
+    def test_images_are_shown_by_their_size(self, shapes):
+        record = shapes.head(2)[1]
+        assert repr(record["image"]) == "72 x 72 JPEG"
+        assert record["image"].data.startswith(b"\xff\xd8")
+        assert record["image/class/text"] in ("disc", "square", "triangle")
+        assert "72 x 72 JPEG" in repr(shapes.head(1))
+
+    def test_batches(self, people, shapes):
+        rows = people.splits["train"].rows
+        in_order = [label.shape[0] for _, label in people.as_tf_dataset("train", batch_size=50)]
+        assert sum(in_order) == rows
+        assert {50} == set(in_order[:-1])
+        shuffled = people.as_tf_dataset("train", batch_size=50, shuffle=True, num_epochs=2, drop_remainder=True, seed=1)
+        assert [label.shape[0] for _, label in shuffled] == [50] * (2 * rows // 50)
+        for shuffle in (False, True):
+            ever = people.as_tf_dataset("eval", batch_size=1000, num_epochs=None, shuffle=shuffle)
+            assert len(list(ever.take(3))) == 3
+        features, _ = next(iter(shapes.as_tf_dataset("train", batch_size=4, shuffle=True)))
+        assert features["image"].shape == (4, 64, 64, 3)
+
+    @pytest.mark.parametrize(
+        ("call", "error", "message"),
+        [
+            (lambda d: d.head(0), UsageError, "n=0: must be 1 or more"),
+            (lambda d: d.head(split="dev"), MillraceError, "no split 'dev'; it has train, eval, test"),
+            (lambda d: d.as_tf_dataset("dev"), MillraceError, "no split 'dev'"),
+            (lambda d: d.as_tf_dataset("eval", batch_size=0), UsageError, "batch_size=0"),
+            (lambda d: d.as_tf_dataset("eval", num_epochs=0), UsageError, "num_epochs=0"),
+            (lambda d: millrace.Dataset.open(f"{d.path}/nothing"), UsageError, "no manifest.json"),
+        ],
+    )
+    def test_what_is_asked_for_wrongly(self, people, call, error, message):
+        with pytest.raises(error, match=message):
+            call(people)
+
+    def test_a_damaged_record_is_named(self, people, tmp_path):
+        shutil.copytree(people.path, tmp_path / "out")
+        damaged = millrace.Dataset.open(tmp_path / "out")
+        flip(Path(damaged.shards("train")[0]), 20)
+        with pytest.raises(MillraceError, match=r"train-00000-of-00002.tfrecord: record 0 does not match its checksum"):
+            damaged.head()
+
+
+class TestPreprocess:
+    def test_it_is_the_command(self, people, people_csv, tmp_path, capsys):
+        argv = ["--schema", str(people_csv.parent / "people.yaml"), "--input", str(people_csv)]
+        assert preprocess_main([*argv, "--output", str(tmp_path), "--num_shards", "2", "--quiet", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert {name: split["rows"] for name, split in told["splits"].items()} == {
+            name: split.rows for name, split in people.splits.items()
+        }
+        assert told["notes"] == []
+        assert preprocess_main([*argv, "--output", str(tmp_path), "--json"]) == 2
+        assert "Give --overwrite" in json.loads(capsys.readouterr().out)["error"]
+
+    def test_a_usage_error_is_raised(self, people, people_csv, tmp_path):
+        with pytest.raises(UsageError, match="holds a data set already"):
+            millrace.preprocess(schema=people_csv.parent / "people.yaml", input=people_csv, output=people.path)
+        with pytest.raises(UsageError, match=r"preprocess\(\) has no option 'max_reject'; did you mean max_rejects"):
+            millrace.preprocess(schema="x", input="y", output=tmp_path, max_reject=1)
+
+    def test_lists_become_tuples(self):
+        from beam_jobs.core.options import JobOptions
+
+        asked = _options(JobOptions, "preprocess", schema="s", input=["a", "b"], output="o")
+        assert asked.input == ("a", "b")
+
+
+class TestTrain:
+    def test_unknown_names_are_refused_before_tensorflow_is_needed(self, people, tmp_path):
+        with pytest.raises(UsageError, match=r"did you mean max_steps"):
+            millrace.train(data_dir=people, model_dir=tmp_path, max_step=1)
+        with pytest.raises(UsageError, match="has no hyper-parameter 'units'"):
+            millrace.train(data_dir=people, model_dir=tmp_path, hparams={"units": 3})
+        with pytest.raises(UsageError, match="--model forest"):
+            millrace.train(data_dir=people, model_dir=tmp_path, model="forest")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_it_resumes(self, people, export_dir, capsys):
+        model_dir = Path(export_dir).parent.parent.parent
+        again = millrace.train(data_dir=people, model_dir=model_dir, max_steps=40, seed=1, quiet=True, verify_data=True)
+        assert (again.global_step, again.steps) == (40, 10)
+        assert again.metrics["eval"]["global_step"] == 40
+        assert set(again.exports) == {"best", "final"}
+        assert capsys.readouterr().out == ""
+
+
+@pytest.fixture(scope="module")
+def command(export_dir, people_csv, tmp_path_factory) -> list[dict]:
+    """What `millrace predict` says of the same file."""
+    output = tmp_path_factory.mktemp("predictions") / "p.jsonl"
+    argv = ["--saved_model", export_dir, "--input", str(people_csv), "--output", str(output), "--quiet"]
+    assert predict_command.main(argv) == 0
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def rows(people_csv) -> list[dict]:
+    """The file's rows by feature, several columns of one feature together."""
+    with people_csv.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    for row in found:
+        row["scores"] = [row["s0"], row["s1"], row["s2"]]
+        row["pet"] = [row["pet0"], row["pet1"], row["pet2"]]
+    return found
+
+
+class TestPredict:
+    def test_rows_get_what_the_command_gives_them(self, export_dir, command, rows):
+        with millrace.load_model(export_dir) as model:
+            answers = model.predict(rows)
+        by_key = {line["key"]: line for line in command}
+        answered = [i for i, error in enumerate(answers["error"]) if not error]
+        assert {answers["key"][i] for i in answered} == set(by_key)
+        for i in answered:
+            line = by_key[answers["key"][i]]
+            assert answers["class"][i] == line["class"]
+            assert answers["probabilities"][i] == pytest.approx(list(line["probabilities"].values()), rel=1e-5)
+        refused = [i for i in range(len(rows)) if i not in answered]
+        assert all(answers["error"][i] == "hours: not_finite" for i in refused)  # the log of no hours
+        assert all(answers["class"][i] == "" and answers["class_id"][i] == -1 for i in refused)
+        assert [answers["key"][i] for i in refused] == [rows[i]["id"] for i in refused]
+
+    def test_columns_and_a_data_frame_are_the_same_rows(self, export_dir, rows):
+        with millrace.load_model(export_dir) as model:
+            expected = model.predict(rows)
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            for data in (columns, pd.DataFrame(rows)):
+                for name, values in model.predict(data).items():
+                    np.testing.assert_array_equal(values, expected[name])
+
+    def test_the_order_of_rows_does_not_depend_on_batches(self, export_dir, rows):
+        with millrace.load_model(export_dir) as model:
+            many = model.predict([*rows[1:3], *rows] * 20)
+            assert many["key"].tolist() == [row["id"] for row in [*rows[1:3], *rows] * 20]
+            assert {name: values.shape[0] for name, values in model.predict([]).items()} == dict.fromkeys(many, 0)
+
+    def test_without_keys(self, export_dir, rows):
+        with millrace.load_model(export_dir) as model:
+            answers = model.predict([{name: value for name, value in rows[1].items() if name != "id"}])
+            assert (answers["key"].tolist(), answers["error"].tolist()) == ([""], [""])
+
+    def test_what_is_no_request(self, export_dir, rows):
+        with millrace.load_model(export_dir) as model:
+            with pytest.raises(UsageError, match="no column age, city; the model needs age, scores"):
+                model.predict([{n: v for n, v in rows[0].items() if n not in ("age", "city")}])
+            with pytest.raises(UsageError, match="columns of different lengths: "):
+                model.predict({**{name: [value] for name, value in rows[0].items()}, "age": [1, 2]})
+            with pytest.raises(UsageError, match="rows are a list of dicts"):
+                model.predict([1, 2])
+
+    def test_what_is_no_export(self, people):
+        with pytest.raises(UsageError, match=r"no saved_model.pb"):
+            millrace.load_model(people.path)
+
+
+class TestRequests:
+    @pytest.fixture
+    def schema(self, people) -> Schema:
+        assert isinstance(people.schema, Schema)
+        return people.schema
+
+    def test_numbers_are_read_as_from_the_file(self, schema):
+        values = [" 4.5", 4.5, np.float32(4.5), "?", "", None, float("nan"), "1_0", "abc", "1e99", True]
+        rows = len(values)
+        data: dict[str, list[Any]] = {
+            c: [""] * rows for c in ("id", "hours", "work", "city", "member", "title", "words")
+        }
+        data |= {"age": values, "scores": [[1, "2", None]] * (rows - 1) + [[1]], "pet": [[1, 0, 0]] * rows}
+        request = row_request(data, schema)
+        expected = [4.5, 4.5, 4.5] + [np.nan] * 6
+        np.testing.assert_array_equal(request.inputs["age"][:9], np.array(expected, np.float32))
+        assert request.inputs["age"].dtype == np.float32
+        wrong = "scores: wrong_number_of_values (1, expected 3)"
+        assert request.errors == [*[""] * 7, *["age: not_a_number"] * 2, "age: out_of_range", wrong]
+        np.testing.assert_array_equal(request.inputs["scores"][0], np.array([1, 2, np.nan], np.float32))
+
+    def test_strings_are_sent_as_bytes(self, schema):
+        rows = [{"work": "Blå", "city": b"\xff", "member": 3, "title": None}]
+        given = {"id": "k", "age": 1, "scores": [1, 2, 3], "hours": 1, "pet": [1, 0, 0], "words": ""}
+        request = row_request([{**given, **rows[0]}], schema)
+        sent = {name: request.inputs[name][0] for name in rows[0]}
+        assert sent == {"work": "Blå".encode(), "city": b"\xff", "member": b"3", "title": b""}
+
+    def test_images_are_paths_or_bytes(self, shapes, tmp_path):
+        schema = load_schema(SHAPES)
+        assert not isinstance(schema, Schema)
+        path = sorted((Path(shapes.path).parent / "raw" / "disc").iterdir())[0]
+        request = image_request([path, str(path), path.read_bytes(), b"", b"text", tmp_path, "no"], schema)
+        assert request.inputs["image"][:3].tolist() == [path.read_bytes()] * 3
+        reasons = ["", "", "", "empty_file", "not_an_image", "not_a_file", "unreadable_file"]
+        assert request.errors == [reason and f"image: {reason}" for reason in reasons]
+        with pytest.raises(UsageError, match="images are a list"):
+            image_request(path, schema)
+        with pytest.raises(UsageError, match="found int"):
+            image_request([3], schema)
+
+
+@pytest.mark.slow
+def test_a_model_of_images(shapes, tmp_path):
+    trained = millrace.train(
+        data_dir=shapes, model_dir=tmp_path / "m", model="softmax", max_steps=5, batch_size=8, seed=1, quiet=True
+    )
+    files = sorted((Path(shapes.path).parent / "raw").rglob("*.png"))
+    with millrace.load_model(trained.export_dir) as model:
+        by_path, by_bytes = model.predict(files), model.predict([file.read_bytes() for file in files])
+        assert set(by_path["class"]) <= {"disc", "square", "triangle"}
+        assert by_path["error"].tolist() == [""] * len(files)
+        np.testing.assert_array_equal(by_path["probabilities"], by_bytes["probabilities"])
+        mixed = model.predict([files[0], b"no image", *files[1:70]])
+        assert mixed["error"].tolist()[:2] == ["", "image: not_an_image"]
+        np.testing.assert_allclose(mixed["probabilities"][2], by_path["probabilities"][1], rtol=1e-5)
+        assert {name: len(values) for name, values in model.predict([]).items()} == dict.fromkeys(mixed, 0)
+
+
+def test_a_model_of_a_sample_that_ships(tmp_path):
+    """One-hot columns and vectors, by name, without a header in the file."""
+    write_sample("covertype", str(tmp_path / "c.csv"), rows=500, seed=1)
+    dataset = millrace.preprocess(
+        schema=ROOT / "schemas" / "covertype.yaml", input=tmp_path / "c.csv", output=tmp_path / "out", quiet=True
+    )
+    assert repr(dataset.head(1)).startswith("cover_type")

@@ -1,0 +1,221 @@
+"""The `millrace` command: it finds the sub-command, names itself as it was typed, and speaks JSON where asked."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace
+from millrace.cli import COMMANDS, main, parser
+from millrace.completion import completion_script
+from schemas.errors import UsageError
+from schemas.storage import write_bytes
+from tests.support.dataset_faults import flip
+from tests.support.written_datasets import Written, write_csv
+
+HEAVY = {"tensorflow", "apache_beam", "tensorflow_transform", "pandas"}
+MODULES = {name: entry.module.removesuffix(".command") for name, entry in COMMANDS.items()}
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A dataset of 500 rows. Not to be changed."""
+    return write_csv(tmp_path_factory.mktemp("csv"))
+
+
+@pytest.fixture
+def out(once: Written, tmp_path: Path) -> Written:
+    """The same, to be changed."""
+    shutil.copytree(once.path, tmp_path / "out")
+    return Written(tmp_path / "out", once.manifest)
+
+
+def own_modules(code: str) -> set[str]:
+    """Runs code in a process of its own; the top-level packages that it has imported."""
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}}, file=sys.stderr)",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(told.stderr.split())
+
+
+def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*argv, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+class TestHelp:
+    def test_every_command_is_listed(self, capsys):
+        shown = help_of([], capsys)
+        assert all(f"  {name}" in shown and entry.summary in shown for name, entry in COMMANDS.items())
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_usage_says_the_command_as_it_was_typed(self, name, capsys):
+        shown = help_of([name], capsys)
+        assert shown.startswith(f"usage: millrace {name} ")
+        assert "python -m" not in shown
+
+    @pytest.mark.parametrize("name", ["samples", "preprocess", "dataset", "doctor", "train", "verify", "predict"])
+    def test_the_module_names_itself(self, name, capsys):
+        with pytest.raises(SystemExit):
+            importlib.import_module(COMMANDS[name].module).main(["--help"])
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"usage: python -m {MODULES[name]} ")
+        assert "millrace " not in shown
+
+    def test_python_m_millrace(self):
+        told = subprocess.run(
+            [sys.executable, "-m", "millrace", "dataset", "show", "--help"], check=True, capture_output=True, text=True
+        )
+        assert told.stdout.startswith("usage: python -m millrace dataset show ")
+
+    def test_the_version(self, capsys):
+        with pytest.raises(SystemExit):
+            main(["--version"])
+        assert capsys.readouterr().out == f"millrace {millrace.__version__}\n"
+
+    def test_nothing_heavy_is_imported_for_help_or_a_version(self):
+        code = "from millrace.cli import main\ntry: main([{!r}])\nexcept SystemExit: pass"
+        for flag in ("--help", "--version"):
+            found = own_modules(code.format(flag))
+            assert not found & {*HEAVY, "numpy", "pyarrow", "pydantic", "beam_jobs", "trainer"}
+
+    def test_no_parser_imports_anything_heavy(self):
+        assert not own_modules("from millrace.cli import parser\nparser(whole=True)") & HEAVY
+
+
+class TestUnknown:
+    def test_the_nearest_command_is_named(self, capsys):
+        assert main(["trian"]) == 2
+        err = capsys.readouterr().err
+        assert "trian: no such command; did you mean train?" in err
+        assert all(name in err for name in COMMANDS)
+
+    def test_no_command(self, capsys):
+        assert main([]) == 2
+        assert "name a command: samples, preprocess" in capsys.readouterr().err
+
+    def test_a_flag_before_the_command(self, capsys):
+        assert main(["--json", "train"]) == 2
+        captured = capsys.readouterr()
+        assert "millrace train --json" in captured.err
+        assert json.loads(captured.out)["exit_code"] == 2
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_an_unknown_flag_is_a_usage_error_in_both_forms(self, name, capsys):
+        argv = [*(["show"] if name == "dataset" else []), "--json", "--no_such_flag"]
+        assert main([name, *argv]) == 2
+        captured = capsys.readouterr()
+        error = json.loads(captured.out)
+        assert set(error) == {"error", "exit_code"}
+        assert error["exit_code"] == 2
+        assert captured.err == f"millrace {name}: {error['error']}\n"
+
+
+def printed(argv: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 0) -> Any:
+    """The one JSON object that a command prints."""
+    assert main([*argv, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+class TestJson:
+    def test_samples(self, tmp_path, capsys):
+        told = printed(["samples", "census", str(tmp_path / "c.csv"), "--rows", "10"], capsys)
+        assert told == {"name": "census", "output": str(tmp_path / "c.csv"), "rows": 10, "seed": 1}
+        assert printed(["samples", "shapes", str(tmp_path / "s"), "--each", "2"], capsys)["images"] == 6
+        assert len(list((tmp_path / "s").rglob("*.png"))) == 6
+
+    def test_a_flag_of_another_sample(self, tmp_path, capsys):
+        error = printed(["samples", "shapes", str(tmp_path), "--rows", "5"], capsys, code=2)
+        assert error == {"error": "--rows is for tables; give --each for shapes", "exit_code": 2}
+        assert "--each is for shapes" in printed(["samples", "census", "x", "--each", "5"], capsys, code=2)["error"]
+
+    def test_dataset_show_by_either_name_of_the_directory(self, once, capsys):
+        told = printed(["dataset", "show", str(once.path)], capsys)
+        assert told["splits"]["train"]["rows"] == once.manifest.splits["train"].rows
+        assert printed(["dataset", "show", "--data_dir", str(once.path)], capsys) == told
+
+    def test_dataset_verify(self, out, capsys):
+        whole = printed(["dataset", "verify", str(out.path)], capsys)
+        assert (whole["problems"], whole["rows"]) == ([], 500)
+        flip(out.path / out.shards()[0].path, 20)
+        (problem,) = printed(["dataset", "verify", str(out.path)], capsys, code=1)["problems"]
+        assert (problem["path"], problem["kind"]) == (out.shards()[0].path, "damaged")
+
+    def test_dataset_prune(self, out, capsys):
+        killed = "20200101T000001Z-0000"
+        write_bytes(str(out.path / killed / "train"), b"123")
+        for dry_run in (True, False):
+            told = printed(["dataset", "prune", str(out.path), *(["--dry_run"] if dry_run else [])], capsys)
+            assert told == {"path": str(out.path), "dry_run": dry_run, "removed": {killed: 3}, "left_alone": []}
+            assert (out.path / killed).exists() == dry_run
+
+    def test_a_failure(self, out, capsys):
+        (out.path / out.shards()[0].path).unlink()
+        argv = ["train", "--data_dir", str(out.path), "--model_dir", str(out.path / "m")]
+        error = printed(argv, capsys, code=1)
+        assert "missing, and manifest.json names it" in error["error"]
+
+    def test_predictions_and_json_do_not_share_standard_output(self, tmp_path, capsys):
+        argv = ["predict", "--saved_model", str(tmp_path), "--input", "x.csv", "--output", "-"]
+        assert "both print on standard output" in printed(argv, capsys, code=2)["error"]
+
+
+def flags(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    for action in of._actions:
+        yield from ((flag, action) for flag in action.option_strings if flag.startswith("--"))
+        if isinstance(action.choices, dict):
+            for sub in action.choices.values():
+                yield from flags(sub)
+
+
+def test_a_flag_means_the_same_in_every_command():
+    found: dict[str, set[tuple[Any, ...]]] = {}
+    for flag, action in flags(parser(whole=True)):
+        found.setdefault(flag, set()).add((action.nargs == 0, action.type))
+    assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1 and flag != "--json"} == {}
+    for name in COMMANDS:
+        known = dict(flags(COMMANDS[name].parser(name)))
+        assert "--json" in known
+        assert ("--verbose" in known) == (name in ("train", "doctor", "verify", "predict"))
+        assert ("--trust" in known) == (name in ("preprocess", "train", "doctor", "verify", "predict"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_and_their_flags(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    assert all(flag in script for flag in ("--model_dir", "--append_to", "--dry_run", "--saved_model"))
+
+
+def test_bash_completes_a_flag(tmp_path):
+    script = tmp_path / "complete.sh"
+    script.write_text(completion_script("bash"))
+    ask = "COMP_WORDS=(millrace train --max_st); COMP_CWORD=2; COMP_LINE='millrace train --max_st'; "
+    code = f"source {script}; {ask} $(complete -p millrace | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${{COMPREPLY[@]}}"
+    told = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout.split() == ["--max_steps"]
+
+
+def test_completion_without_shtab(monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(UsageError, match=r"pip install 'millrace\[completion\]'"):
+        completion_script("bash")

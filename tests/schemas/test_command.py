@@ -1,0 +1,77 @@
+"""What commands share: one JSON object on standard output with --json, and errors told alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from schemas.command import Interrupted, Parser, Report, run, wants_json
+from schemas.errors import MillraceError, UsageError
+
+
+def chatty(argv: Sequence[str], prog: str) -> Report:
+    """Prints while it works, as a model of a user's own may."""
+    print("working")
+    return Report("for people", {"loss": float("nan"), "steps": (1, 2.5), "nested": [{"best": float("-inf")}]})
+
+
+def test_for_people(capsys):
+    assert run(chatty, [], prog="python -m a.b") == 0
+    assert capsys.readouterr().out == "working\nfor people\n"
+
+
+def test_for_programs_there_is_nothing_else_on_standard_output(capsys):
+    assert run(chatty, ["--json"], prog="python -m a.b") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"loss": None, "steps": [1, 2.5], "nested": [{"best": None}]}
+    assert captured.err == "working\n"
+
+
+def test_an_exit_code_that_is_no_error(capsys):
+    assert run(lambda argv, prog: Report("", {"problems": 1}, exit_code=1), [], prog="x") == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        (UsageError("asked for what is not there"), "asked for what is not there", 2),
+        (MillraceError("the disk is full"), "the disk is full", 1),
+        (Interrupted("terminated; nothing was done", 143), "terminated; nothing was done", 143),
+        (KeyboardInterrupt(), "interrupted", 130),
+    ],
+)
+@pytest.mark.parametrize(("prog", "name"), [("python -m a.b", "a.b"), ("millrace a", "millrace a")])
+def test_errors(error, message, code, prog, name, capsys):
+    def fails(argv: Sequence[str], prog: str) -> Report:
+        raise error
+
+    assert run(fails, [], prog=prog) == code
+    assert capsys.readouterr() == ("", f"{name}: {message}\n")
+    assert run(fails, ["--json"], prog=prog) == code
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"error": message, "exit_code": code}
+    assert captured.err == f"{name}: {message}\n"
+
+
+def test_what_the_parser_refuses_is_a_usage_error():
+    parser = Parser(prog="python -m a.b")
+    parser.add_subparsers(required=True, dest="what").add_parser("c").add_argument("--n", type=int)
+    with pytest.raises(UsageError, match=r"invalid int value: 'x'\nSee python -m a.b c --help."):
+        parser.parse_args(["c", "--n", "x"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "asked"),
+    [
+        (["--json"], True),
+        (["--json", "--steps", "3"], True),
+        (["--json", "figures.json"], False),
+        (["--json=figures.json"], False),
+        ([], False),
+    ],
+)
+def test_json_to_a_file_leaves_standard_output_to_people(argv, asked):
+    assert wants_json(argv, takes_file=True) == asked
