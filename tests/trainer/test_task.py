@@ -47,7 +47,7 @@ class TestAnswersAtOnce:
             (DIRS, 2, "d: no manifest.json"),
         ],
     )
-    def test_in_a_second_and_a_half(self, argv, code, message):
+    def test_without_a_heavy_import(self, argv, code, message):
         assert_told_at_once("trainer.task", argv, code=code, message=message)
 
     @pytest.mark.parametrize(
