@@ -76,6 +76,7 @@ def test_a_process_that_fails_fails_the_reading(tmp_path):
         measure("tests.support.measured_work:read_badly", Task(source=str(tmp_path)))
 
 
+@pytest.mark.slow
 def test_what_a_rival_writes_is_read_back(tmp_path):
     source = Sources(str(tmp_path), SMALL)["covertype"]
     task = Task(source=source.path, output=str(tmp_path), table="covertype", rows=source.rows)

@@ -45,6 +45,7 @@ def examined(dataset: Dataset, tmp_path: Path, *argv: str) -> dict:
 
 
 class TestFinds:
+    @pytest.mark.slow
     def test_a_heavy_model(self, people, tmp_path, scratch):
         """By a clock on which a step of the model takes 40 ms, and all else next to nothing."""
         paced_models.runs.clear()
@@ -58,6 +59,7 @@ class TestFinds:
         assert found.alone.seconds < 0.001
         assert list(found.stages) == ["gather"]
 
+    @pytest.mark.slow
     def test_figures_and_what_follows_from_them(self, people, tmp_path, scratch, capsys):
         found = examined(people, tmp_path, "--model", f"{MODELS}:counted")
         assert all(found[what]["seconds"] > 0 for what in ("training", "memory", "alone"))
@@ -67,6 +69,7 @@ class TestFinds:
         assert f"training from the data set{found['training']['seconds'] * 1e3:>22.2f}" in told
         assert not list(scratch.glob("millrace-*"))
 
+    @pytest.mark.slow
     def test_a_stage_of_the_input_for_each_that_there_is(self, stripes, tmp_path, scratch):
         """Large crops, colours and sizes changed for each, and a model that does next to nothing."""
         slow = ["--augment", "color_jitter=0.4", "resized_crop=0.5"]
@@ -78,6 +81,7 @@ class TestFinds:
         assert any("images: {store: raw}" in setting for setting in tried)
         assert not list(scratch.glob("millrace-*"))
 
+    @pytest.mark.slow
     def test_a_split_that_is_not_held_though_it_could_be(self, people, tmp_path, capsys):
         found = examined(people, tmp_path, "--model", "linear", "--shuffle_buffer", "0")
         held = found["tried"][0]
@@ -85,6 +89,7 @@ class TestFinds:
         assert (held["before"], held["sampled"]) == (found["alone"], False)
         assert "  with no --shuffle_buffer" in capsys.readouterr().out
 
+    @pytest.mark.slow
     def test_pairs(self, patterns, tmp_path):
         found = examined(patterns, tmp_path, "--model", "face_pairs", "--hparams", "width=4")
         assert found["training"]["seconds"] > 0

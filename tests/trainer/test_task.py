@@ -101,6 +101,7 @@ class TestTraining:
         assert list(model_dir.glob("events.out.tfevents.*"))
         assert list((model_dir / "eval").glob("events.out.tfevents.*"))
 
+    @pytest.mark.slow
     def test_goes_on_where_it_stopped(self, people, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(people, tmp_path / "model", steps=60) == 0
@@ -109,6 +110,7 @@ class TestTraining:
         assert "trained  20 steps in " in err
         assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
 
+    @pytest.mark.slow
     def test_nothing_left_to_train(self, people, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(people, tmp_path / "model") == 0
@@ -130,6 +132,7 @@ class TestTraining:
         assert message in capsys.readouterr().err
         assert (model_dir / "model.json").read_bytes() == before
 
+    @pytest.mark.slow
     def test_unless_told(self, people, model_dir, tmp_path):
         copy = tmp_path / "model"
         shutil.copytree(model_dir, copy)
@@ -145,6 +148,7 @@ class TestTraining:
 
 
 class TestSavedAndNotEvaluated:
+    @pytest.mark.slow
     def test_the_last_checkpoint_is_evaluated_and_exported(self, people, model_dir, tmp_path):
         """As after a kill between the two."""
         copy = Path(shutil.copytree(model_dir, tmp_path / "model"))
@@ -184,6 +188,7 @@ class TestAugmentation:
 
 
 class TestModelsOfOnesOwn:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["model_fn", "keras_model"])
     def test_trains_and_exports(self, people, tmp_path, name):
         argv = ("--hparams", "learning_rate=0.01")
@@ -200,6 +205,7 @@ class TestFailures:
         assert run(people, tmp_path / "model", model=f"{OWN}:nan_model_fn") == 1
         assert "the loss became NaN" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_damaged_shard(self, people, tmp_path, capsys):
         shutil.copytree(people.path, tmp_path / "out")
         damaged = open_dataset(str(tmp_path / "out"))
@@ -218,6 +224,7 @@ class TestFailures:
         assert task.main(argv) == 1
         assert f"{shard}: missing" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_no_such_metric(self, people, tmp_path, capsys):
         assert run(people, tmp_path / "model", "--best_metric", "f1") == 2
         assert "no metric 'f1' to choose the best model by; it gives accuracy" in capsys.readouterr().err
@@ -240,6 +247,7 @@ class TestEarlyStopping:
         evaluations = [{"accuracy": v, "loss": 1.0, "global_step": 20 * (i + 1)} for i, v in enumerate(values)]
         assert steps_without_improvement(evaluations, people, metric="accuracy") == expected
 
+    @pytest.mark.slow
     def test_stops(self, people, tmp_path, capsys):
         argv = ("--early_stopping_steps", "40", "--hparams", "learning_rate=0")
         assert run(people, tmp_path / "model", *argv, steps=1000) == 0

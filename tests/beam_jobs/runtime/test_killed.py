@@ -18,6 +18,8 @@ from schemas.errors import UsageError
 from tests.support.people import HEADER, Job, people_csv
 from tests.support.written_records import records
 
+pytestmark = pytest.mark.slow
+
 IGNORED = "".join(
     f"  - {{name: {name}, kind: ignore}}\n" for name in HEADER.split(",") if name not in ("id", "size", "y")
 )

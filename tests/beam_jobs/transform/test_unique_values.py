@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_jobs.transform.preprocessing import prepare, transform_bool, transform_cross
@@ -33,7 +33,6 @@ def trimmed(word: bytes) -> bytes:
     return b"" if word.strip().decode("latin-1") in MISSING else word.strip()
 
 
-@settings(deadline=None)
 @given(WORDS)
 @example([])
 @example([b" a", b"a", b"a "])
@@ -46,7 +45,6 @@ def test_each_row_has_its_own_word_trimmed_and_what_is_missing_filled(raw: list[
     assert filled.counts.numpy().sum() == len(raw)
 
 
-@settings(deadline=None)
 @given(WORDS)
 def test_each_row_has_its_own_truth(raw: list[bytes]) -> None:
     feature = Bool(name="b", kind="bool", missing=True)
@@ -59,7 +57,6 @@ IDS = st.lists(st.tuples(*3 * [st.integers(0, 3) | st.integers(0, 2**63 - 1)]), 
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("c", "b", "a"), ("a", "a")])
-@settings(deadline=None)
 @given(rows=IDS)
 @example(rows=[])
 @example(rows=[(1, 23, 4), (12, 3, 4), (1, 2, 34), (1, 23, 4)])

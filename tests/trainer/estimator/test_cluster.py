@@ -18,6 +18,8 @@ import pytest
 from tests.support.cluster_worker import MAX_STEPS
 from tests.support.estimator_problem import ROWS, scalars
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 SECONDS = 150.0
 ROLES = ("ps", "chief", "worker", "evaluator")

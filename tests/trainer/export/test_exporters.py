@@ -13,6 +13,8 @@ from trainer.estimator import tf_estimator
 from trainer.export.exporters import BestMetric, best_metric, exporters, prune
 from trainer.export.saved_model import NOTES_FORMAT, read_notes
 
+pytestmark = pytest.mark.slow
+
 NAN = float("nan")
 
 

@@ -14,6 +14,8 @@ from tests.support.training import run
 from trainer import task
 from trainer.model_dir.checkpoints import what_is_wrong
 
+pytestmark = pytest.mark.slow
+
 DAMAGING = "tests.support.damaging_model:model_fn"
 
 

@@ -25,6 +25,8 @@ from trainer.spec.augmentation import Augmentation
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.problem import read_image_problem, read_problem
 
+pytestmark = pytest.mark.slow
+
 KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"
 MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
 LAST = f"{CLASSIFIER}/kernel"

@@ -72,6 +72,7 @@ class TestRows:
         ]
         assert np.mean(right) > 0.7
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("more", [("--signature", "examples"), ("--batch_size", "7")])
     def test_the_same_by_the_other_signature_and_by_other_batches(self, run, titanic_csv, tmp_path, more):
         run(titanic_csv, output="a.jsonl")
