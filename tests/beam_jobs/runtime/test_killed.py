@@ -34,7 +34,7 @@ features:
 split: {{by: [id], train: 0.6, eval: 0.2, test: 0.2}}
 """
 ROWS = 100
-MOMENTS = 30
+MOMENTS = 16  # half of them anywhere, half inside the commit
 SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
 
 
