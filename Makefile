@@ -21,7 +21,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test lint types format pytest audit attack figures bench bench-quick clean
+.PHONY: help demo demo-images test test-quick lint types format pytest audit attack figures bench bench-quick clean
 
 help:  ## what there is to make
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -98,7 +98,10 @@ types: $(READY)  ## mypy
 	$(BIN)/mypy
 
 pytest: $(READY)  ## the tests alone
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-quick: $(READY)  ## the tests but the slow ones, in less than two minutes
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures'
 
 audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.yaml lists the accepted ones
 	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \

@@ -54,6 +54,7 @@ def test_a_dataset_opens_and_verifies(release: Path) -> None:
     assert verify_dataset(str(release / "data")) == []
 
 
+@pytest.mark.slow
 def test_an_export_predicts_what_it_did(release: Path) -> None:
     done = run(
         "trainer.predict", "--saved_model", str(export_of(release)), "--input", *raw_input(release),
@@ -92,6 +93,7 @@ def test_an_export_verifies_with_the_advice_to_export_again(release: Path) -> No
     assert "export the model again" in done.stderr
 
 
+@pytest.mark.slow
 def test_rejects_are_replayed(tmp_path: Path) -> None:
     release = Path(shutil.copytree(FIXTURES / "csv", tmp_path / "csv"))
     (rejects,) = (release / "data").glob("*/rejects-00000.jsonl")

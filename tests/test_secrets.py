@@ -28,6 +28,7 @@ def environment(tmp_path) -> dict[str, str]:
     return {**os.environ, **secrets, "GOOGLE_APPLICATION_CREDENTIALS": str(key)}
 
 
+@pytest.mark.slow
 def test_nothing_that_is_written_or_said_holds_them(tmp_path, environment):
     work = tmp_path / "work"
     work.mkdir()

@@ -26,7 +26,7 @@ from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.flags import as_options, check_model, step_parser
 from trainer.loop.signals import how_ended, interruptible
-from trainer.profiling.turns import LEAST_ROUNDS, Length
+from trainer.profiling.turns import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
 
@@ -146,7 +146,7 @@ def check_writable(path: str) -> None:
         raise UsageError(f"--json {path}: {folder} is no folder that can be written to; name a file in another")
 
 
-def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
+def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Raises:
@@ -163,7 +163,7 @@ def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
     from trainer.profiling.examination import examine
 
     with explained(dataset, options), contextlib.closing(Display(quiet=options.quiet)) as display:
-        return examine(dataset, options, length, sparingly(display), folder=folder)
+        return examine(dataset, options, length, sparingly(display), folder=folder, clock=clock)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.support.estimator_problem import LABELS, eval_input, features, logist
 from trainer.estimator import tf_estimator
 
 MAX_STEPS = 200
-MEET_SECONDS = 90.0
+MEET_SECONDS = 300.0
 
 
 def _wait_for_started(folder: Path, trainers: int) -> None:

@@ -45,6 +45,19 @@ def people_row(i: int) -> str:
     )
 
 
+LATE = """\
+name: late
+format: csv
+csv: {header: present}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric}
+  - {name: hours, kind: numeric}
+  - {name: work, kind: category}
+label: {name: late, kind: category, values: ["no", "yes"]}
+split: {by: row, train: 0.6, eval: 0.2, test: 0.2}
+"""
+
 WAGES = """\
 name: wages
 format: csv

@@ -28,7 +28,7 @@ class Job:
 
     argv: list[str]
     program: str = "preprocess"
-    kill_after: float = 120.0
+    kill_after: float = 600.0
     kill_at: int | None = None
 
     def __post_init__(self) -> None:

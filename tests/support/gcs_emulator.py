@@ -21,6 +21,8 @@ class Handler(BaseHTTPRequestHandler):
     puts: Iterator[int]
     lock: threading.Lock
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer leaves in one piece: header and body apart wait 40 ms for each other on a live connection
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
         """Says nothing."""
@@ -118,7 +120,7 @@ def running() -> Iterator[str]:
     """Starts the emulator, empty; yields what STORAGE_EMULATOR_HOST must hold."""
     handler = type("Handler", (Handler,), {"objects": {}, "puts": itertools.count(1), "lock": threading.Lock()})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"

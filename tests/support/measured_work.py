@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,14 @@ def write(task: Task) -> None:
     """Holds 100 MB and writes a file."""
     held = np.ones(100 << 20, np.uint8)
     (Path(task.output) / "done").write_text(str(held.sum()))
+
+
+def burn(tells: Connection, seconds: float) -> None:
+    """Uses so many seconds of CPU, says so, and waits to be killed."""
+    while time.process_time() < seconds:
+        np.sort(np.random.default_rng().random(100_000))
+    tells.send_bytes(b"done")
+    time.sleep(3600)
 
 
 def fail(task: Task) -> None:

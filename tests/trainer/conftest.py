@@ -9,7 +9,7 @@ import pytest
 
 from schemas.dataset import Dataset
 from schemas.samples.tables import write_sample
-from tests.support.csv_datasets import PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
+from tests.support.csv_datasets import LATE, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
 from tests.support.training import TrainedModel, train_own
 from trainer import task
@@ -36,6 +36,15 @@ def people_csv(tmp_path_factory) -> Path:
 def people(tmp_path_factory, people_csv) -> Dataset:
     """Every kind of feature, a key, a weight, and a label of two classes."""
     return write_dataset(tmp_path_factory.mktemp("people"), schema=PEOPLE, csv=people_csv)
+
+
+@pytest.fixture(scope="session")
+def late(tmp_path_factory) -> Dataset:
+    """A label of two classes, a key and three features: a training and an export take a third of what `people` does."""
+    folder = tmp_path_factory.mktemp("late")
+    rows = (f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300))
+    (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *rows]) + "\n")
+    return write_dataset(folder, schema=LATE, csv=folder / "late.csv")
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ class TestAnswersAtOnce:
             (DIRS, 2, "d: no manifest.json"),
         ],
     )
-    def test_in_a_second_and_a_half(self, argv, code, message):
+    def test_without_a_heavy_import(self, argv, code, message):
         assert_told_at_once("trainer.task", argv, code=code, message=message)
 
     @pytest.mark.parametrize(
@@ -60,32 +60,32 @@ class TestAnswersAtOnce:
             (["--augment", "flip=false"], "--augment is for images"),
         ],
     )
-    def test_refuses(self, people, tmp_path, capsys, argv, message):
-        assert run(people, tmp_path / "model", *argv) == 2
+    def test_refuses(self, late, tmp_path, capsys, argv, message):
+        assert run(late, tmp_path / "model", *argv) == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "model").exists()
 
 
 @pytest.fixture(scope="module")
-def model_dir(people, tmp_path_factory) -> Path:
+def model_dir(late, tmp_path_factory) -> Path:
     """40 steps of `linear`; not to be changed."""
     folder = tmp_path_factory.mktemp("task") / "model"
-    assert run(people, folder, "--evaluate_test") == 0
+    assert run(late, folder, "--evaluate_test") == 0
     return folder
 
 
 class TestTraining:
-    def test_model_json_says_what_it_is(self, people, model_dir):
+    def test_model_json_says_what_it_is(self, late, model_dir):
         manifest = json.loads((model_dir / "model.json").read_text())
         assert manifest["current"]["model"] == "linear"
         assert manifest["current"]["hparams"] == {"learning_rate": 0.01, "decay": True}
-        assert manifest["current"]["data"]["run"] == people.run
+        assert manifest["current"]["data"]["run"] == late.run
         assert manifest["current"]["versions"]["tensorflow-estimator"] == "2.15.0"
 
     @pytest.mark.parametrize("split", ["eval", "test"])
-    def test_metrics(self, people, model_dir, split):
+    def test_metrics(self, late, model_dir, split):
         metrics = json.loads((model_dir / f"metrics-{split}.json").read_text())
-        assert (metrics["split"], metrics["rows"], metrics["data_run"]) == (split, people.rows(split), people.run)
+        assert (metrics["split"], metrics["rows"], metrics["data_run"]) == (split, late.rows(split), late.run)
         assert metrics["metrics"]["global_step"] == 40
         assert 0 <= metrics["metrics"]["auc"] <= 1
 
@@ -101,17 +101,19 @@ class TestTraining:
         assert list(model_dir.glob("events.out.tfevents.*"))
         assert list((model_dir / "eval").glob("events.out.tfevents.*"))
 
-    def test_goes_on_where_it_stopped(self, people, model_dir, tmp_path, capsys):
+    @pytest.mark.slow
+    def test_goes_on_where_it_stopped(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
-        assert run(people, tmp_path / "model", steps=60) == 0
+        assert run(late, tmp_path / "model", steps=60) == 0
         out, err = capsys.readouterr()
         assert json.loads(out)["eval"]["global_step"] == 60
         assert "trained  20 steps in " in err
         assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
 
-    def test_nothing_left_to_train(self, people, model_dir, tmp_path, capsys):
+    @pytest.mark.slow
+    def test_nothing_left_to_train(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
-        assert run(people, tmp_path / "model") == 0
+        assert run(late, tmp_path / "model") == 0
         out, err = capsys.readouterr()
         assert "trained  nothing: the model is at step 40; raise --max_steps to go on" in err
         assert json.loads(out)["eval"] == json.loads((model_dir / "metrics-eval.json").read_text())["metrics"]
@@ -119,8 +121,8 @@ class TestTraining:
     @pytest.mark.parametrize(
         ("argv", "model", "data", "message"),
         [
-            (["--hparams", "learning_rate=0.5"], "linear", "people", "its learning_rate is 0.01, not 0.5"),
-            ([], "softmax", "people", "its model is 'linear', not 'softmax'"),
+            (["--hparams", "learning_rate=0.5"], "linear", "late", "its learning_rate is 0.01, not 0.5"),
+            ([], "softmax", "late", "its model is 'linear', not 'softmax'"),
             ([], "linear", "wages", "it was trained on run "),
         ],
     )
@@ -130,28 +132,30 @@ class TestTraining:
         assert message in capsys.readouterr().err
         assert (model_dir / "model.json").read_bytes() == before
 
-    def test_unless_told(self, people, model_dir, tmp_path):
+    @pytest.mark.slow
+    def test_unless_told(self, late, model_dir, tmp_path):
         copy = tmp_path / "model"
         shutil.copytree(model_dir, copy)
-        assert run(people, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=60) == 0
+        assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=60) == 0
         manifest = json.loads((copy / "model.json").read_text())
         rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
         assert rates == [0.01, 0.5]
 
-    def test_a_checkpoint_that_does_not_fit(self, people, model_dir, tmp_path, capsys):
+    def test_a_checkpoint_that_does_not_fit(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
-        assert run(people, tmp_path / "model", "--allow_changes", model="softmax") == 1
+        assert run(late, tmp_path / "model", "--allow_changes", model="softmax") == 1
         assert "its last checkpoint is of another model" in capsys.readouterr().err
 
 
 class TestSavedAndNotEvaluated:
-    def test_the_last_checkpoint_is_evaluated_and_exported(self, people, model_dir, tmp_path):
+    @pytest.mark.slow
+    def test_the_last_checkpoint_is_evaluated_and_exported(self, late, model_dir, tmp_path):
         """As after a kill between the two."""
         copy = Path(shutil.copytree(model_dir, tmp_path / "model"))
         shutil.rmtree(copy / "export")
         evaluations = read_evaluations(str(copy))
         (copy / "evaluations.json").write_text(json.dumps(evaluations[:1]))
-        assert run(people, copy) == 0
+        assert run(late, copy) == 0
         again = read_evaluations(str(copy))
         assert [e["global_step"] for e in again] == [20, 40]
         assert again[1]["loss"] == pytest.approx(evaluations[1]["loss"], rel=1e-4)
@@ -165,18 +169,18 @@ class TestAugmentation:
         claim_model_dir(str(model_dir), training, has_checkpoint=not first, allow_changes=False)
         return ModelManifest.model_validate_json((model_dir / MODEL_JSON).read_bytes())
 
-    def test_another_one_is_another_training(self, people, tmp_path):
-        assert self.claim(tmp_path, people, flip=True, color_jitter=0.0).current.augment == {
+    def test_another_one_is_another_training(self, late, tmp_path):
+        assert self.claim(tmp_path, late, flip=True, color_jitter=0.0).current.augment == {
             "flip": True,
             "color_jitter": 0.0,
         }
         with pytest.raises(UsageError, match="its flip is True, not False"):
-            self.claim(tmp_path, people, flip=False, color_jitter=0.0)
-        self.claim(tmp_path, people, flip=True, color_jitter=0.0)
+            self.claim(tmp_path, late, flip=False, color_jitter=0.0)
+        self.claim(tmp_path, late, flip=True, color_jitter=0.0)
 
-    def test_one_that_was_not_noted_is_not_compared(self, people, tmp_path):
-        assert self.claim(tmp_path, people).current.augment is None
-        assert self.claim(tmp_path, people, flip=True).current.augment == {"flip": True}
+    def test_one_that_was_not_noted_is_not_compared(self, late, tmp_path):
+        assert self.claim(tmp_path, late).current.augment is None
+        assert self.claim(tmp_path, late, flip=True).current.augment == {"flip": True}
 
     def test_the_command_notes_it_for_images(self, stripes_model):
         manifest = json.loads((stripes_model.model_dir / "model.json").read_text())
@@ -184,24 +188,26 @@ class TestAugmentation:
 
 
 class TestModelsOfOnesOwn:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["model_fn", "keras_model"])
-    def test_trains_and_exports(self, people, tmp_path, name):
+    def test_trains_and_exports(self, late, tmp_path, name):
         argv = ("--hparams", "learning_rate=0.01")
-        assert run(people, tmp_path / "model", *argv, model=f"{OWN}:{name}") == 0
+        assert run(late, tmp_path / "model", *argv, model=f"{OWN}:{name}") == 0
         assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
 
-    def test_hparams_are_its_own(self, people, tmp_path, capsys):
-        assert run(people, tmp_path / "model", "--hparams", "depth=3", model=f"{OWN}:model_fn") == 2
+    def test_hparams_are_its_own(self, late, tmp_path, capsys):
+        assert run(late, tmp_path / "model", "--hparams", "depth=3", model=f"{OWN}:model_fn") == 2
         assert "has no hyper-parameter 'depth'. It has: learning_rate=0.05, units=4" in capsys.readouterr().err
 
 
 class TestFailures:
-    def test_nan_loss(self, people, tmp_path, capsys):
-        assert run(people, tmp_path / "model", model=f"{OWN}:nan_model_fn") == 1
+    def test_nan_loss(self, late, tmp_path, capsys):
+        assert run(late, tmp_path / "model", model=f"{OWN}:nan_model_fn") == 1
         assert "the loss became NaN" in capsys.readouterr().err
 
-    def test_damaged_shard(self, people, tmp_path, capsys):
-        shutil.copytree(people.path, tmp_path / "out")
+    @pytest.mark.slow
+    def test_damaged_shard(self, late, tmp_path, capsys):
+        shutil.copytree(late.path, tmp_path / "out")
         damaged = open_dataset(str(tmp_path / "out"))
         shard = Path(damaged.shards("train")[0])
         content = bytearray(shard.read_bytes())
@@ -210,16 +216,17 @@ class TestFailures:
         assert run(damaged, tmp_path / "model") == 1
         assert f"{shard}: cannot be read beyond record " in capsys.readouterr().err
 
-    def test_missing_shard(self, people, tmp_path, capsys):
-        shutil.copytree(people.path, tmp_path / "out")
+    def test_missing_shard(self, late, tmp_path, capsys):
+        shutil.copytree(late.path, tmp_path / "out")
         shard = Path(open_dataset(str(tmp_path / "out")).shards("train")[0])
         shard.unlink()
         argv = ["--data_dir", str(tmp_path / "out"), "--model_dir", str(tmp_path / "model")]
         assert task.main(argv) == 1
         assert f"{shard}: missing" in capsys.readouterr().err
 
-    def test_no_such_metric(self, people, tmp_path, capsys):
-        assert run(people, tmp_path / "model", "--best_metric", "f1") == 2
+    @pytest.mark.slow
+    def test_no_such_metric(self, late, tmp_path, capsys):
+        assert run(late, tmp_path / "model", "--best_metric", "f1") == 2
         assert "no metric 'f1' to choose the best model by; it gives accuracy" in capsys.readouterr().err
 
 
@@ -236,20 +243,21 @@ class TestEarlyStopping:
             ([float("nan"), 0.1, 0.1], 20),
         ],
     )
-    def test_steps_without_improvement(self, people, values, expected):
+    def test_steps_without_improvement(self, late, values, expected):
         evaluations = [{"accuracy": v, "loss": 1.0, "global_step": 20 * (i + 1)} for i, v in enumerate(values)]
-        assert steps_without_improvement(evaluations, people, metric="accuracy") == expected
+        assert steps_without_improvement(evaluations, late, metric="accuracy") == expected
 
-    def test_stops(self, people, tmp_path, capsys):
+    @pytest.mark.slow
+    def test_stops(self, late, tmp_path, capsys):
         argv = ("--early_stopping_steps", "40", "--hparams", "learning_rate=0")
-        assert run(people, tmp_path / "model", *argv, steps=1000) == 0
+        assert run(late, tmp_path / "model", *argv, steps=1000) == 0
         out, err = capsys.readouterr()
         assert "ended    no better evaluation for 40 steps" in err
         step = json.loads(out)["eval"]["global_step"]
         assert 60 <= step < 80
         assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
         # what stopped one training does not stop the next
-        assert run(people, tmp_path / "model", "--hparams", "learning_rate=0", steps=step + 5) == 0
+        assert run(late, tmp_path / "model", "--hparams", "learning_rate=0", steps=step + 5) == 0
         assert json.loads(capsys.readouterr().out)["eval"]["global_step"] == step + 5
 
     @pytest.mark.parametrize(

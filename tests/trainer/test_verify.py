@@ -80,6 +80,7 @@ class TestExport:
     def test_the_signatures_predict_what_the_estimator_does(self, people, people_export, people_estimator):
         self.check(people, people_export, people_estimator)
 
+    @pytest.mark.slow
     def test_another_models_export_is_found_out(self, people, people_export, make_estimator):
         with pytest.raises(SkewError, match=r"record 0, 'probabilities|record 0, 'logits|record \d+, 'class"):
             self.check(people, people_export, make_estimator(people, steps=100))

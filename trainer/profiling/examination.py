@@ -15,7 +15,7 @@ from trainer.profiling.diagnosis import Diagnosis, Tried, differences
 from trainer.profiling.input_changes import Change, Source, changes
 from trainer.profiling.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, made_ahead, prefixes
 from trainer.profiling.training_ways import Batches, from_memory, train_in_turns
-from trainer.profiling.turns import Cost, Length, Rounds
+from trainer.profiling.turns import CLOCK, Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
@@ -26,7 +26,13 @@ PREFETCH = 2  # batches
 
 
 def examine(
-    dataset: Dataset, options: TrainOptions, length: Length, tell: Callable[[str], None], *, folder: str
+    dataset: Dataset,
+    options: TrainOptions,
+    length: Length,
+    tell: Callable[[str], None],
+    *,
+    folder: str,
+    clock: Clock = CLOCK,
 ) -> Diagnosis:
     """Measures for about `length.seconds`, half of them the input alone; all it writes is in a folder.
 
@@ -44,7 +50,7 @@ def examine(
     )
     estimator = build_estimator(dataset, options, config)  # first: what was asked wrongly is told at once
     possible = changes(source, os.path.join(folder, "samples"), tell)
-    costs, tried, short = measure_input(source, possible, half, tell)
+    costs, tried, short = measure_input(source, possible, half, tell, clock)
     best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)
 
     def reader(where: Source) -> Batches:
@@ -61,7 +67,9 @@ def examine(
     ways |= {name: reader(where) for name, where in read.items()}
     heavy |= dict.fromkeys(read.keys() - {DATA}, 1.0)
     ahead = {name: made_ahead(where.dataset, where.options) for name, where in read.items()}
-    rounds = Rounds(tuple(ways), half, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"))
+    rounds = Rounds(
+        tuple(ways), half, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"), clock=clock
+    )
     steps = train_in_turns(estimator, ways, rounds)
     to_device = costs.pop(TO_DEVICE, None)
     return Diagnosis(
@@ -91,7 +99,7 @@ def measured(dataset: Dataset, options: TrainOptions) -> Source:
 
 
 def measure_input(
-    source: Source, possible: list[Change], length: Length, tell: Callable[[str], None]
+    source: Source, possible: list[Change], length: Length, tell: Callable[[str], None], clock: Clock
 ) -> tuple[dict[str, Cost], tuple[Tried, ...], bool]:
     """What a batch costs up to the end of each stage, up to the accelerator where there is one, and changed.
 
@@ -115,7 +123,7 @@ def measure_input(
         if change.sampled and SAMPLE not in steps:
             add(SAMPLE, change.before)
         add(change.setting, change.after)
-    rounds = Rounds(tuple(steps), length, ahead=ahead, tell=lambda text: tell(f"input alone, {text}"))
+    rounds = Rounds(tuple(steps), length, ahead=ahead, tell=lambda text: tell(f"input alone, {text}"), clock=clock)
     for name in rounds:
         steps[name]()
     costs = rounds.medians()

@@ -40,6 +40,22 @@ class Cost:
         return Cost(max(0.0, self.seconds - other.seconds), max(0.0, self.cpu - other.cpu))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clock:
+    """What time is read from.
+
+    Attributes:
+      wall: seconds that have passed.
+      cpu: seconds of CPU that this process has used.
+    """
+
+    wall: Callable[[], float]
+    cpu: Callable[[], float]
+
+
+CLOCK = Clock(wall=time.perf_counter, cpu=time.process_time)
+
+
 @dataclasses.dataclass
 class Rounds:
     """Says which way's turn it is, step by step: iterate over it, and do a step of each way that it names.
@@ -53,6 +69,7 @@ class Rounds:
         though for no longer than a turn.
       tell: is told what goes on.
       costs: of each turn, by way, as they come.
+      clock: what the turns are timed by.
       short: how many turns, by way, were too short to use up what was made ahead, and to time as many steps again.
     """
 
@@ -61,6 +78,7 @@ class Rounds:
     heavy: Mapping[str, float] = dataclasses.field(default_factory=dict)
     ahead: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
+    clock: Clock = CLOCK
     costs: dict[str, list[Cost]] = dataclasses.field(default_factory=dict)
     short: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
@@ -72,12 +90,12 @@ class Rounds:
                 continue
             self.tell(f"warming up: {way}")
             for _ in range(WARM_UP):
-                begun = time.perf_counter()
+                begun = self.clock.wall()
                 yield way
-                seconds[way] = time.perf_counter() - begun
-        begun = time.perf_counter()
+                seconds[way] = self.clock.wall() - begun
+        begun = self.clock.wall()
         for i in range(self.length.rounds):
-            if i >= LEAST_ROUNDS and time.perf_counter() - begun >= self.length.seconds:
+            if i >= LEAST_ROUNDS and self.clock.wall() - begun >= self.length.seconds:
                 break
             for way in seconds:
                 self.tell(f"round {i + 1} of {self.length.rounds}: {way}")
@@ -85,25 +103,25 @@ class Rounds:
 
     def _turn(self, way: str, seconds: float) -> Iterator[str]:
         """Names the way until its turn is over, and notes what a step of it cost."""
-        ahead, asked = self.ahead.get(way, 0), self.length.steps
+        ahead, asked, clock = self.ahead.get(way, 0), self.length.steps, self.clock
 
         def over(share: float) -> bool:
             """Whether this share of a turn is."""
             return passed() >= share * seconds if asked is None else steps >= share * asked
 
         def passed() -> float:
-            return time.perf_counter() - begun
+            return clock.wall() - begun
 
-        steps, begun = 0, time.perf_counter()
+        steps, begun = 0, clock.wall()
         while steps == 0 or not over(SETTLING) or (steps < ahead and passed() < seconds):
             yield way
             steps += 1
         settled = steps >= ahead
-        steps, begun, cpu = 0, time.perf_counter(), time.process_time()
+        steps, begun, cpu = 0, clock.wall(), clock.cpu()
         while steps == 0 or not over(1 - SETTLING if asked is None else 1):
             yield way
             steps += 1
-        cost = Cost(passed() / steps, (time.process_time() - cpu) / steps)
+        cost = Cost(passed() / steps, (clock.cpu() - cpu) / steps)
         self.costs.setdefault(way, []).append(cost)
         if not settled or steps < ahead:
             self.short[way] += 1

@@ -162,7 +162,8 @@ def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
     return Shaken(people, first)
 
 
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@settings(max_examples=5, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     range_bytes=st.sampled_from([500, 1777, 9000, 1 << 20]),
     num_shards=st.sampled_from([None, 1, 3, 40]),

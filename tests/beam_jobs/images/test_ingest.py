@@ -179,6 +179,7 @@ def test_damaged_bytes_do_no_harm(kept: Ingest) -> None:
                 continue
 
 
+@pytest.mark.slow
 def test_the_saved_graph_takes_batches_single_images_and_graph_mode(small: Ingest, tmp_path: Path) -> None:
     save_ingest(SMALL, str(tmp_path / "ingest_fn"))
     files = [png(GRADIENT), gif([INDICES]), tf.io.encode_jpeg(GRADIENT[:9]).numpy()]

@@ -156,6 +156,7 @@ def test_a_list_of_paths_and_labels(tmp_path):
     assert (rejects["list.csv"].raw, rejects["list.csv"].column) == (b"gs://b/x.png,disc", "path")
 
 
+@pytest.mark.slow
 def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
     for person in range(10):
         (tmp_path / "raw" / f"p{person}").mkdir(parents=True)

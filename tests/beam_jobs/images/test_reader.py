@@ -228,6 +228,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_nasty_images_are_stored_or_rejected_and_cost_no_memory(real_data: Path, tmp_path: Path) -> None:
     folder = real_data / "nasty_images"
     assert set(json.loads((folder / "MANIFEST.json").read_text())) == {*STORED, *REFUSED}

@@ -74,6 +74,7 @@ def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people
     open_dataset(str(people.output))
 
 
+@pytest.mark.slow
 def test_what_killed_jobs_left_goes_with_the_next_commit(people):
     first = people.run()
     stale = [people.output / "20200101T000000Z-0000" / "staging", people.output / f".manifest.json.{'0' * 32}.tmp"]

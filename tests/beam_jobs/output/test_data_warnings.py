@@ -70,6 +70,7 @@ def write(folder: Folder, label: str, y: str) -> list[str]:
     return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.01"]
 
 
+@pytest.mark.slow
 def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     assert main(write(folder, '{name: y, kind: category, values: ["no", "yes"]}', "yes")) == 0
     printed = capsys.readouterr().out
@@ -110,6 +111,7 @@ def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     accounts_hold(open_dataset(folder.output))
 
 
+@pytest.mark.slow
 def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
     arguments = write(folder, "{name: y, kind: numeric}", "3")
     folder.write("eval.csv", [HEADER, row(1, "5")])

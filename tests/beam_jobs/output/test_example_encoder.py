@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.output.example_encoder import LAYOUTS, fixed_examples
@@ -36,7 +36,6 @@ def expected(rows: pa.RecordBatch, index: int) -> tf.train.Example:
     return example
 
 
-@settings(deadline=None)
 @given(data=st.data(), rows=st.integers(1, 12))
 def test_rows_are_serialised_as_protobuf_does_it(data, rows):
     columns = {}

@@ -22,6 +22,8 @@ from tests.support.drawn_images import write_folders
 from tests.support.people import Job
 from tests.support.replaying import Folder
 
+pytestmark = pytest.mark.slow
+
 
 class Flushes:
     """Which files and folders went to disk, as of which change, and which new names did not."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beam_jobs.output.tfrecord_frames import framed, joined, lengths, record, sealed
 from schemas.storage.tfrecord import FOOTER, HEADER
 
-in_one_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 
 
 def read_back(frames: pa.LargeBinaryArray, folder: Path) -> list[bytes]:

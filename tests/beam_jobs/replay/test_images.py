@@ -105,6 +105,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
     assert open_dataset(before.path).run == after.run
 
 
+@pytest.mark.slow
 def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(tmp_path):
     write_folders(tmp_path / "raw", each=8)
     names = [f"{p.parent.name}/{p.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]

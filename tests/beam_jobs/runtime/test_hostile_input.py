@@ -48,6 +48,7 @@ def reasons(folder: Path) -> dict[str, int]:
     return dict(counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quoted_newlines", [False, True])
 def test_absurd_records_are_read_or_rejected_among_good_ones(tmp_path, quoted_newlines):
     absurd = [
@@ -78,6 +79,7 @@ def test_a_header_of_a_million_columns_is_refused(tmp_path, capsys):
     assert "the header holds columns that no feature reads: 999997 columns" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_fails_the_job_unless_it_is_allowed(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stream, "_FREE_BYTES", 100_000)
     path = tmp_path / "rows.csv.gz"

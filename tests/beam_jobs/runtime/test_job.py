@@ -97,6 +97,7 @@ def test_the_manifest_tells_what_became_of_every_record(people):
         assert reject.source == str(people.raw)
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(people, monkeypatch):
     people.raw.write_text(people_csv(500) + 'stray,"quote\n' * 3)
     expected = None
@@ -139,6 +140,7 @@ def test_parity_holds_raw_records_beside_their_transformed_ones(all_kinds):
     assert raw[0].features.feature["city"].bytes_list.value[0].startswith(b" ")  # as it stands in the file
 
 
+@pytest.mark.slow
 def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept(people):
     first = people.run()
     with pytest.raises(UsageError, match=r"holds a data set already\. Give --overwrite"):

@@ -18,6 +18,8 @@ from schemas.errors import UsageError
 from tests.support.people import HEADER, Job, people_csv
 from tests.support.written_records import records
 
+pytestmark = pytest.mark.slow
+
 IGNORED = "".join(
     f"  - {{name: {name}, kind: ignore}}\n" for name in HEADER.split(",") if name not in ("id", "size", "y")
 )
@@ -32,7 +34,7 @@ features:
 split: {{by: [id], train: 0.6, eval: 0.2, test: 0.2}}
 """
 ROWS = 100
-MOMENTS = 30
+MOMENTS = 16  # half of them anywhere, half inside the commit
 SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
 
 

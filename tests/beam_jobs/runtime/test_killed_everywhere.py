@@ -15,6 +15,8 @@ from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
 from tests.support.replaying import BROKEN, ROWS, Folder, as_good
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = 4
 CRASHED = "20200101T000000Z-0000"
 

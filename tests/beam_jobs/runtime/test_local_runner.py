@@ -17,6 +17,8 @@ from schemas.dataset import Dataset
 from tests.support.people import SCHEMA, make_job
 from tests.support.written_records import records
 
+pytestmark = pytest.mark.slow
+
 
 @dataclasses.dataclass
 class Run:

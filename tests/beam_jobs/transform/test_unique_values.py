@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_jobs.transform.preprocessing import steps_of, transform_bool, transform_cross
@@ -39,7 +39,6 @@ def prepare(item: Feature | Label, raw: tf.Tensor) -> UniqueValues:
     return steps.prepare(raw)
 
 
-@settings(deadline=None)
 @given(WORDS)
 @example([])
 @example([b" a", b"a", b"a "])
@@ -52,7 +51,6 @@ def test_each_row_has_its_own_word_trimmed_and_what_is_missing_filled(raw: list[
     assert filled.counts.numpy().sum() == len(raw)
 
 
-@settings(deadline=None)
 @given(WORDS)
 def test_each_row_has_its_own_truth(raw: list[bytes]) -> None:
     feature = Bool(name="b", kind="bool", missing=True)
@@ -65,7 +63,6 @@ IDS = st.lists(st.tuples(*3 * [st.integers(0, 3) | st.integers(0, 2**63 - 1)]), 
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("c", "b", "a"), ("a", "a")])
-@settings(deadline=None)
 @given(rows=IDS)
 @example(rows=[])
 @example(rows=[(1, 23, 4), (12, 3, 4), (1, 2, 34), (1, 23, 4)])

@@ -100,6 +100,7 @@ def test_an_interrupted_verification_ends(written: Written) -> None:
     assert tally.stop.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", ["csv-gzip"], indirect=True)
 def test_a_data_set_in_a_bucket_is_verified(written: Written, bucket: str) -> None:
     for path in written.path.rglob("*"):

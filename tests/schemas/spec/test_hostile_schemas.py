@@ -131,14 +131,14 @@ SIGNS = [
 PIECES = st.sampled_from([*WORDS, *SIGNS, "0", "-1", "1e400", "true", "~", "é", "\u2028", "\ufeff", "<<", "%YAML 9\n"])
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(start=st.sampled_from(["", text() + "\n", "name: d\nformat: csv\n"]), pieces=st.lists(PIECES, max_size=25))
 def test_any_text_is_a_schema_or_a_list_of_mistakes(start: str, pieces: list[str]) -> None:
     told = mistakes((start + "".join(pieces)).encode())
     assert not told or told.startswith("d.yaml:")
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(data=st.binary(max_size=80), cut=st.integers(0, 100))
 def test_any_bytes_are_a_schema_or_a_list_of_mistakes(data: bytes, cut: int) -> None:
     whole = text().encode()

@@ -116,7 +116,7 @@ def test_a_process_that_is_stopped_between_its_comparison_and_its_rename_holds_n
             assert len(os.listdir(tmp_path)) == 2  # the file, and what is about to be renamed to it
             compare_and_swap.swap(str(path), b"1", Seen(b"0"))
             os.kill(process.pid, signal.SIGCONT)
-            printed, _ = process.communicate(timeout=60)
+            printed, _ = process.communicate(timeout=300)
         finally:
             process.kill()
     assert "was changed by another process" in printed

@@ -18,8 +18,10 @@ import pytest
 from tests.support.cluster_worker import MAX_STEPS
 from tests.support.estimator_problem import ROWS, scalars
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
-SECONDS = 150.0
+SECONDS = 600.0  # which only a hang reaches
 ROLES = ("ps", "chief", "worker", "evaluator")
 
 

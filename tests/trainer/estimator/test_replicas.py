@@ -21,7 +21,7 @@ def test_two_replicas_train_one_model(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -31,6 +31,7 @@ def _exports(model_dir: Path, exporter: str) -> list[Path]:
     return sorted((model_dir / "export" / exporter).iterdir())
 
 
+@pytest.mark.slow
 def test_evaluates_and_exports_at_every_checkpoint(tmp_path: Path) -> None:
     exporters = [
         tf_estimator.LatestExporter("latest", serving_input, exports_to_keep=2),

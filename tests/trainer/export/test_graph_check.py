@@ -122,6 +122,7 @@ class TestRealModels:
         model.fit(images, np.zeros([2, 2]), verbose=0)
         self.check(model, tmp_path, images)
 
+    @pytest.mark.slow
     def test_keras_sequences(self, tmp_path):
         layers = [L.Embedding(10, 4, mask_zero=True), L.Bidirectional(L.LSTM(4, return_sequences=True)), L.GRU(4)]
         model, ids = tf.keras.Sequential([*layers, L.LayerNormalization(), L.Dense(1)]), np.zeros([2, 5], np.int64)
@@ -238,6 +239,7 @@ class TestDataSets:
         (out / layout.MANIFEST).write_text(json.dumps(manifest))
         return out, victim
 
+    @pytest.mark.slow
     def test_training_on_a_hostile_one_is_refused(self, hostile, tmp_path, capsys):
         out, victim = hostile
         argv = ["--data_dir", str(out), "--model_dir", str(tmp_path / "model"), "--model", "linear"]
@@ -262,6 +264,7 @@ class TestDataSets:
         assert victim.exists()
 
 
+@pytest.mark.slow
 def test_a_training_on_data_of_ones_own_needs_no_trust(people, tmp_path):
     assert run(people, tmp_path / "model", steps=20) == 0
 

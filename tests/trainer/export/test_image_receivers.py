@@ -19,6 +19,8 @@ from trainer.export.restore import restore_estimator
 from trainer.export.saved_model import ServedModel, read_notes
 from trainer.export.skew_check import check_export, check_transform, judge
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def served(stripes_model):

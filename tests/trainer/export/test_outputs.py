@@ -163,6 +163,7 @@ class TestWrappedEstimators:
         assert len(seen) == 2
         assert not any("id" in features for features in seen)
 
+    @pytest.mark.slow
     def test_training_and_variables_are_those_of_the_model_itself(self, people, people_estimator):
         config = tf_estimator.RunConfig(model_dir=people_estimator.model_dir)
         bare = BUILT_IN["dnn"].build(read_table_problem(people), BUILT_IN["dnn"].hparams(), config)

@@ -263,6 +263,7 @@ class TestTheCheckOfAnExport:
             estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
         )
 
+    @pytest.mark.slow
     def test_a_prediction_that_is_not_withheld(self, strict, make_estimator, tmp_path, monkeypatch):
         def told_only(given, errors):
             rows = tf.shape(given["class"])
@@ -272,6 +273,7 @@ class TestTheCheckOfAnExport:
         with pytest.raises(SkewError, match="which gives its '"):
             self.write(strict, make_estimator, tmp_path)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("reason", "told"),
         [

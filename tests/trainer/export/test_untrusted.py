@@ -14,6 +14,8 @@ from tests.support import hostile_exports as hostile
 from trainer import predict, verify
 from trainer.export.saved_model import ServedModel
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a secret line"
 
 WRITERS = {  # each writes the file, and what it is refused by

@@ -195,6 +195,7 @@ class TestNormalized:
         np.testing.assert_allclose(found, expected, atol=1e-4 if data == "colors" else 0.02)
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_named(stripes, tmp_path):
     shutil.copytree(stripes.path, tmp_path / "out")
     damaged = open_dataset(str(tmp_path / "out"))

@@ -20,7 +20,7 @@ def waiting(begin) -> None:
     """A long work that begins with `begin`."""
     with interruptible():
         begin()
-        time.sleep(5)
+        time.sleep(300)  # which the signal ends
 
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])

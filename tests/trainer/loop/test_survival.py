@@ -18,6 +18,8 @@ from trainer.export.saved_model import ServedModel
 from trainer.model_dir.checkpoints import what_is_wrong
 from trainer.model_dir.cleanup import remove_left_over, remove_left_over_exports
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 KILLS = 10
 STEPS = 30

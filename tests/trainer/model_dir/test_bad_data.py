@@ -14,6 +14,8 @@ from tests.support.training import run
 from trainer import task
 from trainer.model_dir.checkpoints import what_is_wrong
 
+pytestmark = pytest.mark.slow
+
 DAMAGING = "tests.support.damaging_model:model_fn"
 
 
@@ -32,9 +34,9 @@ class TestWhatSizesAndNamesTell:
 
     @pytest.mark.parametrize("what", ["shard", "transform_fn/saved_model.pb", "schema.pbtxt"])
     @pytest.mark.parametrize("how", ["missing", "another size"])
-    def test_refuses(self, people, tmp_path, capsys, what, how):
-        out = Path(shutil.copytree(people.path, tmp_path / "out"))
-        file = out / (people.manifest.splits["test"].shards[0].path if what == "shard" else f"{people.run}/{what}")
+    def test_refuses(self, late, tmp_path, capsys, what, how):
+        out = Path(shutil.copytree(late.path, tmp_path / "out"))
+        file = out / (late.manifest.splits["test"].shards[0].path if what == "shard" else f"{late.run}/{what}")
         if how == "missing":
             file.unlink()
         else:
@@ -48,29 +50,29 @@ class TestWhatSizesAndNamesTell:
 
 
 class TestVerifyData:
-    def test_trains_on_what_is_whole(self, people, tmp_path, capsys):
-        assert run(people, tmp_path / "model", "--verify_data", steps=20) == 0
+    def test_trains_on_what_is_whole(self, late, tmp_path, capsys):
+        assert run(late, tmp_path / "model", "--verify_data", steps=20) == 0
         assert "verifying " in capsys.readouterr().err
 
     @pytest.mark.parametrize("split", ["train", "test"])
-    def test_refuses_a_flipped_bit_before_anything_starts(self, people, tmp_path, capsys, split):
-        out, file = with_last_bit_flipped(people, tmp_path, people.manifest.splits[split].shards[0].path)
+    def test_refuses_a_flipped_bit_before_anything_starts(self, late, tmp_path, capsys, split):
+        out, file = with_last_bit_flipped(late, tmp_path, late.manifest.splits[split].shards[0].path)
         assert run(open_dataset(str(out)), tmp_path / "model", "--verify_data") == 1
         err = capsys.readouterr().err
         assert "not whole, and nothing was trained on it:" in err
         assert str(file.relative_to(out)) in err
         assert not (tmp_path / "model").exists()
 
-    def test_refuses_parity_records_that_were_changed(self, people, tmp_path, capsys):
-        out, file = with_last_bit_flipped(people, tmp_path, f"{people.run}/{layout.PARITY_RAW}")
+    def test_refuses_parity_records_that_were_changed(self, late, tmp_path, capsys):
+        out, file = with_last_bit_flipped(late, tmp_path, f"{late.run}/{layout.PARITY_RAW}")
         assert run(open_dataset(str(out)), tmp_path / "model", "--verify_data") == 1
         assert str(file.relative_to(out)) in capsys.readouterr().err
 
 
 class TestWhileItIsRead:
     @pytest.mark.parametrize("how", ["cut", "cut_between_records", "flipped", "removed"])
-    def test_a_damaged_shard_is_named(self, people, tmp_path, capsys, how):
-        out = shutil.copytree(people.path, tmp_path / "out")
+    def test_a_damaged_shard_is_named(self, late, tmp_path, capsys, how):
+        out = shutil.copytree(late.path, tmp_path / "out")
         shard = open_dataset(str(out)).shards("train")[0]
         # Without a shuffle buffer the split is not held in memory, and its shards are read again in each epoch.
         argv = ("--shuffle_buffer", "0", "--hparams", f"shard={shard}", f"how={how}")
@@ -85,8 +87,8 @@ class TestWhileItIsRead:
         assert not list((tmp_path / "model").glob("export/final/*"))
 
 
-def test_weights_that_become_nan_leave_the_last_good_checkpoint(people, tmp_path, capsys):
-    assert run(people, tmp_path / "model", "--hparams", "how=nan", model=DAMAGING, steps=120) == 1
+def test_weights_that_become_nan_leave_the_last_good_checkpoint(late, tmp_path, capsys):
+    assert run(late, tmp_path / "model", "--hparams", "how=nan", model=DAMAGING, steps=120) == 1
     checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model"))
     assert checkpoint.endswith("model.ckpt-20")  # the next would have been that of step 40
     assert f"The last good checkpoint is {checkpoint}." in capsys.readouterr().err

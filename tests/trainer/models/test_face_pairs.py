@@ -156,6 +156,7 @@ class TestPaths:
         for one, other in zip(trained.predict(), swapped, strict=True):
             assert one["logits"] == pytest.approx(other["logits"], abs=1e-4)
 
+    @pytest.mark.slow
     def test_names_the_classes(self, trained):
         wrapped = with_keys_and_classes(trained.estimator, trained.dataset)
         predictions = list(wrapped.predict(lambda: trained.read("infer")))

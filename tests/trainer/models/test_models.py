@@ -48,6 +48,7 @@ def predicted(estimator, dataset):
 
 @pytest.mark.parametrize("name", ["linear", "dnn", "wide_deep", "softmax", f"{OWN}:model_fn", f"{OWN}:keras_model"])
 class TestClassification:
+    @pytest.mark.slow
     def test_learns_and_predicts(self, people, tmp_path, name):
         estimator = build(name, people, tmp_path)
         first = evaluated(trained(estimator, people, steps=1), people)
@@ -74,6 +75,7 @@ def test_softmax_is_for_classes(wages, tmp_path):
         trained(build("softmax", wages, tmp_path), wages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear", "softmax", f"{OWN}:keras_model"])
 def test_examples_are_weighed(people, tmp_path, name):
     """With weights, the loss is a weighted mean: doubling all weights changes nothing, zeros drop their examples."""
@@ -92,6 +94,7 @@ def test_examples_are_weighed(people, tmp_path, name):
     assert min(of_each) < ones or name.endswith("keras_model")  # Keras divides by the number, not by the weights' sum
 
 
+@pytest.mark.slow
 def test_a_keras_regression_is_weighed(tmp_path):
     """An example of weight 2 counts as two."""
     schema = WAGES.replace("label:", "  - {name: w, kind: weight}\nlabel:")

@@ -164,6 +164,7 @@ def test_two_images_can_share_one_tower():
     assert by_name[f"tower/{name}"].multiply_adds == 2 * one.multiply_adds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     [TINY, dataclasses.replace(TINY, groups=2, stem_kernel=5, project_first=True)],

@@ -21,10 +21,14 @@ from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, SqueezenextHparams
 from trainer.models.squeezenext_net import CLASSIFIER, SCOPE
+from trainer.models.squeezenext_variants import VARIANTS, Variant
 from trainer.spec.augmentation import Augmentation
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.problem import read_image_problem, read_problem
 
+pytestmark = pytest.mark.slow
+
+SMALL = "1.0-SqNxt-6"  # one unit a stage: most of what a test takes is a graph in proportion to its units
 KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"
 MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
 LAST = f"{CLASSIFIER}/kernel"
@@ -57,6 +61,14 @@ def predict(estimator, dataset):
     return list(estimator.predict(lambda: input_fn(dataset, "eval", mode="infer", options=InputOptions(batch_size=16))))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """A variant of the fewest units, for all but the test of the default one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(VARIANTS, SMALL, Variant(units=(1, 1, 1, 1)))
+        yield
+
+
 @pytest.fixture(scope="module")
 def colors(tmp_path_factory):
     return write_colors(tmp_path_factory.mktemp("colors"))
@@ -65,7 +77,9 @@ def colors(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, colors) -> Trained:
     """Eighty steps, which are enough for sheets of seven colors."""
-    estimator = build("squeezenext", colors, tmp_path_factory.mktemp("model"), max_steps=80, image_summary_steps=40)
+    estimator = build(
+        "squeezenext", colors, tmp_path_factory.mktemp("model"), max_steps=80, variant=SMALL, image_summary_steps=40
+    )
     return Trained(colors, train(estimator, colors, steps=80))
 
 
@@ -159,6 +173,13 @@ class TestTraining:
         assert {"learning_rate", "batch_accuracy", "loss_without_l2"} <= set(values)
         assert values["learning_rate"].simple_value == pytest.approx(0.0)  # the first step's: the warm-up starts at 0
 
+    def test_the_default_variant_trains(self, colors, tmp_path):
+        estimator = build("squeezenext", colors, tmp_path, max_steps=1)
+        train(estimator, colors, steps=1)
+        assert estimator.get_variable_value("global_step") == 1
+        kernel = estimator.get_variable_value(f"{SCOPE}/stage_3/unit_8/tall/kernel")
+        assert np.isfinite(kernel).all()
+
     def test_l2_counts(self, trained):
         values = read_summaries(trained.folder)
         assert values["loss"].simple_value > values["loss_without_l2"].simple_value
@@ -170,7 +191,7 @@ class TestFineTuning:
     @staticmethod
     def tuned(trained, folder, **hparams):
         problem = dataclasses.replace(read_image_problem(trained.dataset), classes=("even", "odd"))
-        settings = {"fine_tune_checkpoint": str(trained.folder), "learning_rate": 0.0, **hparams}
+        settings = {"fine_tune_checkpoint": str(trained.folder), "learning_rate": 0.0, "variant": SMALL, **hparams}
         return build("squeezenext", trained.dataset, folder, problem=problem, **settings)
 
     @pytest.mark.parametrize("by", ["folder", "checkpoint"])

@@ -16,6 +16,8 @@ from tests.support.image_bytes import png
 from trainer import predict
 from trainer.predicting.image_lines import Item, encode_lines
 
+pytestmark = pytest.mark.slow
+
 CUT = png(striped("lying", 1))[:400]  # its header is whole
 HUGE = png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))
 

@@ -127,6 +127,7 @@ class TestStandardOutput:
         assert len(out.splitlines()) == 1000
         assert "the predictions made by then were printed" in err
 
+    @pytest.mark.slow
     def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):
         process = start(command(long_csv, output="-"), tmp_path)
         assert process.stdout is not None
@@ -143,6 +144,7 @@ class TestStandardOutput:
         assert [path.name for path in tmp_path.iterdir()] == ["long.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, b"terminated"), (signal.SIGINT, b"interrupted")])
 def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, told):
     process = start(command(long_csv, output=tmp_path / "p.jsonl"), tmp_path)

@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +72,7 @@ class TestRows:
         ]
         assert np.mean(right) > 0.7
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("more", [("--signature", "examples"), ("--batch_size", "7")])
     def test_the_same_by_the_other_signature_and_by_other_batches(self, run, titanic_csv, tmp_path, more):
         run(titanic_csv, output="a.jsonl")
@@ -169,13 +169,11 @@ class TestAskedWrongly:
         assert run(copy, more=("--overwrite",)) == 2
         assert "is an input as well as an output" in capsys.readouterr().err
 
-    def test_help_answers_at_once(self):
+    def test_help_answers_without_a_heavy_import(self):
         code = "import sys; from trainer import predict\n"
         code += "try: predict.main(['--help'])\n"
         code += "except SystemExit: print([m for m in ('tensorflow', 'pyarrow') if m in sys.modules])"
-        begun = time.monotonic()
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        assert time.monotonic() - begun < 1.5
         assert "--signature {predict,examples}" in out
         assert out.endswith("[]\n")
 
