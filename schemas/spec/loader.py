@@ -62,7 +62,7 @@ def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchem
         raise UsageError(report(source, [stop.mistake])) from None
     if reader.mistakes:
         raise UsageError(report(source, reader.mistakes))
-    if isinstance(value, dict) and value.get("format") not in FORMATS:
+    if isinstance(value, dict) and (not isinstance(form := value.get("format"), str) or form not in FORMATS):
         raise UsageError(report(source, [wrong_format(value, reader.lines)]))
     try:
         model = FORMATS[value["format"] if isinstance(value, dict) else "csv"]

@@ -131,6 +131,12 @@ SIGNS = [
 PIECES = st.sampled_from([*WORDS, *SIGNS, "0", "-1", "1e400", "true", "~", "é", "\u2028", "\ufeff", "<<", "%YAML 9\n"])
 
 
+@pytest.mark.parametrize("form", ["{a: 1}", "[{a: 1}]", "7", "true"])
+def test_a_format_that_is_no_text_is_told(form):
+    with pytest.raises(UsageError, match=r"d\.yaml:2: format: found .*; allowed: csv, image_folder, image_pairs"):
+        parse_schema(f"name: d\nformat: {form}\n".encode(), "d.yaml")
+
+
 @settings(max_examples=300, derandomize=True)
 @given(start=st.sampled_from(["", text() + "\n", "name: d\nformat: csv\n"]), pieces=st.lists(PIECES, max_size=25))
 def test_any_text_is_a_schema_or_a_list_of_mistakes(start: str, pieces: list[str]) -> None:
