@@ -1,8 +1,8 @@
 """The site of `make docs`, from pages that are written to be read where the source is.
 
 The README is the site's first page, and other files outside `docs/` belong to it, too. mkdocs takes only what lies in
-`docs/`, so these are added, and links between pages are rewritten to where each file is on the site. A link to any other
-file stays as it is, and fails the strict build: pages name source files in backticks.
+`docs/`, so these are added, and links between pages are rewritten to where each file is on the site. Any other
+link stays as it is, and fails the strict build: pages name source files in backticks.
 """
 
 from __future__ import annotations
