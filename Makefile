@@ -17,11 +17,15 @@ IMAGE_STEPS ?= 700
 MINUTES ?= 30
 SEED ?= 1
 
+# Draws the diagrams of the documentation
+MERMAID := 11.17.2
+
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test test-quick lint types format pytest audit attack figures bench bench-quick clean
+.PHONY: help demo demo-images test test-quick lint types format pytest audit attack figures bench bench-quick docs \
+	hooks clean
 
 help:  ## what there is to make
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -30,7 +34,7 @@ help:  ## what there is to make
 	@echo
 	@echo '  make demo INPUT=path/to/covtype.data   the demonstration on the real UCI Covertype file'
 
-$(READY): setup.py constraints.txt
+$(READY): pyproject.toml constraints.txt
 	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.10, 3.11, 3.12 or 3.13, and python3 is' \
 	    "$$(python3 -V 2>&1); name one with: make PYTHON=/path/to/python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is \
@@ -103,6 +107,10 @@ pytest: $(READY)  ## the tests alone
 test-quick: $(READY)  ## the tests but the slow ones, in less than two minutes
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures'
 
+hooks: $(READY)  ## have git run lint, format and types before each commit
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pre-commit install
+
 audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.yaml lists the accepted ones
 	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \
 	    --disable-pip-version-check 'pip-audit==2.10.1'; }
@@ -131,6 +139,19 @@ bench: .bench/.installed  ## measure this project beside what people use instead
 bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; it only prints
 	.bench/bin/python -m benchmarks.bench --quick
 
+# The site's tools, too, have an environment of their own. The script that draws the diagrams is served by the site itself
+# where npm can fetch it; else the theme loads it from the network when a page is viewed.
+.docs/.installed: docs/requirements.txt constraints.txt
+	[ -x .docs/bin/python ] || $(PYTHON) -m venv .docs
+	.docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r docs/requirements.txt
+	cd .docs && { archive=$$(npm pack --silent mermaid@$(MERMAID) 2>/dev/null) && tar -xzOf $$archive \
+	    package/dist/mermaid.min.js > mermaid.min.js && rm $$archive || rm -f mermaid.min.js; }
+	@touch $@
+
+docs: .docs/.installed  ## the documentation as a site, in site/; a broken link fails
+	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --strict
+	@echo 'site/index.html'
+
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .audit .bench $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .audit .bench .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.resources
-import subprocess
-import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -186,30 +183,3 @@ def test_tokens_may_be_written_as_integers() -> None:
 def test_the_schemas_are_the_packages_data() -> None:
     packaged = importlib.resources.files("schemas")
     assert {path.name for path in SHIPPED} <= {path.name for path in packaged.iterdir()}
-
-
-def test_a_source_distribution_holds_every_module_and_schema(tmp_path: Path) -> None:
-    """As Dataflow's --setup_file makes it."""
-    command = [
-        sys.executable,
-        "setup.py",
-        "--quiet",
-        "egg_info",
-        "--egg-base",
-        str(tmp_path),
-        "sdist",
-        "-d",
-        str(tmp_path),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=300)
-    (archive,) = tmp_path.glob("millrace-*.tar.gz")
-    with tarfile.open(archive) as tar:
-        packed = {name.partition("/")[2] for name in tar.getnames()}
-    sources = {
-        path.relative_to(ROOT).as_posix()
-        for package in ("schemas", "beam_jobs", "trainer")
-        for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".yaml")
-    }
-    assert sources <= packed
-    assert {"setup.py", "pyproject.toml", "LICENSE"} <= packed
