@@ -1,4 +1,4 @@
-"""`python -m beam_jobs.preprocess`: raw files -> a data set directory."""
+"""`python -m beam_jobs.preprocess`: raw files -> a dataset directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def summarize(output: str, manifest: Manifest) -> str:
 
 
 def summarize_replay(output: str, outcome: Outcome) -> str:
-    """What became of the lines of a replay, and what the data set holds now."""
+    """What became of the lines of a replay, and what the dataset holds now."""
     choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
     records = RECORDS[manifest.format]
     told = (

@@ -87,7 +87,7 @@ def write_numbered(path: str, rows: int) -> None:
 
 
 def stored_places(data_dir: str) -> list[np.ndarray]:
-    """For each shard of the train split of a data set of numbered rows, the places as they stand in it."""
+    """For each shard of the train split of a dataset of numbered rows, the places as they stand in it."""
     import tensorflow as tf
 
     from schemas.dataset import open_dataset

@@ -2,7 +2,7 @@
 
     python -m trainer.doctor --data_dir out/ --model dnn
 
-Measures training steps fed from the data set, and fed with one batch from memory; the input alone, up to the end of
+Measures training steps fed from the dataset, and fed with one batch from memory; the input alone, up to the end of
 each stage; and the input with other settings. All take turns, and medians are told. Nothing is left behind.
 
 Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
@@ -132,7 +132,7 @@ def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Raises:
-      MillraceError: there is no such data set or model, or it failed.
+      MillraceError: there is no such dataset or model, or it failed.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
     if not dataset.manifest.splits.get("train") or not dataset.rows("train"):

@@ -36,7 +36,7 @@ def step_parser(module: str, *, description: str, examples: str) -> argparse.Arg
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
+    add("--data_dir", required=True, metavar="DIR", help="the dataset: the --output of beam_jobs.preprocess")
     add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
     add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="the model's own settings, listed below")
     add(

@@ -1,4 +1,4 @@
-"""Trains a model on a data set.
+"""Trains a model on a dataset.
 
     python -m trainer.task --data_dir out/ --model_dir model/ --model dnn --max_steps 5000
 
@@ -70,7 +70,7 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     """
     parser = step_parser(
         "trainer.task",
-        description="Trains a model on a data set that beam_jobs.preprocess wrote, evaluates it and exports it.",
+        description="Trains a model on a dataset that beam_jobs.preprocess wrote, evaluates it and exports it.",
         examples=EXAMPLES,
     )
     add = parser.add_argument
@@ -100,12 +100,12 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         action="store_true",
         help="go on from a checkpoint of other data, another model or other hparams",
     )
-    add("--verify_data", action="store_true", help="read all of the data set first; train if it is whole")
+    add("--verify_data", action="store_true", help="read all of the dataset first; train if it is whole")
     return TrainOptions(**as_options(parser.parse_args(argv)))
 
 
 def verify_data(dataset: Dataset) -> None:
-    """Reads every file of the data set and compares it with the manifest and the schema.
+    """Reads every file of the dataset and compares it with the manifest and the schema.
 
     Raises:
       MillraceError: something is wrong; the message names each file, ten at most.
@@ -121,7 +121,7 @@ def verify_data(dataset: Dataset) -> None:
 
 
 def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None) -> str:
-    """What a training left behind, for people. `images`: the schema of a data set of images; None for CSV."""
+    """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)

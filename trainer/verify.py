@@ -3,7 +3,7 @@
     python -m trainer.verify --data_dir out/ --saved_model model/export/best/1700000000
 
 The job keeps a few hundred raw records, each beside its transformed record. Three ways must end alike: the stored
-transformed records and the raw ones put through the data set's transform, feature by feature; then the stored ones put
+transformed records and the raw ones put through the dataset's transform, feature by feature; then the stored ones put
 through the Estimator and the raw ones put through the exported signatures, prediction by prediction. Ids, classes and
 keys agree exactly, floats within rtol 1e-4 + atol 1e-5. Raw images, ingested again, must be the stored ones byte for
 byte.
@@ -28,7 +28,7 @@ from trainer.verbosity import start_tensorflow
 
 
 def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False) -> int:
-    """Checks an export against a data set; the Estimator is rebuilt from `model_dir` with the export's own variables.
+    """Checks an export against a dataset; the Estimator is rebuilt from `model_dir` with the export's own variables.
 
     Returns:
       How many records were compared.
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         description=description,
         epilog=f"Exit code: {exit_codes}",
     )
-    parser.add_argument("--data_dir", required=True, help="the data set directory that the model was trained on")
+    parser.add_argument("--data_dir", required=True, help="the dataset directory that the model was trained on")
     parser.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
     parser.add_argument("--model_dir", help="where the model was trained; default: three folders above --saved_model")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)

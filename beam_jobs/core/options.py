@@ -18,9 +18,9 @@ _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [o
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust]"""
 
 _DESCRIPTION = """\
-Turns raw CSV files or images into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
+Turns raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test, and the
 preprocessing that made them as a TensorFlow graph. Statistics come from the train split alone. Every record is
-either written or rejected with a reason, and nothing counts as a data set until all of it is there.
+either written or rejected with a reason, and nothing counts as a dataset until all of it is there.
 """
 
 _EPILOG = """\
@@ -32,7 +32,7 @@ examples:
   python -m beam_jobs.preprocess --replay corrected.jsonl --append_to out/
 
 Every other option is Apache Beam's own and is passed to its runner.
-Exit status: 0 the data set is written (or a replay found nothing left to try), 1 the job failed and wrote none,
+Exit status: 0 the dataset is written (or a replay found nothing left to try), 1 the job failed and wrote none,
 2 it was asked wrongly and did not begin, 130 interrupted.
 """
 
@@ -100,7 +100,7 @@ class JobOptions:
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:
-            raise UsageError("--preprocessing_fn and --transform_from: give one; the other data set has its transform")
+            raise UsageError("--preprocessing_fn and --transform_from: give one; the other dataset has its transform")
 
     @property
     def is_local(self) -> bool:
@@ -127,7 +127,7 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
     )
     must = p.add_argument_group("what to do")
     must.add_argument(
-        "--schema", required=not replay, metavar="FILE", help="the data set's YAML file; see docs/schema.md"
+        "--schema", required=not replay, metavar="FILE", help="the dataset's YAML file; see docs/schema.md"
     )
     must.add_argument(
         "--input",
@@ -138,15 +138,15 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
         help="files or globs, local or gs://, gzip'd or not",
     )
     must.add_argument(
-        "--output", required=not replay, metavar="DIR", help="the data set directory to write, local or gs://"
+        "--output", required=not replay, metavar="DIR", help="the dataset directory to write, local or gs://"
     )
     must.add_argument(
-        "--overwrite", action="store_true", help="replace the data set that is there (once the new one is whole)"
+        "--overwrite", action="store_true", help="replace the dataset that is there (once the new one is whole)"
     )
     must.add_argument(
         "--transform_from",
         metavar="DIR",
-        help="apply that data set's transform to new files instead of measuring a new one",
+        help="apply that dataset's transform to new files instead of measuring a new one",
     )
     must.add_argument(
         "--preprocessing_fn",
@@ -155,7 +155,7 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
     )
     again = p.add_argument_group(
         "or to do again",
-        "Corrected rejects go through the data set's own schema and transform,\n"
+        "Corrected rejects go through the dataset's own schema and transform,\n"
         "into a new run beside the old shards; see docs/rejects.md.",
     )
     again.add_argument(
@@ -166,7 +166,7 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
         metavar="JSONL",
         help="lines of rejects-*.jsonl with `raw` (or `raw_base64`) corrected; of images, the file itself is mended",
     )
-    again.add_argument("--append_to", required=replay, metavar="DIR", help="the data set directory that rejected them")
+    again.add_argument("--append_to", required=replay, metavar="DIR", help="the dataset directory that rejected them")
     shape = p.add_argument_group("how it is written")
     size = shape.add_mutually_exclusive_group()
     size.add_argument(

@@ -60,7 +60,7 @@ def plan_deal(
 
     Args:
       shares: each split's share of the data.
-      estimated_bytes: how large the data set will be, more or less.
+      estimated_bytes: how large the dataset will be, more or less.
       num_shards: how many shards the train split gets; None: as many as `shard_bytes` makes.
       shard_bytes: the shards' size.
       seed: of the draws.

@@ -27,7 +27,7 @@ def after_failure(
     `raw_bytes` reads rejects' records from the input.
 
     Returns:
-      The manifest, where what went wrong came after the commit: then the data set is whole, and nothing is removed.
+      The manifest, where what went wrong came after the commit: then the dataset is whole, and nothing is removed.
     """
     manifest = compare_and_swap.look(layout.join(output, layout.MANIFEST)).data
     if manifest is not None and run_id.encode() in manifest:
@@ -46,12 +46,12 @@ def after_failure(
 
 
 def clear(output: str, held: Lease) -> None:
-    """Removes what killed jobs left, and runs that no reader can have open any more. The data set is whole without."""
+    """Removes what killed jobs left, and runs that no reader can have open any more. The dataset is whole without."""
     try:
         prune(output, held)
     except (MillraceError, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
-        print(f"{output}: the data set is written, leftovers of earlier jobs are not removed: {why}", file=sys.stderr)
+        print(f"{output}: the dataset is written, leftovers of earlier jobs are not removed: {why}", file=sys.stderr)
 
 
 def keep_failed(output: str, run_id: str, staging: str, error: BaseException, raw_bytes: RawBytes) -> str:

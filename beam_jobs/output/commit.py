@@ -1,4 +1,4 @@
-"""From a finished pipeline to a data set: final names, the remaining files, the checks, and the manifest last."""
+"""From a finished pipeline to a dataset: final names, the remaining files, the checks, and the manifest last."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Run:
 
 
 def check(run: Run, result: Result) -> None:
-    """Refuses a result that is not to become a data set.
+    """Refuses a result that is not to become a dataset.
 
     Raises:
       MillraceError: a record is unaccounted for, too many were rejected, or a split is empty.
@@ -159,7 +159,7 @@ def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> 
 
 
 def versions() -> dict[str, str]:
-    """The libraries that a data set's bytes depend on."""
+    """The libraries that a dataset's bytes depend on."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
@@ -238,7 +238,7 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
 
 
 def previous_runs(output: str) -> tuple[str, ...]:
-    """The runs that the present manifest's data set consists of; none where there is no manifest."""
+    """The runs that the present manifest's dataset consists of; none where there is no manifest."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return ()
     try:

@@ -28,17 +28,17 @@ def open_base(path: str, *, trust: bool) -> Dataset:
     if isinstance(base.declared, ImagePairsSchema):
         raise UsageError(
             f"--append_to {path}: holds pairs of images, which are drawn from all images at once and cannot be "
-            "replayed one by one. Mend the images and write the data set again with --overwrite."
+            "replayed one by one. Mend the images and write the dataset again with --overwrite."
         )
     if manifest.split_hash_version != split_hash.VERSION:
         raise UsageError(
             f"--append_to {path}: its rows were split by version {manifest.split_hash_version} of the hash, and this "
-            f"is version {split_hash.VERSION}. Write the data set again."
+            f"is version {split_hash.VERSION}. Write the dataset again."
         )
     if manifest.format == "csv" and any(file.encoding is None for file in manifest.inputs):
         raise UsageError(
             f"--append_to {path}: was written by a version that did not keep how the input files were laid out. "
-            "Write the data set again."
+            "Write the dataset again."
         )
     return base
 
@@ -77,7 +77,7 @@ def _checked(base: Dataset, name: str, sha256: str) -> bytes:
     data = storage.read_bytes(path)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise MillraceError(
-            f"{path}: was changed since the data set was written; {layout.MANIFEST} names another checksum. "
-            "Restore it, or write the data set again. (Correct rejects in a copy.)"
+            f"{path}: was changed since the dataset was written; {layout.MANIFEST} names another checksum. "
+            "Restore it, or write the dataset again. (Correct rejects in a copy.)"
         )
     return data

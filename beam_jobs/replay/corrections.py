@@ -138,9 +138,7 @@ def choose(
     for line in corrections:
         if encodings is not None and line.source not in encodings:
             listed = ", ".join(list(encodings)[:5])
-            raise UsageError(
-                f"{line.place}: {line.source!r} is no input of this data set, which was read from {listed}"
-            )
+            raise UsageError(f"{line.place}: {line.source!r} is no input of this dataset, which was read from {listed}")
         was = rejects.get(line.key)
         if was is None:
             gone += 1

@@ -119,7 +119,7 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
     account = result.complete(account, target.staging, choice.raw_bytes)
     again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
     if len(again) == len(choice.records):
-        raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
+        raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is as it was")
     return _commit(base, choice, again, account, target, begun=begun)
 
 

@@ -1,4 +1,4 @@
-"""One preprocessing job, from options to a committed data set: plan, run the pipeline, check, commit."""
+"""One preprocessing job, from options to a committed dataset: plan, run the pipeline, check, commit."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = st
 
 
 def check_output(options: JobOptions) -> None:
-    """Refuses an output folder that holds a data set, unless it is to be replaced, or that holds something else."""
+    """Refuses an output folder that holds a dataset, unless it is to be replaced, or that holds something else."""
     names = storage.listdir(options.output)
     if storage.is_local(options.output) and os.path.lexists(options.output):
         if not os.path.isdir(options.output):
@@ -110,19 +110,19 @@ def check_output(options: JobOptions) -> None:
         storage.check_output(layout.join(options.output, layout.MANIFEST))
     if layout.MANIFEST in names and not options.overwrite:
         raise UsageError(
-            f"--output {options.output}: holds a data set already. Give --overwrite to replace it "
+            f"--output {options.output}: holds a dataset already. Give --overwrite to replace it "
             "once the new one is whole, or name another folder."
         )
     others = foreign(options.output)
     if others and layout.MANIFEST not in names:
         raise UsageError(
-            f"--output {options.output}: holds {others[0]!r}, which is no part of a data set. Name a folder of its own."
+            f"--output {options.output}: holds {others[0]!r}, which is no part of a dataset. Name a folder of its own."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class OtherTransform:
-    """The transform of another data set's run."""
+    """The transform of another dataset's run."""
 
     run_dir: str
     run: str
@@ -133,7 +133,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
     """The transform that --transform_from names, if it is given.
 
     Raises:
-      UsageError: there is no data set, or its transform does not fit this data.
+      UsageError: there is no dataset, or its transform does not fit this data.
     """
     if options.transform_from is None:
         return None

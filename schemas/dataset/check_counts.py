@@ -39,7 +39,7 @@ def verify_account(manifest: Manifest) -> Iterator[Problem]:
 
 
 def named(manifest: Manifest) -> list[str]:
-    """Every file that the manifest names, by path relative to the data set directory."""
+    """Every file that the manifest names, by path relative to the dataset directory."""
     shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
     return shards + [file.path for file in manifest.files]
 
@@ -93,7 +93,7 @@ def _inputs(manifest: Manifest) -> Iterator[Problem]:
                 yield _off(f"{file.path}: {outcome} is {total:,}, and its counts sum to {counted:,}")
     for (path, outcome), rows in by_outcome.items():
         if rows:
-            yield _off(f"{path}: {rows:,} records are counted as {outcome}, and it is no input of this data set")
+            yield _off(f"{path}: {rows:,} records are counted as {outcome}, and it is no input of this dataset")
 
 
 def _splits(manifest: Manifest) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ Fault = tuple[int, str]  # a record's place in the batch, and what is wrong with
 
 @dataclasses.dataclass(frozen=True)
 class StoredImages:
-    """How a data set's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
+    """How a dataset's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
 
     sides: tuple[str, ...]
     options: ImageOptions
@@ -78,7 +78,7 @@ class RecordCheck:
                     yield int(row), f"{feature.name!r} holds {lengths[row]} values, expected {feature.length}"
         for name in sorted(set(batch.schema.names) - {feature.name for feature in self._features}):
             for row in np.flatnonzero(np.asarray(batch.column(batch.schema.get_field_index(name)).is_valid())):
-                yield int(row), f"holds {name!r}, which is no feature of this data set"
+                yield int(row), f"holds {name!r}, which is no feature of this dataset"
 
     def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
         """Numbers out of their range, and images that are not as they are stored. Lengths are right by now."""

@@ -49,7 +49,7 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
         named = {file.path[len(prefix) :]: file.sha256 for file in manifest.files if file.path.startswith(prefix)}
         problem = difference(storage.join(data_dir, manifest.run, graph), named, says=layout.MANIFEST)
         if problem is not None:
-            raise MillraceError(f"{problem}. It is not loaded: loading a graph runs it. Write the data set again.")
+            raise MillraceError(f"{problem}. It is not loaded: loading a graph runs it. Write the dataset again.")
 
 
 def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Iterable[str] = ()) -> str | None:

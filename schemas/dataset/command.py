@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|prune DIR`: what can be asked of a data set directory."""
+"""`python -m schemas.dataset verify|show|prune DIR`: what can be asked of a dataset directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ examples:
   python -m schemas.dataset verify gs://bucket/out
   python -m schemas.dataset prune out/ --all --dry_run
 
-Exit status: 0 all is well, 1 something is wrong with the data set or it could not be done, 2 it was asked wrongly,
+Exit status: 0 all is well, 1 something is wrong with the dataset or it could not be done, 2 it was asked wrongly,
 130 interrupted.
 """
 
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line's parser."""
     p = _Parser(
         prog="python -m schemas.dataset",
-        description="Checks, describes or tidies a data set directory.",
+        description="Checks, describes or tidies a dataset directory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         (
             "verify",
             "read all of it and name everything that is wrong",
-            "Reads every byte of a data set: sizes, checksums and rows against the manifest, each record against its "
+            "Reads every byte of a dataset: sizes, checksums and rows against the manifest, each record against its "
             "own checksum and the schema, and the counts against each other. Names everything that is wrong.",
         ),
         (
@@ -57,12 +57,12 @@ def parser() -> argparse.ArgumentParser:
             "prune",
             "remove what no manifest names",
             "Removes the run folders and temporary files that jobs which were killed, or replaced, left behind. Keeps "
-            "the runs that the data set consists of, those of the one before it (a reader may still have it open), "
+            "the runs that the dataset consists of, those of the one before it (a reader may still have it open), "
             "failed/, and whatever is not the project's own. Refuses while a job writes to the directory.",
         ),
     ):
         command = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
-        command.add_argument("data_dir", metavar="DIR", help="the data set directory, local or gs://")
+        command.add_argument("data_dir", metavar="DIR", help="the dataset directory, local or gs://")
         if name == "verify":
             command.add_argument("--threads", type=int, metavar="N", help="files read at once (default: one a core)")
             command.add_argument("--quiet", action="store_true", help="show no progress")
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="as JSON, for programs")
         else:
             command.add_argument("--dry_run", action="store_true", help="only say what would be removed")
-            command.add_argument("--all", action="store_true", help="the runs of the data set before this one too")
+            command.add_argument("--all", action="store_true", help="the runs of the dataset before this one too")
     return p
 
 
@@ -132,7 +132,7 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> int:
 
 
 def show(data_dir: str, *, as_json: bool) -> int:
-    """Prints what the data set is."""
+    """Prints what the dataset is."""
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
@@ -146,7 +146,7 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
-    read_manifest(data_dir)  # before a lease is written into a folder that is no data set
+    read_manifest(data_dir)  # before a lease is written into a folder that is no dataset
     with lease.hold(data_dir, run="python -m schemas.dataset prune") as held:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
@@ -156,6 +156,6 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
     for name in found:
         print(f"{verb} {name}, {sizes[name]:,} bytes")
     for name in pruning.foreign(data_dir):
-        print(f"left alone: {name}, which is no part of a data set")
+        print(f"left alone: {name}, which is no part of a dataset")
     print(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
     return 0

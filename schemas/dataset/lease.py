@@ -1,4 +1,4 @@
-"""The lease on a data set directory: one job writes to it at a time, and a dead job's lease does not last.
+"""The lease on a dataset directory: one job writes to it at a time, and a dead job's lease does not last.
 
 `OUT/lease.json` says who holds it: run, host, process, since when, and the time of its last sign of life, which a
 thread renews. A lease is free when there is none, when its process on this host is gone, or when it gave no sign of
@@ -170,7 +170,7 @@ class Lease:
 def hold(
     data_dir: str, *, run: str, beat_seconds: float = BEAT_SECONDS, stale_seconds: float = STALE_SECONDS
 ) -> Iterator[Lease]:
-    """Holds the lease on a data set directory, which is made if it is missing, while the `with` block runs.
+    """Holds the lease on a dataset directory, which is made if it is missing, while the `with` block runs.
 
     Args:
       data_dir: local or gs://.

@@ -1,4 +1,4 @@
-"""A data set directory against its manifest, whole: every byte of every file that belongs to it is read.
+"""A dataset directory against its manifest, whole: every byte of every file that belongs to it is read.
 
 `open_dataset` refuses what sizes, names, links and the manifest's own sums can tell. What else can befall files (a
 flipped bit, a shard in another's place, a graph of another run) shows only here.
@@ -35,15 +35,15 @@ _GRAPHS = {
 
 
 def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Problem]:
-    """Reads all of a data set and finds everything that is wrong with it.
+    """Reads all of a dataset and finds everything that is wrong with it.
 
     Args:
-      data_dir: a data set directory, local or gs://.
+      data_dir: a dataset directory, local or gs://.
       threads: files that are read at once; None: as many as there are cores.
       tally: counts what has been read, for a display.
 
     Returns:
-      The problems, those of the manifest first, then by path; none where the data set is whole.
+      The problems, those of the manifest first, then by path; none where the dataset is whole.
 
     Raises:
       MillraceError: there is no manifest, or it cannot be read.
@@ -116,7 +116,7 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
     try:
         schema = load_schema(layout.join(data_dir, path))
         if schema.fingerprint != manifest.schema_fingerprint:
-            return None, [Problem(path, "schema", "is not the schema that this data set was written with")]
+            return None, [Problem(path, "schema", "is not the schema that this dataset was written with")]
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
         return None, [Problem(path, "schema", f"so the records are not compared with the schema: {error}")]
@@ -134,7 +134,7 @@ def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally)
     """A file that is no shard: its size and its checksum."""
     path = layout.join(data_dir, file.path)
     if not storage.exists(path):
-        return [Problem(file.path, "missing", "is missing. Restore it, or write the data set again.")]
+        return [Problem(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
     digest, size = hashlib.sha256(), 0
     try:
         with storage.wrap_errors(path), storage.open_read(path) as opened:
@@ -154,7 +154,7 @@ def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Prob
     if sha256 in by_sha:
         return Problem(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
     graph = next((what for name, what in _GRAPHS.items() if file.path.split("/")[1] == name), None)
-    what = f"is not {graph} that this data set was written with" if graph else "was changed after it was written"
+    what = f"is not {graph} that this dataset was written with" if graph else "was changed after it was written"
     said = (
         f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes with"
     )

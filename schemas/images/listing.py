@@ -1,4 +1,4 @@
-"""Which images a data set has, and which label each: from folders' names, or from a CSV file. No image is read."""
+"""Which images a dataset has, and which label each: from folders' names, or from a CSV file. No image is read."""
 
 from __future__ import annotations
 

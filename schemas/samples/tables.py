@@ -1,4 +1,4 @@
-"""Makes files in the shape of the data sets that ship. The rows are invented: no figure in them means anything.
+"""Makes files in the shape of the datasets that ship. The rows are invented: no figure in them means anything.
 
     python -m schemas.samples covertype covertype.csv --rows 20000 --seed 1
 
@@ -228,9 +228,9 @@ def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m schemas.samples",
-        description="Makes a sample file in the shape of a data set that ships. The rows are invented.",
+        description="Makes a sample file in the shape of a dataset that ships. The rows are invented.",
     )
-    parser.add_argument("name", choices=sorted(SAMPLES), help="the data set whose shape the sample has")
+    parser.add_argument("name", choices=sorted(SAMPLES), help="the dataset whose shape the sample has")
     parser.add_argument("output", metavar="OUT.csv", help="the file to write")
     parser.add_argument("--rows", type=int, default=20_000, help="how many rows (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="another seed makes other rows (default: %(default)s)")

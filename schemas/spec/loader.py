@@ -36,7 +36,7 @@ AnySchema = Schema | ImageFolderSchema | ImagePairsSchema
 def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
     """The schema that a YAML file declares, local or gs://.
 
-    `for_job`: data is to be written by it, so that what no data set should be written with is a mistake too. Data sets
+    `for_job`: data is to be written by it, so that what no dataset should be written with is a mistake too. Datasets
     that earlier releases wrote with such a schema still open.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A data set's schema: the value that one YAML file declares, and what follows from it alone."""
+"""A dataset's schema: the value that one YAML file declares, and what follows from it alone."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Split = Annotated[Annotated[HashSplit, Tag("hash")] | Annotated[FileSplit, Tag("
 
 
 class Schema(Strict):
-    """One data set: its files, features, label and splits."""
+    """One dataset: its files, features, label and splits."""
 
     name: Name
     format: Literal["csv"]
@@ -152,7 +152,7 @@ class Schema(Strict):
             yield ("features",), "every feature is ignored, a key or a weight: a model would have no input"
         for kind in (Weight, Key):
             for i in [i for i, f in enumerate(self.features) if isinstance(f, kind)][1:]:
-                yield ("features", i), f"a data set has one {kind.__name__.lower()} at most"
+                yield ("features", i), f"a dataset has one {kind.__name__.lower()} at most"
 
     def _crosses(self) -> Iterator[Mistake]:
         crossable = {f.name for f in self.features if isinstance(f, Category | OneHot)}
@@ -176,7 +176,7 @@ class Schema(Strict):
                     yield ("split", "by"), f"{name!r} is no feature that is read from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
-        """What can be read, and is surely not meant: earlier releases wrote data sets with it."""
+        """What can be read, and is surely not meant: earlier releases wrote datasets with it."""
         for i, f in enumerate(self.features):
             if isinstance(f, Cross):
                 for name in sorted({name for name in f.of if f.of.count(name) > 1}):
@@ -216,7 +216,7 @@ class Schema(Strict):
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits that the data set has."""
+        """The splits that the dataset has."""
         return self.split.splits
 
     @property

@@ -138,7 +138,7 @@ def add_files(data: Written) -> Expected:
 def put_another_graph(data: Written) -> Expected:
     path = data.run / "transform_fn" / "saved_model.pb"
     flip(path, path.stat().st_size // 2)
-    return [("transform_fn/saved_model.pb", "graph", "is not the transform graph that this data set was written with")]
+    return [("transform_fn/saved_model.pb", "graph", "is not the transform graph that this dataset was written with")]
 
 
 def put_another_description(data: Written) -> Expected:
@@ -151,7 +151,7 @@ def put_another_schema(data: Written) -> Expected:
     path = data.run / "schema.yaml"
     path.write_text(path.read_text().replace("name: ", "name: other_", 1))
     return [
-        ("schema.yaml", "schema", "is not the schema that this data set was written with"),
+        ("schema.yaml", "schema", "is not the schema that this dataset was written with"),
         ("schema.yaml", "changed", "was changed after it was written"),
     ]
 

@@ -87,7 +87,7 @@ def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> 
 
 
 class CheckedExport:
-    """Writes exports of one data set's models, each checked before it gets its name."""
+    """Writes exports of one dataset's models, each checked before it gets its name."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset

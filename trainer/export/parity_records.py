@@ -34,7 +34,7 @@ def read_parity_records(dataset: Dataset) -> ParityRecords:
             raise MillraceError(
                 f"{dataset.run_dir}: {'no raw' if one is None else 'no transformed'} parity record beside the "
                 f"{'transformed' if one is None else 'raw'} record {len(kept)}; expected as many of either. Write the "
-                "data set again."
+                "dataset again."
             )
         size += len(one)
         if kept and size > MOST_BYTES:
@@ -55,4 +55,4 @@ def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
     try:
         yield from tf.compat.v1.io.tf_record_iterator(path)
     except tf.errors.OpError as error:
-        raise MillraceError(f"{path}: cannot be read ({error.message}); write the data set again") from error
+        raise MillraceError(f"{path}: cannot be read ({error.message}); write the dataset again") from error

@@ -170,5 +170,5 @@ def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str)
     if difference is not None:
         raise SkewError(
             f"skew: {difference} (expected: {expected_name}; found: {found_name}). What is served is not what was "
-            "trained on; do not serve it. If the data set was written again since, train and export again."
+            "trained on; do not serve it. If the dataset was written again since, train and export again."
         )

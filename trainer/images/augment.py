@@ -59,7 +59,7 @@ def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> Augmen
 
 
 def seeds(seed: int | None = None) -> tf.data.Dataset:
-    """An endless data set of seeds, int64 `[2]`, new ones in each iteration; zip it with the images of TRAIN.
+    """An endless dataset of seeds, int64 `[2]`, new ones in each iteration; zip it with the images of TRAIN.
 
     Args:
       seed: makes the sequence repeatable.

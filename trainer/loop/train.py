@@ -121,11 +121,11 @@ def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
 
 
 def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any:
-    """The Estimator that the options name, for this data set, in the config's model_dir.
+    """The Estimator that the options name, for this dataset, in the config's model_dir.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
-      MillraceError: the data set asks for what no model can be built for.
+      MillraceError: the dataset asks for what no model can be built for.
     """
     model, hparams = find_model(options)
     problem = read_problem(dataset, max_steps=options.max_steps)
@@ -265,7 +265,7 @@ def conclude(
 
 
 def write_metrics(task: Task, split: str, metrics: Metrics) -> None:
-    """Writes `metrics-<split>.json`: the split, the data set's run, and the metrics."""
+    """Writes `metrics-<split>.json`: the split, the dataset's run, and the metrics."""
     content = {"split": split, "data_run": task.dataset.run, "rows": task.dataset.rows(split), "metrics": metrics}
     path = layout.join(task.options.model_dir, f"metrics-{split}.json")
     storage.write_bytes(path, json.dumps(content, indent=1).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What goes wrong inside TensorFlow while training, told in the terms of the data set and the options."""
+"""What goes wrong inside TensorFlow while training, told in the terms of the dataset and the options."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_k
 
 
 class TrainedOn(Strict):
-    """The run of a data set."""
+    """The run of a dataset."""
 
     path: str
     name: str

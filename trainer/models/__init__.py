@@ -16,7 +16,7 @@ from trainer.spec.image_problem import ImageProblem
 
 __all__ = ["BUILT_IN", "BuiltIn", "custom"]
 
-COLUMNS, IMAGES, PAIRS = "columns of a CSV data set", "images", "pairs of images"  # what models read
+COLUMNS, IMAGES, PAIRS = "columns of a CSV dataset", "images", "pairs of images"  # what models read
 
 
 def _check(hparams: Any, **least: float) -> None:

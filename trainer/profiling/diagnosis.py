@@ -40,7 +40,7 @@ class Diagnosis:
 
     Attributes:
       batch_size: examples a step.
-      training: a step fed from the data set.
+      training: a step fed from the dataset.
       memory: a step fed with the same batch again and again, from memory.
       alone: a batch of the whole input, without a model.
       stages: what each stage of the input adds, in order: differences between prefixes of the pipeline.
@@ -149,7 +149,7 @@ class Diagnosis:
                 rates = f"{1 / cost.seconds:>10,.1f}{batch / cost.seconds:>12,.0f}"
             lines.append(f"{name:<38}{cost.seconds * 1e3:>10.2f}{cost.cpu * 1e3:>10.2f}{rates}")
 
-        line("training from the data set", self.training, self.batch_size)
+        line("training from the dataset", self.training, self.batch_size)
         line("training from memory", self.memory, self.batch_size)
         if self.bigger is not None:
             line(f"training from memory, batch {self.bigger[0]:,}", self.bigger[1], self.bigger[0])

@@ -1,4 +1,4 @@
-"""Measures a training: its input stage by stage, changes of it, and steps fed from the data set and from memory."""
+"""Measures a training: its input stage by stage, changes of it, and steps fed from the dataset and from memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.profiling.turns import Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
-DATA, MEMORY, BIGGER = "from the data set", "from memory", "from memory, larger batches"
+DATA, MEMORY, BIGGER = "from the dataset", "from memory", "from memory, larger batches"
 SAMPLE = "a sample of the records as they are"
 TIMES = 4  # as large
 PREFETCH = 2  # batches

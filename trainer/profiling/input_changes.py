@@ -1,6 +1,6 @@
 """What could be changed about a training's input, each as an input that can be measured beside the one there is.
 
-What belongs to the data set (compression, number of shards, how images are stored) is tried on a sample of its records,
+What belongs to the dataset (compression, number of shards, how images are stored) is tried on a sample of its records,
 written twice: as they are, and changed.
 """
 
@@ -126,7 +126,7 @@ def _sample(dataset: Dataset) -> list[bytes]:
 
 
 def _written(dataset: Dataset, records: list[bytes], folder: str, form: Form) -> Dataset:
-    """The same data set with other shards: these records, dealt in turn."""
+    """The same dataset with other shards: these records, dealt in turn."""
     os.makedirs(folder)
     shards = min(form.shards, len(records))
     stored = [_decoded(dataset, record) for record in records] if form.raw else records

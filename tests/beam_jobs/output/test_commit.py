@@ -68,9 +68,7 @@ def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people
 
     monkeypatch.setattr(cleanup, "prune", prune)
     assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
-    assert (
-        "the data set is written, leftovers of earlier jobs are not removed: no permission" in capsys.readouterr().err
-    )
+    assert "the dataset is written, leftovers of earlier jobs are not removed: no permission" in capsys.readouterr().err
     open_dataset(str(people.output))
 
 

@@ -58,7 +58,7 @@ def without(name: str) -> dict[str, list[Any]]:
         (GOOD | {"point": [1.0, 2.0, float("-inf")]}, "'point' is -inf, which is no finite number"),
         (GOOD | {"city": [5]}, "'city' is 5, which is not from 0 to 4"),
         (GOOD | {"city": [-1]}, "'city' is -1, which is not from 0 to 4"),
-        (GOOD | {"more": [1]}, "holds 'more', which is no feature of this data set"),
+        (GOOD | {"more": [1]}, "holds 'more', which is no feature of this dataset"),
         ({}, "'age' holds 0 values, expected 1"),
     ],
 )

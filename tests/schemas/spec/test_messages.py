@@ -246,7 +246,7 @@ def test_every_mistake_between_features_is_told() -> None:
     assert mistakes(content) == [
         "d.yaml:5: features[1].name: the name 'a_missing' is used twice",
         "d.yaml:5: features[1]: 'a_missing' and 'a' both read column 0",
-        "d.yaml:7: features[3]: a data set has one key at most",
+        "d.yaml:7: features[3]: a dataset has one key at most",
         "d.yaml:7: features[3]: 'j' reads column 9, and a row has columns 0 to 4",
         "d.yaml:8: features[4].of: 'a' is no category, one_hot or bucketized feature of one column",
         "d.yaml:8: features[4].of: 'nowhere' is no category, one_hot or bucketized feature of one column",

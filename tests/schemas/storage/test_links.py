@@ -86,7 +86,7 @@ def test_verify_tells_it_and_no_reader_follows_it(data: Written, put: Callable[[
     found = [problem for problem in data.problems() if problem.kind != "extra"]
     assert [(problem.path, problem.kind) for problem in found] == [(path, "link")]
     assert "is a link to " in found[0].message
-    with pytest.raises(MillraceError, match=f"{path}: is a link to .* or write the data set again"):
+    with pytest.raises(MillraceError, match=f"{path}: is a link to .* or write the dataset again"):
         open_dataset(str(data.path))
 
 

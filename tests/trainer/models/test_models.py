@@ -160,7 +160,7 @@ class TestOwn:
         ("name", "message"),
         [
             ("uncompiled", "returned a tf.keras model that is not compiled; expected a compiled tf.keras model"),
-            ("of_another_feature", "reads ['height'], which the data set does not have; its features are ['age', "),
+            ("of_another_feature", "reads ['height'], which the dataset does not have; its features are ['age', "),
         ],
     )
     def test_refuses_a_keras_model(self, people, tmp_path, name, message):
