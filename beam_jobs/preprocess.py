@@ -19,7 +19,7 @@ RECORDS = {"csv": "rows", "image_folder": "images", "image_pairs": "pairs"}  # w
 
 
 def summarize(output: str, manifest: Manifest) -> str:
-    """What a person wants to know when the job is done."""
+    """The summary that is printed when the job is done."""
     records = RECORDS[manifest.format]
     source = f" from {len(manifest.inputs)} file(s)" if manifest.format == "csv" else ""
     lines = [f"read       {manifest.read:>12,} {records}{source}"]
@@ -39,7 +39,7 @@ def summarize(output: str, manifest: Manifest) -> str:
 
 
 def summarize_replay(output: str, outcome: Outcome) -> str:
-    """What became of the lines of a replay, and what the dataset holds now."""
+    """The summary of a replay: what happened to its lines, and what the dataset contains now."""
     choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
     records = RECORDS[manifest.format]
     told = (
@@ -59,7 +59,7 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
 
 
 def places(output: str, manifest: Manifest) -> list[str]:
-    """Where to look."""
+    """Where the manifest and the rejects are."""
     lines = [f"manifest   {layout.join(output, layout.MANIFEST)}"]
     if manifest.rejected:
         lines.append(f"rejects    {layout.join(output, manifest.run, 'rejects-*.jsonl')}")
@@ -67,20 +67,20 @@ def places(output: str, manifest: Manifest) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, runs, reports. Returns the exit status: 0 done, 1 failed, 2 asked wrongly, 130 interrupted."""
+    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 invalid usage, 130 interrupted."""
     try:
         print(_run(sys.argv[1:] if argv is None else argv))
     except MillraceError as error:
-        print(f"beam_jobs.preprocess: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("beam_jobs.preprocess: interrupted; nothing was committed", file=sys.stderr)
+        print("interrupted; nothing was committed", file=sys.stderr)
         return 130
     return 0
 
 
 def _run(argv: Sequence[str]) -> str:
-    """Does what is asked, and returns what to tell of it."""
+    """Runs the job or the replay, and returns its summary."""
     from beam_jobs.replay.options import parse_replay, wants_replay
 
     if wants_replay(argv):

@@ -1,11 +1,11 @@
-"""Says what a training's speed is bound by, its input or its model, and which setting to change.
+"""Finds out whether the input or the model limits training speed, and which setting to change.
 
     python -m trainer.doctor --data_dir out/ --model dnn
 
-Measures training steps fed from the dataset, and fed with one batch from memory; the input alone, up to the end of
-each stage; and the input with other settings. All take turns, and medians are told. Nothing is left behind.
+Measures training steps fed from the dataset, and fed with one batch from memory; the input alone, stage by stage; and
+the input with other settings. They run in turn, and the medians are reported. No files are left behind.
 
-Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ examples:
 
 @dataclasses.dataclass(frozen=True)
 class DoctorOptions:
-    """What is examined, for how long, and where the figures go besides."""
+    """What to measure, for how long, and the JSON file for the figures (None: no file)."""
 
     training: TrainOptions
     length: Length
@@ -64,14 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.json is not None:
             storage.write_bytes(options.json, json.dumps(diagnosis.as_json(), indent=1).encode() + b"\n")
     except MillraceError as error:
-        print(f"trainer.doctor: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(f"trainer.doctor: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
-        print(f"trainer.doctor: {how}", file=sys.stderr)
+        print(f"{how}", file=sys.stderr)
         return code
     return 0
 
@@ -85,20 +85,20 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
     """
     parser = step_parser(
         "trainer.doctor",
-        description="Says whether training is bound by its input or by its model, and which setting to change.",
+        description="Finds out whether the input or the model limits training speed, and which setting to change.",
         examples=EXAMPLES,
     )
     add = parser.add_argument
-    add("--seconds", type=float, default=SECONDS, metavar="S", help="to measure for, about (default: %(default)g)")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help="of turns; medians are told (default: %(default)s)")
+    add("--seconds", type=float, default=SECONDS, metavar="S", help="approximate time to measure (default: %(default)g)")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help="rounds; the medians are reported (default: %(default)s)")
     add(
         "--steps",
         type=int,
         default=None,
         metavar="N",
-        help="that each turn times (default: as many as fit in --seconds)",
+        help="steps to time in each turn (default: as many as fit in --seconds)",
     )
-    add("--json", default=None, metavar="FILE", help="write the figures there as well")
+    add("--json", default=None, metavar="FILE", help="also write the figures to FILE")
     arguments = as_options(parser.parse_args(argv))
     length = Length(**{name: arguments.pop(name) for name in ("seconds", "rounds", "steps")})
     for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
@@ -106,7 +106,7 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
         if value is not None and not least <= value < math.inf:
             raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
     if "cluster" in os.environ.get("TF_CONFIG", ""):
-        raise UsageError("TF_CONFIG names a cluster; one process is measured: unset it")
+        raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
     if arguments["json"] is not None:
         check_writable(arguments["json"])
     return DoctorOptions(json=arguments.pop("json"), length=length, training=TrainOptions(model_dir="", **arguments))
@@ -125,14 +125,14 @@ def check_writable(path: str) -> None:
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--json {path}: {folder} is no folder that can be written to; name a file in another")
+        raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
 def diagnose(options: TrainOptions, length: Length, folder: str) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Raises:
-      MillraceError: there is no such dataset or model, or it failed.
+      MillraceError: there is no such dataset or model, or training failed.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
     if not dataset.manifest.splits.get("train") or not dataset.rows("train"):

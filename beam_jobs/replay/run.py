@@ -51,7 +51,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
     """Runs the replay to its end. Where no line is left to try, the data set stays as it is.
 
     Raises:
-      UsageError: it was asked wrongly; nothing was done.
+      UsageError: invalid usage; nothing was done.
       MillraceError: it failed, or no corrected record could be written; the data set is as it was.
     """
     corrections = read_corrections(options.replay)

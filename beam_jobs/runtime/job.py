@@ -37,7 +37,7 @@ def run_job(options: JobOptions, *, tell: Callable[[Sequence[str]], None] = stor
     """Runs the job to its end. `tell` is given what is worth knowing of its input.
 
     Raises:
-      UsageError: it was asked wrongly; nothing was done.
+      UsageError: invalid usage; nothing was done.
       MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
     """
     inputs = check_inputs(options, tell)

@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|prune DIR`: what can be asked of a dataset directory."""
+"""`python -m schemas.dataset verify|show|prune DIR`: inspects, verifies and cleans up a dataset directory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ examples:
   python -m schemas.dataset verify gs://bucket/out
   python -m schemas.dataset prune out/ --all --dry_run
 
-Exit status: 0 all is well, 1 something is wrong with the dataset or it could not be done, 2 it was asked wrongly,
-130 interrupted.
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A problem that verify finds is a failure.
 """
 
 
@@ -35,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line's parser."""
     p = _Parser(
         prog="python -m schemas.dataset",
-        description="Checks, describes or tidies a dataset directory.",
+        description="Inspects, verifies and cleans up a dataset directory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -44,38 +43,38 @@ def parser() -> argparse.ArgumentParser:
     for name, help_text, description in (
         (
             "verify",
-            "read all of it and name everything that is wrong",
-            "Reads every byte of a dataset: sizes, checksums and rows against the manifest, each record against its "
-            "own checksum and the schema, and the counts against each other. Names everything that is wrong.",
+            "check every byte and report every problem",
+            "Reads every byte of a dataset and reports every problem. Checks the sizes, checksums and rows in the "
+            "manifest, each record against its own checksum and the schema, and the counts against each other.",
         ),
         (
             "show",
-            "say what is in it",
-            "Prints splits, features, inputs, rejects, versions and runs, from the manifest and the schema alone.",
+            "print what is in it",
+            "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (
             "prune",
-            "remove what no manifest names",
-            "Removes the run folders and temporary files that jobs which were killed, or replaced, left behind. Keeps "
-            "the runs that the dataset consists of, those of the one before it (a reader may still have it open), "
-            "failed/, and whatever is not the project's own. Refuses while a job writes to the directory.",
+            "remove leftovers of earlier jobs",
+            "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
+            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), failed/, and "
+            "files that Millrace did not write. Refuses to run while a job writes to the directory.",
         ),
     ):
         command = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
         command.add_argument("data_dir", metavar="DIR", help="the dataset directory, local or gs://")
         if name == "verify":
-            command.add_argument("--threads", type=int, metavar="N", help="files read at once (default: one a core)")
+            command.add_argument("--threads", type=int, metavar="N", help="number of files to read at once (default: one for each core)")
             command.add_argument("--quiet", action="store_true", help="show no progress")
         elif name == "show":
-            command.add_argument("--json", action="store_true", help="as JSON, for programs")
+            command.add_argument("--json", action="store_true", help="print JSON")
         else:
-            command.add_argument("--dry_run", action="store_true", help="only say what would be removed")
-            command.add_argument("--all", action="store_true", help="the runs of the dataset before this one too")
+            command.add_argument("--dry_run", action="store_true", help="only list what would be removed")
+            command.add_argument("--all", action="store_true", help="also remove the runs of the previous dataset")
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, runs, reports. Returns the exit status."""
+    """Parses, runs, reports. Returns the exit code."""
     try:
         options = parser().parse_args(sys.argv[1:] if argv is None else argv)
         if storage.is_local(options.data_dir) and not os.path.isdir(options.data_dir):
@@ -88,10 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             case _:
                 return prune(options.data_dir, dry_run=options.dry_run, everything=options.all)
     except MillraceError as error:
-        print(f"schemas.dataset: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("schemas.dataset: interrupted", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
 
 
@@ -125,14 +124,14 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> int:
     seconds = max(time.monotonic() - begun, 1e-9)
     for problem in problems:
         print(problem)
-    said = f"{len(problems):,} problem(s)" if problems else "whole"
+    said = f"{len(problems):,} problem(s)" if problems else "valid"
     read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"
     print(f"{data_dir}: {said}. Read {read} in {seconds:,.1f} s, {tally.bytes / seconds / 1e9:.3f} GB/s")
     return 1 if problems else 0
 
 
 def show(data_dir: str, *, as_json: bool) -> int:
-    """Prints what the dataset is."""
+    """Prints a description of the dataset."""
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
@@ -141,12 +140,12 @@ def show(data_dir: str, *, as_json: bool) -> int:
 
 
 def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
-    """Removes what nothing names, or says what it would."""
+    """Removes leftovers, or lists them."""
     from schemas.dataset import lease
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
-    read_manifest(data_dir)  # before a lease is written into a folder that is no dataset
+    read_manifest(data_dir)  # before a lease is written into a folder that is not a dataset
     with lease.hold(data_dir, run="python -m schemas.dataset prune") as held:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
@@ -156,6 +155,6 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool) -> int:
     for name in found:
         print(f"{verb} {name}, {sizes[name]:,} bytes")
     for name in pruning.foreign(data_dir):
-        print(f"left alone: {name}, which is no part of a dataset")
+        print(f"left alone: {name}, which is not part of a dataset")
     print(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
     return 0

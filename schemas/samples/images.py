@@ -1,8 +1,8 @@
-"""Draws sample images: discs, squares and triangles, in a folder for each. They are made, and stand for nothing.
+"""Draws synthetic sample images: discs, squares and triangles, in one folder for each class.
 
     python -m schemas.image_samples shapes/ --each 150 --seed 1
 
-Place, size, colour and background are drawn at random, so that only the shape tells the class.
+Position, size, colour and background are random, so only the shape determines the class.
 """
 
 from __future__ import annotations
@@ -68,22 +68,22 @@ def write_shapes(folder: str, *, each: int, seed: int) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m schemas.image_samples", description=__doc__.splitlines()[0])
-    parser.add_argument("output", help="the folder to write into")
+    parser.add_argument("output", help="the folder to write to")
     parser.add_argument(
-        "--each", type=int, default=150, metavar="N", help="images of each shape (default: %(default)s)"
+        "--each", type=int, default=150, metavar="N", help="number of images of each shape (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     options = parser.parse_args(argv)
     try:
         if options.each < 1:
             raise UsageError(f"--each {options.each}: must be 1 or more")
         if os.path.lexists(options.output) and not os.path.isdir(options.output):
-            raise UsageError(f"{options.output}: is no folder; name one, or a new name")
+            raise UsageError(f"{options.output}: is not a folder; give a folder or a new name")
         count = write_shapes(options.output, each=options.each, seed=options.seed)
     except UsageError as error:
-        print(f"schemas.image_samples: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print(f"{count} drawn images of {', '.join(SHAPES)} in {options.output}")
+    print(f"{count} synthetic images of {', '.join(SHAPES)} in {options.output}")
     return 0

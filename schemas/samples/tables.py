@@ -1,4 +1,4 @@
-"""Makes files in the shape of the datasets that ship. The rows are invented: no figure in them means anything.
+"""Generates synthetic CSV files in the format of the shipped datasets. Metrics on them mean nothing.
 
     python -m schemas.samples covertype covertype.csv --rows 20000 --seed 1
 
@@ -213,7 +213,7 @@ def sample_blocks(name: str, *, rows: int, seed: int) -> Iterator[bytes]:
 
 
 def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
-    """Writes a sample to a local file; the file appears under its name when it is whole."""
+    """Writes a sample to a local file; the file appears under its name when it is complete."""
     storage.check_output(path)
     part = f"{path}.part"
     try:
@@ -228,19 +228,19 @@ def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m schemas.samples",
-        description="Makes a sample file in the shape of a dataset that ships. The rows are invented.",
+        description="Generates a CSV file of synthetic rows in the format of a shipped schema.",
     )
-    parser.add_argument("name", choices=sorted(SAMPLES), help="the dataset whose shape the sample has")
+    parser.add_argument("name", choices=sorted(SAMPLES), help="the schema")
     parser.add_argument("output", metavar="OUT.csv", help="the file to write")
-    parser.add_argument("--rows", type=int, default=20_000, help="how many rows (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="another seed makes other rows (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=20_000, help="number of rows (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: %(default)s)")
     options = parser.parse_args(argv)
     if options.rows < 1 or options.seed < 0:
-        parser.error("--rows is 1 or more, and --seed 0 or more")
+        parser.error("--rows must be 1 or more, and --seed 0 or more")
     try:
         write_sample(options.name, options.output, rows=options.rows, seed=options.seed)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print(f"{options.output}: {options.rows:,} invented rows in the shape of {options.name} (seed {options.seed})")
+    print(f"{options.output}: {options.rows:,} synthetic rows in the format of {options.name} (seed {options.seed})")
     return 0

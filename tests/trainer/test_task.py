@@ -41,7 +41,7 @@ class TestAnswersAtOnce:
             (
                 [*DIRS, "--model", "cnn"],
                 2,
-                "--model cnn: give linear, dnn, wide_deep, softmax",
+                "--model cnn: unknown model; choose from linear, dnn, wide_deep, softmax",
             ),
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
             (DIRS, 2, "d: no manifest.json"),

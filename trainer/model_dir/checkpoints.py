@@ -47,7 +47,7 @@ def recover_checkpoint(model_dir: str, tell: Callable[[str], None]) -> str | Non
                 tf.compat.v1.train.update_checkpoint_state(model_dir, names[-1], names)
                 tell(f"going on from {candidates[i]}, the newest checkpoint that is whole")
             return candidates[i]
-        tell(f"{candidates[i]}: not whole ({problem}); passed over")
+        tell(f"{candidates[i]}: damaged ({problem}); skipped")
     if candidates:
         raise MillraceError(
             f"{model_dir}: none of its {len(candidates)} checkpoints is whole. Restore one from a copy, or take "

@@ -104,13 +104,13 @@ def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool,
     if found is None and has_checkpoint and not allow_changes:
         raise UsageError(
             f"{model_dir}: holds checkpoints and no {MODEL_JSON}, so nothing says what they are of. Take another "
-            "--model_dir, or go on from them with --allow_changes."
+            "--model_dir, or resume with --allow_changes."
         )
     differences = [] if found is None or not has_checkpoint else list(_differences(found.current, training))
     if differences and not allow_changes:
         raise UsageError(
             f"{model_dir}: holds a model that this training would not continue: {'; '.join(differences)}. Take another "
-            "--model_dir, or go on from its last checkpoint with --allow_changes."
+            "--model_dir, or resume from its last checkpoint with --allow_changes."
         )
     earlier = () if found is None or not has_checkpoint else found.earlier
     if found is not None and differences:

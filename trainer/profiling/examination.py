@@ -42,7 +42,7 @@ def examine(
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
     )
-    estimator = build_estimator(dataset, options, config)  # first: what was asked wrongly is told at once
+    estimator = build_estimator(dataset, options, config)  # first: reports invalid usage at once
     possible = changes(source, os.path.join(folder, "samples"), tell)
     costs, tried, short = measure_input(source, possible, half, tell)
     best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)

@@ -45,7 +45,7 @@ def test_both_local_names_mean_the_runner_in_this_process(runner):
         ([*MUST, "--compression", "zip"], "invalid choice: 'zip'"),
         ([*MUST, "--preprocessing_fn", "module"], "must be package.module:function"),
         ([*MUST, "--preprocessing_fn", "a:b", "--transform_from", "o"], "give one"),
-        ([*MUST, "--runner", "DataflowRuner"], "no such runner; did you mean DataflowRunner?"),
+        ([*MUST, "--runner", "DataflowRuner"], "unknown runner; did you mean DataflowRunner?"),
         ([*MUST, "--num-shards", "3"], "did you mean --num_shards?"),
         ([*MUST, "--overwite"], "did you mean --overwrite?"),
         ([*MUST, "--append-to", "x"], "did you mean --append_to?"),

@@ -57,7 +57,7 @@ class TestVerifyData:
         out, file = with_last_bit_flipped(people, tmp_path, people.manifest.splits[split].shards[0].path)
         assert run(open_dataset(str(out)), tmp_path / "model", "--verify_data") == 1
         err = capsys.readouterr().err
-        assert "not whole, and nothing was trained on it:" in err
+        assert "invalid dataset; nothing was trained:" in err
         assert str(file.relative_to(out)) in err
         assert not (tmp_path / "model").exists()
 

@@ -60,7 +60,7 @@ class TestDamaged:
         damage(model_dir / file)
         name, told = recovered(model_dir)
         assert name == "model.ckpt-2"
-        assert told[0].startswith(f"{model_dir}/model.ckpt-3: not whole (")
+        assert told[0].startswith(f"{model_dir}/model.ckpt-3: damaged (")
         assert told[1] == f"going on from {model_dir}/model.ckpt-2, the newest checkpoint that is whole"
         assert tf.train.latest_checkpoint(str(model_dir)) == f"{model_dir}/model.ckpt-2"
         assert recovered(model_dir) == ("model.ckpt-2", [])  # settled
