@@ -50,7 +50,7 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     )
     lines = [f"{'':<10} {rows:>12,} {what}" for rows, what in told if rows]
     if not outcome.added:
-        return "\n".join([f"nothing to add: {output} is as it was", *lines])
+        return "\n".join([f"nothing to add: {output} is unchanged", *lines])
     lines = [f"added      {outcome.added:>12,} {records}", *lines]
     lines += [f"{split:<10} {held.rows:>12,} {records} in {len(held.shards)} shard(s)" for split, held in splits]
     lines.append(f"rejected   {manifest.rejected:>12,} {records} still")

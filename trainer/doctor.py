@@ -89,8 +89,16 @@ def parse_options(argv: Sequence[str] | None) -> DoctorOptions:
         examples=EXAMPLES,
     )
     add = parser.add_argument
-    add("--seconds", type=float, default=SECONDS, metavar="S", help="approximate time to measure (default: %(default)g)")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help="rounds; the medians are reported (default: %(default)s)")
+    add(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="approximate time to measure (default: %(default)g)"
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        metavar="N",
+        help="rounds; the medians are reported (default: %(default)s)",
+    )
     add(
         "--steps",
         type=int,

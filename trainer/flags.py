@@ -20,7 +20,7 @@ MODELS = "\n".join(
         "models and their hyper-parameters:",
         *(f"  {name}: {m.summary}\n      {describe_hparams(m.hparams)}" for name, m in BUILT_IN.items()),
         "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
-        "      returns a compiled Keras model; its hyper-parameters are the dataclass Hparams of its module (docs/training.md)",
+        "      returns a compiled Keras model; the dataclass Hparams of its module has its settings (docs/training.md)",
     ]
 )
 
@@ -38,7 +38,9 @@ def step_parser(module: str, *, description: str, examples: str) -> argparse.Arg
     add = parser.add_argument
     add("--data_dir", required=True, metavar="DIR", help="the dataset directory (--output of beam_jobs.preprocess)")
     add("--model", metavar="NAME", help="a model listed below, or package.module:function (default: dnn)")
-    add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="hyper-parameters of the model, listed below")
+    add(
+        "--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="hyper-parameters of the model, listed below"
+    )
     add(
         "--augment",
         nargs="+",
@@ -47,9 +49,18 @@ def step_parser(module: str, *, description: str, examples: str) -> argparse.Arg
         help=f"image augmentation, in addition to the random crop (default: {describe_hparams(Augmentation)})",
     )
     add("--batch_size", type=int, metavar="N", help=f"examples a step (default: {ROWS}; for images {IMAGES})")
-    add("--shuffle_buffer", type=int, metavar="N", help="size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)")
+    add(
+        "--shuffle_buffer",
+        type=int,
+        metavar="N",
+        help="size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)",
+    )
     add("--seed", type=int, metavar="N", help="seed of the initial weights and the shuffling")
-    add("--deterministic", action="store_true", help="with --seed: make the order of examples reproducible; reads more slowly")
+    add(
+        "--deterministic",
+        action="store_true",
+        help="with --seed: make the order of examples reproducible; reads more slowly",
+    )
     add("--trust", action="store_true", help=TRUST_HELP)
     add("--verbose", action="store_true", help="also show TensorFlow's log")
     return parser
@@ -71,4 +82,6 @@ def check_model(options: TrainOptions) -> None:
         parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
     elif ":" not in options.model:
         known = ", ".join(BUILT_IN)
-        raise UsageError(f"--model {options.model}: unknown model; choose from {known}, or give package.module:function for your own")
+        raise UsageError(
+            f"--model {options.model}: unknown model; choose from {known}, or give package.module:function for your own"
+        )

@@ -62,7 +62,9 @@ def parser() -> argparse.ArgumentParser:
         "--rejects",
         help="file for rejected rows or images (default: predictions.rejects.jsonl for predictions.jsonl, and for -)",
     )
-    result.add_argument("--root", help="folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)")
+    result.add_argument(
+        "--root", help="folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)"
+    )
     result.add_argument("--quiet", action="store_true", help="do not print the predictions on images; only write them")
     result.add_argument(
         "--signature",
@@ -71,11 +73,12 @@ def parser() -> argparse.ArgumentParser:
         help="pass raw features by name (predict), or serialized tf.Examples (examples) (default: predict)",
     )
     result.add_argument("--batch_size", type=int, help="rows or images in a batch (default: 4096 rows, 64 images)")
+    result.add_argument("--max_rejects", type=int, default=10, help="number of rejects allowed (default: %(default)s)")
     result.add_argument(
-        "--max_rejects", type=int, default=10, help="number of rejects allowed (default: %(default)s)"
-    )
-    result.add_argument(
-        "--max_reject_fraction", type=float, default=0.001, help="fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)"
+        "--max_reject_fraction",
+        type=float,
+        default=0.001,
+        help="fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)",
     )
     result.add_argument(
         "--max_input_ratio",

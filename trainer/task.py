@@ -70,8 +70,8 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
     """
     parser = step_parser(
         "trainer.task",
-        description="Trains a model on a dataset that beam_jobs.preprocess wrote, evaluates it and exports it. Run the same command "
-        "again to resume from the last checkpoint.",
+        description="Trains a model on a dataset that beam_jobs.preprocess wrote, evaluates it and exports it.\n"
+        "Run the same command again to resume from the last checkpoint.",
         examples=EXAMPLES,
     )
     add = parser.add_argument
@@ -83,20 +83,33 @@ def parse_options(argv: Sequence[str] | None) -> TrainOptions:
         metavar="N",
         help=f"steps between checkpoints; each is evaluated (default: {TrainOptions.save_checkpoints_steps})",
     )
-    add("--early_stopping_steps", type=int, metavar="N", help="stop when evaluations have not improved for N steps (default: never)")
+    add(
+        "--early_stopping_steps",
+        type=int,
+        metavar="N",
+        help="stop when evaluations have not improved for N steps (default: never)",
+    )
     add(
         "--best_metric",
         metavar="NAME",
-        help="metric that selects the best export, and for early stopping (default: auc for two classes, otherwise accuracy, "
-        "otherwise average_loss)",
+        help="metric that selects the best export, and for early stopping (default: auc for two classes, otherwise "
+        "accuracy, otherwise average_loss)",
     )
     add("--eval_split", choices=("eval", "test", "train"), help="split to evaluate on (default: eval)")
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
     add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(
-        "--keep_checkpoints", type=int, metavar="N", help=f"keep the latest N checkpoints (default: {TrainOptions.keep_checkpoints})"
+        "--keep_checkpoints",
+        type=int,
+        metavar="N",
+        help=f"keep the latest N checkpoints (default: {TrainOptions.keep_checkpoints})",
     )
-    add("--keep_exports", type=int, metavar="N", help=f"keep the latest N best and N final exports (default: {TrainOptions.keep_exports})")
+    add(
+        "--keep_exports",
+        type=int,
+        metavar="N",
+        help=f"keep the latest N best and N final exports (default: {TrainOptions.keep_exports})",
+    )
     add(
         "--allow_changes",
         action="store_true",

@@ -9,7 +9,8 @@ The job keeps a few hundred raw records, each with its transformed record. Two c
 2. The raw records, passed through each exported signature, must give the predictions that the Estimator gives for the
    stored records.
 
-Ids, classes and keys must be equal; floats must agree within rtol 1e-4 + atol 1e-5. Invalid rows must get no prediction.
+Ids, classes and keys must be equal; floats must agree within rtol 1e-4 + atol 1e-5. Invalid rows must get no
+prediction.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage. A difference is a failure.
 """
@@ -45,7 +46,10 @@ def verify(*, data_dir: str, saved_model: str, model_dir: str | None = None, tru
     schema, notes = read_notes(saved_model)
     dataset = open_dataset(data_dir, trust=trust)
     if dataset.declared.fingerprint != schema.fingerprint:
-        raise UsageError(f"{saved_model}: was trained with another schema than that of {data_dir}; give the dataset that it was trained on")
+        raise UsageError(
+            f"{saved_model}: was trained with another schema than that of {data_dir}; give the dataset that it "
+            "was trained on"
+        )
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
     check_files(saved_model, notes)
@@ -92,7 +96,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--data_dir", required=True, help="the dataset directory that the model was trained on")
     parser.add_argument("--saved_model", required=True, help="the exported model, such as model/export/best/1700000000")
-    parser.add_argument("--model_dir", help="the --model_dir of the training (default: three folders above --saved_model)")
+    parser.add_argument(
+        "--model_dir", help="the --model_dir of the training (default: three folders above --saved_model)"
+    )
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     options = parser.parse_args(argv)
     try:

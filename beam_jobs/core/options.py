@@ -101,7 +101,9 @@ class JobOptions:
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:
-            raise UsageError("--preprocessing_fn and --transform_from: give only one; with --transform_from the transform exists already")
+            raise UsageError(
+                "--preprocessing_fn and --transform_from: give only one; --transform_from brings its own transform"
+            )
 
     @property
     def is_local(self) -> bool:
@@ -181,7 +183,10 @@ def parser(*, replay: bool = False) -> argparse.ArgumentParser:
         help="target size of a shard (default: %(default)g)",
     )
     shape.add_argument(
-        "--compression", choices=("none", "gzip"), default="none", help="compression of the shards (default: %(default)s)"
+        "--compression",
+        choices=("none", "gzip"),
+        default="none",
+        help="compression of the shards (default: %(default)s)",
     )
     shape.add_argument(
         "--seed",

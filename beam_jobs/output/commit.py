@@ -62,19 +62,19 @@ def check(run: Run, result: Result) -> None:
         covered = result.total(COVERED, path=file.path)
         if file.covers not in (None, covered):
             raise MillraceError(
-                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were gone through: a part "
-                "was left out or read twice. This is a defect; nothing was committed."
+                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were processed: some "
+                "were skipped or read twice. This is a bug; nothing was committed."
             )
         if read != written + rejected:
             raise MillraceError(
                 f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
-                f"{abs(read - written - rejected):,} unaccounted for. This is a defect; nothing was committed."
+                f"{abs(read - written - rejected):,} unaccounted for. This is a bug; nothing was committed."
             )
     in_shards = sum(s.rows for s in result.shards)
     if in_shards != result.total(WRITTEN):
         raise MillraceError(
             f"{in_shards:,} records in the shards, {result.total(WRITTEN):,} encoded. "
-            "This is a defect; nothing was committed."
+            "This is a bug; nothing was committed."
         )
     read, rejected = result.total(READ), result.rejected()
     if not run.limit.allows(rejected, read):
@@ -83,14 +83,14 @@ def check(run: Run, result: Result) -> None:
             f"--max_reject_fraction {run.limit.fraction:g} allow"
         )
     if not read:
-        raise MillraceError(f"{', '.join(f.path for f in run.inputs.files)}: no record was found in the input")
+        raise MillraceError(f"{', '.join(f.path for f in run.inputs.files)}: the input contains no records")
     if not in_shards:
         raise MillraceError(f"all {read:,} records were rejected, so there is nothing to write")
     for split in run.inputs.schema.split_names:
         if not sum(s.rows for s in result.shards if s.split == split):
             raise MillraceError(
-                f"the split {split!r} is empty: none of {read:,} records fell into it. Give it a larger share "
-                "in the schema, or 0 to have no such split, or more input."
+                f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
+                "schema, set it to 0 to drop the split, or add input."
             )
 
 

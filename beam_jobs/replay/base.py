@@ -28,7 +28,7 @@ def open_base(path: str, *, trust: bool) -> Dataset:
     if isinstance(base.declared, ImagePairsSchema):
         raise UsageError(
             f"--append_to {path}: holds pairs of images, which are drawn from all images at once and cannot be "
-            "replayed one by one. Mend the images and write the dataset again with --overwrite."
+            "replayed one by one. Fix the images and write the dataset again with --overwrite."
         )
     if manifest.split_hash_version != split_hash.VERSION:
         raise UsageError(
@@ -37,7 +37,7 @@ def open_base(path: str, *, trust: bool) -> Dataset:
         )
     if manifest.format == "csv" and any(file.encoding is None for file in manifest.inputs):
         raise UsageError(
-            f"--append_to {path}: was written by a version that did not keep how the input files were laid out. "
+            f"--append_to {path}: was written by a version that did not record the layout of the input files. "
             "Write the dataset again."
         )
     return base

@@ -119,7 +119,7 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
     account = result.complete(account, target.staging, choice.raw_bytes)
     again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
     if len(again) == len(choice.records):
-        raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is as it was")
+        raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is unchanged")
     return _commit(base, choice, again, account, target, begun=begun)
 
 
@@ -180,7 +180,7 @@ def _commit(
     if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
         raise MillraceError(
             f"{tried:,} records tried, {account.total(READ):,} read, {account.total(WRITTEN):,} written and "
-            f"{len(again):,} rejected. This is a defect; nothing was committed."
+            f"{len(again):,} rejected. This is a bug; nothing was committed."
         )
     output, run_id, old = base.path, target.run_id, base.manifest
     splits: dict[str, Split] = {

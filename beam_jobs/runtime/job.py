@@ -106,17 +106,18 @@ def check_output(options: JobOptions) -> None:
     names = storage.listdir(options.output)
     if storage.is_local(options.output) and os.path.lexists(options.output):
         if not os.path.isdir(options.output):
-            raise UsageError(f"--output {options.output}: is no folder; name one, or a new name")
+            raise UsageError(f"--output {options.output}: is not a folder; use a folder or a new name")
         storage.check_output(layout.join(options.output, layout.MANIFEST))
     if layout.MANIFEST in names and not options.overwrite:
         raise UsageError(
-            f"--output {options.output}: holds a dataset already. Give --overwrite to replace it "
-            "once the new one is whole, or name another folder."
+            f"--output {options.output}: already contains a dataset. Give --overwrite to replace it "
+            "once the new one is complete, or use another folder."
         )
     others = foreign(options.output)
     if others and layout.MANIFEST not in names:
         raise UsageError(
-            f"--output {options.output}: holds {others[0]!r}, which is no part of a dataset. Name a folder of its own."
+            f"--output {options.output}: holds {others[0]!r}, which is not part of a dataset. Use an empty or a new "
+            "folder."
         )
 
 
@@ -147,7 +148,7 @@ def open_transform(options: JobOptions, inputs: Inputs) -> OtherTransform | None
     misfit = inputs.misfit_of(other)
     if misfit is not None:
         raise UsageError(
-            f"--transform_from {options.transform_from}: {misfit}; its transform does not fit {options.schema}. "
+            f"--transform_from {options.transform_from}: {misfit}; its transform cannot be used with {options.schema}. "
             f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)

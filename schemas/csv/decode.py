@@ -142,7 +142,7 @@ def _one_hot(cells: list[pa.BinaryArray], place: ItemColumns, missing: MissingTo
     good = (np.count_nonzero(ones, axis=1) == 1) & (np.count_nonzero(matrix, axis=1) == 1)
     for row in np.flatnonzero(~good).tolist():
         found = f"found {np.count_nonzero(ones[row])} ones and {np.count_nonzero(matrix[row] == 0)} zeros"
-        problem = Problem("not_one_hot", f"{found} in {len(cells)} columns, expected one 1 and else 0")
+        problem = Problem("not_one_hot", f"{found} in {len(cells)} columns, expected one 1, and 0 elsewhere")
         problems.setdefault(row, (place.labels[0], problem))
     return Values(matrix, ones.argmax(axis=1).astype(np.float32), problems)
 

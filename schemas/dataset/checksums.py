@@ -43,13 +43,17 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
     """
     for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
         path = storage.join(data_dir, link)
-        raise MillraceError(f"{path}: {told(path)}. No graph is loaded through it: loading a graph runs it.")
+        raise MillraceError(
+            f"{path}: {told(path)}. No graph is loaded through a link, because loading a graph runs it."
+        )
     for graph in GRAPHS:
         prefix = f"{manifest.run}/{graph}/"
         named = {file.path[len(prefix) :]: file.sha256 for file in manifest.files if file.path.startswith(prefix)}
         problem = difference(storage.join(data_dir, manifest.run, graph), named, says=layout.MANIFEST)
         if problem is not None:
-            raise MillraceError(f"{problem}. It is not loaded: loading a graph runs it. Write the dataset again.")
+            raise MillraceError(
+                f"{problem}. It is not loaded, because loading a graph runs it. Write the dataset again."
+            )
 
 
 def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Iterable[str] = ()) -> str | None:
@@ -72,7 +76,7 @@ def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Ite
         if name not in named:
             return f"{path}: is not named by {says}"
         if name not in found:
-            return f"{path}: missing, and {says} names it"
+            return f"{path}: missing, but {says} names it"
         if found[name] != named[name]:
-            return f"{path}: was changed: its SHA-256 is {found[name][:16]}..., and {says} says {named[name][:16]}..."
+            return f"{path}: was changed: its SHA-256 is {found[name][:16]}..., but {says} says {named[name][:16]}..."
     return None

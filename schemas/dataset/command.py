@@ -63,7 +63,9 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
         command.add_argument("data_dir", metavar="DIR", help="the dataset directory, local or gs://")
         if name == "verify":
-            command.add_argument("--threads", type=int, metavar="N", help="number of files to read at once (default: one for each core)")
+            command.add_argument(
+                "--threads", type=int, metavar="N", help="number of files to read at once (default: one for each core)"
+            )
             command.add_argument("--quiet", action="store_true", help="show no progress")
         elif name == "show":
             command.add_argument("--json", action="store_true", help="print JSON")

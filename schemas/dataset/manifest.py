@@ -140,8 +140,8 @@ def read_manifest(data_dir: str) -> Manifest:
     path = layout.join(data_dir, layout.MANIFEST)
     if not storage.exists(path):
         raise UsageError(
-            f"{data_dir}: no {layout.MANIFEST}, so this is no dataset, or its job has not committed. "
-            "Run `python -m beam_jobs.preprocess` with this folder as --output."
+            f"{data_dir}: no {layout.MANIFEST}, so this is not a dataset directory, or its job has "
+            "not finished. Run `python -m beam_jobs.preprocess` with this folder as --output."
         )
     try:
         return Manifest.model_validate_json(storage.read_bytes(path))
@@ -149,6 +149,6 @@ def read_manifest(data_dir: str) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise MillraceError(
-            f"{path}: {place}: {first['msg']}. Not a manifest of format version {FORMAT_VERSION}; "
+            f"{path}: {place}: {first['msg']}. Expected a manifest of format version {FORMAT_VERSION}; "
             "write the dataset again."
         ) from error

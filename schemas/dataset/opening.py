@@ -34,7 +34,7 @@ class Dataset:
           MillraceError: this is a dataset of images.
         """
         if not isinstance(self.declared, Schema):
-            raise MillraceError(f"{self.path}: a dataset of the format {self.declared.format}, where CSV is wanted")
+            raise MillraceError(f"{self.path}: a dataset of format {self.declared.format}; expected csv")
         return self.declared
 
     @property
@@ -137,11 +137,11 @@ def _check_sizes(path: str, manifest: Manifest) -> None:
         full = layout.join(path, name)
         if not storage.exists(full):
             raise MillraceError(
-                f"{full}: missing, and {layout.MANIFEST} names it. Restore it, or write the dataset again."
+                f"{full}: missing, but {layout.MANIFEST} names it. Restore it, or write the dataset again."
             )
         found = storage.stat(full).size
         if found != size:
             raise MillraceError(
-                f"{full}: {found:,} bytes, and {layout.MANIFEST} says {size:,}: the file was cut or changed "
+                f"{full}: {found:,} bytes, but {layout.MANIFEST} says {size:,}: the file was truncated or changed "
                 "after it was written. Restore it, or write the dataset again."
             )

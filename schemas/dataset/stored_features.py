@@ -69,7 +69,7 @@ def _transformed(path: str) -> list[StoredFeature]:
     try:
         described = text_format.Parse(storage.read_bytes(path), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise MillraceError(f"{path}: no tensorflow_metadata Schema ({error}); write the dataset again") from None
+        raise MillraceError(f"{path}: not a tensorflow_metadata Schema ({error}); write the dataset again") from None
     found = []
     for feature in described.feature:
         shape = tuple(dim.size for dim in feature.shape.dim) if feature.HasField("shape") else None

@@ -130,7 +130,7 @@ class Bucketize(Strict):
         if isinstance(self.bucketize, tuple) and (
             not self.bucketize or any(b <= a for a, b in zip(self.bucketize, self.bucketize[1:], strict=False))
         ):
-            raise ValueError("bucketize: boundaries must rise strictly, and there must be at least one")
+            raise ValueError("bucketize: boundaries must be strictly increasing, and there must be at least one")
         return self
 
 
@@ -145,7 +145,7 @@ class Numeric(_Ranged):
     @model_validator(mode="after")
     def _indicator_needs_a_filling(self) -> Numeric:
         if self.indicator and self.missing is None:
-            raise ValueError("indicator: true needs `missing:` (mean, median or a number) to fill the value itself")
+            raise ValueError("indicator: true needs `missing:` (mean, median or a number) to replace the missing value")
         return self
 
 
@@ -177,7 +177,7 @@ class Category(_Vocabulary):
                 "`top_k` and `frequency_threshold` belong to a vocabulary, not to `values` or hash buckets"
             )
         if self.values is not None and (not self.values or len(set(self.values)) != len(self.values)):
-            raise ValueError("`values` must hold at least one value, each once")
+            raise ValueError("`values` must contain at least one value, and each value only once")
         return self
 
 
@@ -200,7 +200,7 @@ class OneHot(Strict):
     @model_validator(mode="after")
     def _at_least_two(self) -> OneHot:
         if self.width < 2:
-            raise ValueError("a one_hot group needs two columns or more")
+            raise ValueError("a one_hot group needs two or more columns")
         return self
 
 
@@ -216,7 +216,7 @@ class Bool(_Single):
     def _true_is_not_false(self) -> Bool:
         both = sorted({t.lower() for t in self.true} & {f.lower() for f in self.false})
         if both:
-            raise ValueError(f"`true` and `false` both hold {both[0]!r}")
+            raise ValueError(f"`true` and `false` both contain {both[0]!r}")
         return self
 
 
@@ -275,10 +275,10 @@ class CategoryLabel(_Single):
     def _aliases_name_values(self) -> CategoryLabel:
         if self.values is not None:
             if len(set(self.values)) != len(self.values):
-                raise ValueError("`values` must hold each value once")
+                raise ValueError("`values` must contain each value only once")
             unknown = sorted(set(self.aliases.values()) - set(self.values))
             if unknown:
-                raise ValueError(f"aliases lead to {unknown}, which `values` does not hold")
+                raise ValueError(f"aliases map to {unknown}, which `values` does not contain")
         return self
 
 

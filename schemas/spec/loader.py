@@ -44,7 +44,7 @@ def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
         and what is allowed`.
     """
     if not storage.exists(path):
-        raise UsageError(f"{path}: there is no such schema file")
+        raise UsageError(f"{path}: no such schema file")
     try:
         with storage.wrap_errors(path), storage.open_read(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -153,7 +153,7 @@ class _Reader:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, ScalarNode):
-                self.mistakes.append(Mistake(line, path, "a key is one word, not a list or a mapping"))
+                self.mistakes.append(Mistake(line, path, "a key must be text, not a list or a mapping"))
                 continue
             if key.value in first:
                 message = f"the key {key.value!r} is given twice (first in line {first[key.value]}); give it once"

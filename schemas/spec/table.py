@@ -63,7 +63,7 @@ class CsvOptions(Strict):
         if self.delimiter == self.quote:
             raise ValueError("delimiter and quote must differ")
         if self.columns is not None and self.num_columns is not None and len(self.columns) != self.num_columns:
-            raise ValueError(f"columns names {len(self.columns)} columns, num_columns says {self.num_columns}")
+            raise ValueError(f"`columns` names {len(self.columns)} columns, but num_columns is {self.num_columns}")
         if self.columns is not None and len(set(self.columns)) != len(self.columns):
             raise ValueError("columns must name each column once")
         return self
@@ -85,9 +85,9 @@ class HashSplit(Strict):
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> HashSplit:
         if abs(self.train + self.eval + self.test - 1) > 1e-9:
-            raise ValueError(f"train + eval + test is {self.train + self.eval + self.test:g}, and must be 1")
+            raise ValueError(f"train + eval + test is {self.train + self.eval + self.test:g}; the sum must be 1")
         if self.train == 0:
-            raise ValueError("train: 0 leaves nothing to learn from")
+            raise ValueError("train: 0 leaves no data for training")
         return self
 
     @property
@@ -173,14 +173,14 @@ class Schema(Strict):
             known = {item.name for _, item in self._items() if not isinstance(item, Cross)}
             for name in self.split.by:
                 if name not in known:
-                    yield ("split", "by"), f"{name!r} is no feature that is read from a column"
+                    yield ("split", "by"), f"{name!r} is not a feature that is read from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
         """What can be read, and is surely not meant: earlier releases wrote datasets with it."""
         for i, f in enumerate(self.features):
             if isinstance(f, Cross):
                 for name in sorted({name for name in f.of if f.of.count(name) > 1}):
-                    yield ("features", i, "of"), f"{name!r} is crossed with itself; name each feature once"
+                    yield ("features", i, "of"), f"{name!r} is crossed with itself; name each feature only once"
             if isinstance(f, Category) and f.in_vocabulary and f.missing is not None and not is_word(f.missing):
                 message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
                 yield ("features", i, "missing"), f"found {f.missing!r}; {message}such as '<unknown>'"
@@ -199,7 +199,7 @@ class Schema(Strict):
                     break
                 place = ref if isinstance(ref, int) or places is None else places[ref]
                 if isinstance(place, int) and width is not None and place >= width:
-                    yield path, f"{item.name!r} reads column {ref}, and a row has columns 0 to {width - 1}"
+                    yield path, f"{item.name!r} reads column {ref}, but a row has columns 0 to {width - 1}"
                     break
                 if place in taken:
                     yield path, f"{item.name!r} and {taken[place]!r} both read column {ref!r}"

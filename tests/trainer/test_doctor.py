@@ -121,7 +121,7 @@ class TestRefuses:
         damaged.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
         assert doctor.main(["--data_dir", str(folder), *BRIEF, "--model", "linear"]) == 1
         err = capsys.readouterr().err
-        assert f"error: {damaged}: cannot be read beyond record" in err
+        assert f"error: {damaged}: cannot be read after record" in err
         assert "checkpoint" not in err
 
     def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
@@ -187,10 +187,12 @@ class TestVerdict:
     def test_says_why_there_is_no_advice(self):
         useless = Tried("a", Cost(1, 1), Cost(1, 1))
         assert diagnosis(10, 2, 10).why_none == "there was no other setting to try"
-        assert diagnosis(10, 2, 10, tried=(useless,)).why_none == "no setting that was tried makes it clearly faster"
+        assert (
+            diagnosis(10, 2, 10, tried=(useless,)).why_none == "no setting that was tried makes training clearly faster"
+        )
         assert "would take too long" in diagnosis(10, 10, 1, tried=(useless,)).why_none
         bigger = diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039)))
-        assert bigger.why_none == "no setting that was tried makes it clearly faster"
+        assert bigger.why_none == "no setting that was tried makes training clearly faster"
 
     def test_a_bound_model_is_advised_a_batch_that_is_faster(self):
         assert diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039))).advice == []

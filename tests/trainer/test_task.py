@@ -208,7 +208,7 @@ class TestFailures:
         content[100] ^= 0xFF
         shard.write_bytes(content)
         assert run(damaged, tmp_path / "model") == 1
-        assert f"{shard}: cannot be read beyond record " in capsys.readouterr().err
+        assert f"{shard}: cannot be read after record " in capsys.readouterr().err
 
     def test_missing_shard(self, people, tmp_path, capsys):
         shutil.copytree(people.path, tmp_path / "out")

@@ -232,7 +232,7 @@ def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:
                 rows += int(batch.shape[0])
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
             return MillraceError(
-                f"{path}: cannot be read beyond record {rows:,} ({error.message}). The file was damaged after it was "
+                f"{path}: cannot be read after record {rows:,} ({error.message}). The file was damaged after it was "
                 "written: restore it, or write the dataset again."
             )
     return None

@@ -52,9 +52,9 @@ class InputOptions:
     def __post_init__(self) -> None:
         for name, low in _LEAST.items():
             if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be {low} or more")
+                raise ValueError(f"{name} is {getattr(self, name)}; must be {low} or more")
         if self.num_epochs is not None and self.num_epochs < 1:
-            raise ValueError(f"num_epochs is {self.num_epochs}, and must be 1 or more, or None")
+            raise ValueError(f"num_epochs is {self.num_epochs}; must be 1 or more, or None")
         if not 0 <= self.worker < self.num_workers:
             raise ValueError(f"worker is {self.worker}, and num_workers {self.num_workers}")
 

@@ -96,7 +96,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
         if split not in dataset.splits or not dataset.rows(split):
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if options.augment and dataset.image_schema is None:
-        raise UsageError(f"--augment is for images, and {dataset.path} holds none")
+        raise UsageError(f"--augment is for images, but {dataset.path} contains none")
     _, hparams = find_model(options)
     config = tf_estimator.RunConfig(
         model_dir=options.model_dir,

@@ -103,7 +103,7 @@ def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -
         wanted.append(("images: {store: raw}, in the schema", dataclasses.replace(as_it_is, raw=True)))
     if not wanted:
         return []
-    tell("writing samples of the records, to try changes on")
+    tell("writing samples of the records, to try changes")
     records = _sample(dataset)
     before = Source(_written(dataset, records, os.path.join(folder, "as_it_is"), as_it_is), streamed)
     return [

@@ -95,9 +95,9 @@ def read_image_problem(dataset: Dataset, *, max_steps: int | None = None) -> Ima
     """
     images, classes = dataset.image_schema, dataset.manifest.classes
     if images is None:
-        raise MillraceError(f"{dataset.path}: a CSV dataset, where images are wanted")
+        raise MillraceError(f"{dataset.path}: a CSV dataset; expected images")
     if len(classes) < 2:
-        raise MillraceError(f"{dataset.path}: images of {len(classes)} class; two at least are needed to tell apart")
+        raise MillraceError(f"{dataset.path}: images of {len(classes)} class; expected two or more")
     pairs = isinstance(images, ImagePairsSchema)
     return ImageProblem(classes, images.images.input_size, pairs, dataset.graphs_dir, max_steps)
 
@@ -117,7 +117,7 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
     spec = output.transformed_feature_spec()
     schema = dataset.schema
     if schema.label.name not in spec:
-        raise MillraceError(f"{dataset.run_dir}: the transformed records hold no label {schema.label.name!r}")
+        raise MillraceError(f"{dataset.run_dir}: the transformed records contain no label {schema.label.name!r}")
     set_aside = {schema.label.name, *(f.name for f in schema.features if isinstance(f, Key | Weight))}
     declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
     ordered = [name for name in declared if name in spec] + [n for n in spec if n not in declared]
@@ -127,7 +127,7 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
         if name not in set_aside
     )
     if not inputs:
-        raise MillraceError(f"{dataset.run_dir}: the transformed records hold no feature that a model could read")
+        raise MillraceError(f"{dataset.run_dir}: the transformed records contain no feature that a model can read")
     weight = schema.weight.name if schema.weight else None
     return Problem(inputs, schema.label.name, _classes(dataset, output), weight, max_steps)
 

@@ -66,7 +66,7 @@ def test_columns_that_lose_merge_or_double_lines_fail_the_job(people, capsys, mo
         people.schema.write_text(people.schema.read_text().replace("csv: {", "csv: {quoted_newlines: true, "))
     take = cells.take_columns
     monkeypatch.setattr(csv_parse, "take_columns", lambda *args: {p: lie(c) for p, c in take(*args).items()})
-    assert "this is a bug in the reader, and no row was taken" in fails(people, capsys)
+    assert "this is a bug in the reader; no rows were used" in fails(people, capsys)
 
 
 def test_a_parser_of_ones_own_that_drops_a_line_fails_the_job(people, capsys, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_record_that_is_lost_in_the_shuffle_fails_the_job(people, capsys, monk
 def test_a_range_that_nobody_or_everybody_reads_fails_the_job(people, capsys, monkeypatch, fault):
     split = split_ranges
     monkeypatch.setattr(source, "split_ranges", lambda file, range_bytes: fault(split(file, range_bytes=5000)))
-    assert "bytes, images or pairs were gone through: a part was left out or read twice" in fails(people, capsys)
+    assert "bytes, images or pairs were processed: some were skipped or read twice" in fails(people, capsys)
 
 
 def account(dataset: Dataset) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def test_too_many_broken_images_fail_the_job(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "pattern", "message"),
     [
-        (FOLDERS, "nowhere/*", "no file matches this glob"),
+        (FOLDERS, "nowhere/*", "no file matches this pattern"),
         (FOLDERS, "raw/disc/*", "holds the one class 'disc'"),
         (PAIRS, "raw/*/*", r"schema\.yaml:4: pairs\.train\.same: found 20; .* \(1\) hold 1 such pairs"),
     ],

@@ -141,7 +141,7 @@ def test_parity_holds_raw_records_beside_their_transformed_ones(all_kinds):
 
 def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept(people):
     first = people.run()
-    with pytest.raises(UsageError, match=r"holds a dataset already\. Give --overwrite"):
+    with pytest.raises(UsageError, match=r"already contains a dataset\. Give --overwrite"):
         people.run()
     second = people.run(overwrite=True)
     assert second.run != first.run

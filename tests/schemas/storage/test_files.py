@@ -108,7 +108,7 @@ def test_patterns_are_expanded_sorted_and_each_file_once(data_dir: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("nothing.csv", "nothing.csv: no such file"), ("*.json", "json: no file matches this glob")],
+    [("nothing.csv", "nothing.csv: no such file"), ("*.json", "json: no file matches this pattern")],
 )
 def test_an_input_that_is_not_there_is_a_usage_error(data_dir: str, name: str, found: str) -> None:
     storage.write_bytes(storage.join(data_dir, "a.csv"), b"")

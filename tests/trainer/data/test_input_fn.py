@@ -228,7 +228,7 @@ class TestDamage:
 
     def test_names_the_file(self, damaged):
         found = find_unreadable_shard(damaged, "train")
-        assert str(found).startswith(f"{damaged.shards('train')[1]}: cannot be read beyond record ")
+        assert str(found).startswith(f"{damaged.shards('train')[1]}: cannot be read after record ")
 
     def test_whole_split_has_none(self, damaged):
         assert find_unreadable_shard(damaged, "eval") is None

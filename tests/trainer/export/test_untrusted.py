@@ -35,14 +35,14 @@ READERS = {  # each answers with the file's content
     hostile.read_lines: ("TextLineDataset", "the signature '"),
     hostile.foreign_table: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
     hostile.asset_that_no_one_feeds: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
-    hostile.asset_out_of_the_export: ("../../../victim", "is outside its folder of assets"),
+    hostile.asset_out_of_the_export: ("../../../victim", "is outside the assets folder"),
     hostile.foreign_checkpoint: ("RestoreV2", "for a file that is not its own"),
 }
 OTHERS = {  # these fail, or harm nobody here
     hostile.write_out_of_reach: ("WriteFile", "which nothing leads to"),
     hostile.save_in_init: ("SaveV2", "the init op"),
     hostile.python_function: ("PyFunc", "the signature '"),
-    hostile.absolute_asset: ("victim", "is outside its folder of assets"),
+    hostile.absolute_asset: ("victim", "is outside the assets folder"),
     hostile.foreign_checkpoint_in_restore: ("RestoreV2", "for a file that is not its own"),
 }
 

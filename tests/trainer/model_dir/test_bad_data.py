@@ -78,7 +78,7 @@ class TestWhileItIsRead:
         err = capsys.readouterr().err
         assert f"{shard}: " in err
         expected = {"removed": "No such file", "cut_between_records": "the file was cut or changed"}
-        assert expected.get(how, "cannot be read beyond record ") in err
+        assert expected.get(how, "cannot be read after record ") in err
         checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model"))
         assert what_is_wrong(checkpoint) is None
         assert how == "cut_between_records" or f"The last good checkpoint is {checkpoint}." in err

@@ -90,7 +90,7 @@ class TestNoFile:
         os.link(raw, tmp_path / "hard.csv")
         path = spelled.format(tmp_path, tmp_path.name)
         assert predict.main(command(raw, output=path, more=("--overwrite",))) == 2
-        assert f"{path}: is an input as well as an output" in capsys.readouterr().err
+        assert f"{path}: is both an input and an output" in capsys.readouterr().err
         assert raw.read_bytes() == titanic_csv.read_bytes()
 
 
@@ -125,7 +125,7 @@ class TestStandardOutput:
         assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 1
         out, err = capfd.readouterr()
         assert len(out.splitlines()) == 1000
-        assert "the predictions made by then were printed" in err
+        assert "only part of the predictions was printed" in err
 
     def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):
         process = start(command(long_csv, output="-"), tmp_path)
