@@ -155,19 +155,19 @@ def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str
 
 def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str) -> ShardOptions:
     """One shard for each split."""
-    from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
 
     through_files = options.job().is_local and storage.is_local(options.append_to)
-    deal = plan_deal(
+    plan = plan_shuffle(
         dict.fromkeys(base.splits, 1.0),
         estimated_bytes=sum(len(record.raw) for record in choice.records),
         num_shards=1,
         shard_bytes=1.0,
         seed=base.manifest.seed,
-        one_cell_each=not through_files,
+        one_bucket_each=not through_files,
     )
     counts = tuple(1 if name in base.splits else None for name in SPLITS)
-    return ShardOptions(deal, counts, 1.0, base.manifest.compression, staging, through_files)
+    return ShardOptions(plan, counts, 1.0, base.manifest.compression, staging, through_files)
 
 
 def _commit(

@@ -249,7 +249,7 @@ def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractCo
 
 def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptions:
     """How rows are dealt to shards, given what is known before the data is read."""
-    from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal, shards_of
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 
     shares = inputs.shares()
     shard_bytes = options.shard_size_mb * 2**20
@@ -257,16 +257,16 @@ def plan_shards(options: JobOptions, inputs: Inputs, staging: str) -> ShardOptio
     wanted = options.num_shards
     if wanted is None and not through_files:  # a cluster's shuffle has to know the number in advance
         wanted = max(4, round(inputs.estimated_bytes * shares["train"] / shard_bytes))
-    deal = plan_deal(
+    plan = plan_shuffle(
         shares,
         estimated_bytes=inputs.estimated_bytes,
         num_shards=wanted,
         shard_bytes=shard_bytes,
         seed=options.seed,
-        one_cell_each=not through_files,
+        one_bucket_each=not through_files,
     )
     counts = tuple(
         None if wanted is None or name not in shares else shards_of(name, shares[name] / shares["train"], wanted)
         for name in SPLITS
     )
-    return ShardOptions(deal, counts, shard_bytes, options.compression, staging, through_files)
+    return ShardOptions(plan, counts, shard_bytes, options.compression, staging, through_files)

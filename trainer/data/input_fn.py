@@ -101,9 +101,9 @@ def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
     if parsed_in_blocks(dataset):
         spec = training_spec(dataset).values()
         width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec)
-        return dataset.rows(split) * width <= options.hold
+        return dataset.rows(split) * width <= options.cache_bytes
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
-    return (UNPACKED * size if dataset.compression else size) <= options.hold
+    return (UNPACKED * size if dataset.compression else size) <= options.cache_bytes
 
 
 def row_batches(

@@ -52,7 +52,7 @@ class Notes:
 def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
     """Puts the notes and the schema beside the SavedModel, in `assets.extra/`; `files` of the notes is filled in."""
     storage.write_bytes(os.path.join(export_dir, EXTRA, SCHEMA_YAML), schema_yaml)
-    notes = dataclasses.replace(notes, files=checksums(export_dir, besides=[_NOTES]))
+    notes = dataclasses.replace(notes, files=checksums(export_dir, exclude=[_NOTES]))
     storage.write_bytes(os.path.join(export_dir, EXTRA, NOTES), notes.to_json())
 
 
@@ -62,7 +62,7 @@ def check_files(export_dir: str, notes: Notes) -> None:
     Raises:
       MillraceError: one was changed, is missing, or is not named by the notes.
     """
-    problem = difference(export_dir, notes.files, says=_NOTES, besides=[_NOTES])
+    problem = difference(export_dir, notes.files, source=_NOTES, exclude=[_NOTES])
     if problem is not None:
         raise MillraceError(f"{problem}. It is not loaded, because loading a model runs its graph. Export it again.")
 

@@ -89,7 +89,7 @@ def changes(source: Source, folder: str, tell: Callable[[str], None] = lambda te
 
 def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -> list[Change]:
     dataset, schema = source.dataset, source.dataset.image_schema
-    streamed = dataclasses.replace(source.options, hold=0)
+    streamed = dataclasses.replace(source.options, cache_bytes=0)
     count = len(dataset.shards("train"))
     as_it_is = Form(dataset.manifest.compression, min(count, SHARDS), raw=False)
     wanted = []

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.shuffle_plan import Deal, ShardOptions
+from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.csv import source
 from beam_jobs.output import encode
 from beam_jobs.preprocess import main
@@ -180,8 +180,8 @@ def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
         """A cluster's shuffle has to know the number of shards in advance."""
         planned = plan_shards(options, *args)
         counts = (num_shards or 2, 1, 2)
-        deal = Deal(cells=counts, seed=seed)
-        cluster = dataclasses.replace(planned, deal=deal, num_shards=counts, through_files=False)
+        plan = ShufflePlan(buckets=counts, seed=seed)
+        cluster = dataclasses.replace(planned, plan=plan, num_shards=counts, through_files=False)
         return planned if through_files else cluster
 
     defaults = {**(reader.read_range.__kwdefaults__ or {}), "batch_bytes": batch_bytes}

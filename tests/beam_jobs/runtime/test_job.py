@@ -120,7 +120,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(people, monkeypa
 
     def through_the_runner(*args):
         options = original(*args)
-        return ShardOptions(options.deal, (4, 1, 1), options.shard_bytes, options.compression, options.staging, False)
+        return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, False)
 
     monkeypatch.setattr(job, "plan_shards", through_the_runner)
     dataset = people.run(output=str(people.folder / "out-runner"))

@@ -56,7 +56,7 @@ def test_added(data_dir, manifest, name):
 
 
 def test_checksums(data_dir, manifest):
-    found = checksums(f"{data_dir}/{RUN}/transform_fn", besides=["assets/words"])
+    found = checksums(f"{data_dir}/{RUN}/transform_fn", exclude=["assets/words"])
     assert found == {"saved_model.pb": hashlib.sha256(b"graph").hexdigest()}
 
 
