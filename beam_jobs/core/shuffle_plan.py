@@ -1,7 +1,7 @@
 """The shuffle: records are assigned to random buckets, each bucket is permuted, and buckets are concatenated to shards.
 
-Assigning every row to a uniformly drawn bucket, and then permuting each bucket uniformly, makes every order of a split's
-rows equally likely (Rao 1961; Sanders 1998, "Random permutations on distributed, external and hierarchical memory"). A
+Assigning every row to a uniformly drawn bucket, and then permuting each bucket uniformly, makes every order of a
+split's rows equally likely (Rao 1961; Sanders 1998, "Random permutations on distributed, external and hierarchical memory"). A
 bucket has to fit in memory. A shard consists of one or more buckets, so it may have any size.
 """
 
@@ -56,7 +56,7 @@ def plan_shuffle(
     seed: int,
     one_bucket_each: bool = False,
 ) -> ShufflePlan:
-    """Chooses enough buckets that each fits in memory, and that shards of the requested number or size consist of buckets.
+    """Plans enough buckets that each fits in memory, and that buckets add up to the requested shards.
 
     Args:
       shares: each split's fraction of the data.

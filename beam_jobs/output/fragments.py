@@ -1,4 +1,4 @@
-"""Fragments: one local file for each batch, with its framed records sorted by bucket; shards are merged from their slices.
+"""Fragments: one local file for each batch, with its framed records sorted by bucket. Shards are merged from slices.
 
 There is one file for each batch, not for each batch and bucket: with hundreds of buckets, opening files would cost more
 than everything else.
@@ -24,7 +24,7 @@ from schemas import storage
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records on disk. `path` holds them framed, `path`.index their framed lengths (int32), in bucket order."""
+    """A batch's records on disk, in bucket order: framed in `path`, and their framed lengths (int32) in `path`.index."""
 
     path: str
     place: tuple[int, int]  # of the batch's first row: file, offset
@@ -74,7 +74,7 @@ class FragmentTable:
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
-        """The table, in the order of the input, so that a seed gives the same shards in whatever order the work is done."""
+        """The table, in the order of the input, so that the order of the work does not change the shards."""
         fragments = sorted(fragments, key=lambda f: f.place)
 
         def starts(counts: list[np.ndarray]) -> np.ndarray:

@@ -55,7 +55,7 @@ class ShuffleIntoShards(beam.PTransform):
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments as side input -> WrittenShard. Merges one shard for each core at a time; deletes nothing."""
+    """None, with all fragments as side input -> WrittenShard. Merges one shard for each core at a time."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -108,7 +108,7 @@ class AssignShards(beam.DoFn):
 
 
 class WriteShards(beam.DoFn):
-    """((split, shard), pieces) -> WrittenShard. Each bucket is a shard, because the runner's shuffle needs its keys in advance."""
+    """((split, shard), pieces) -> WrittenShard. Each bucket is a shard: keys must be known in advance."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
