@@ -55,7 +55,7 @@ def test_secrets_are_no_pipeline_options(tmp_path, capsys, flag, form):
     argv = ["--schema", "x.yaml", "--input", "x.csv", "--output", str(tmp_path / "out")]
     assert preprocess.main([*argv, *form.format(flag=flag, secret=SECRET).split()]) == 2
     err = capsys.readouterr().err
-    assert f"{flag}: secrets are not taken on the command line" in err
+    assert f"{flag}: do not pass secrets on the command line" in err
     assert SECRET not in err
 
 

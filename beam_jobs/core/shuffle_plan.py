@@ -1,8 +1,8 @@
 """The shuffle: records are assigned to random buckets, each bucket is permuted, and buckets are concatenated to shards.
 
 Assigning every row to a uniformly drawn bucket, and then permuting each bucket uniformly, makes every order of a
-split's rows equally likely (Rao 1961; Sanders 1998, "Random permutations on distributed, external and hierarchical memory"). A
-bucket has to fit in memory. A shard consists of one or more buckets, so it may have any size.
+split's rows equally likely (Rao 1961; Sanders 1998, "Random permutations on distributed, external and hierarchical
+memory"). A bucket has to fit in memory. A shard consists of one or more buckets, so it may have any size.
 """
 
 from __future__ import annotations

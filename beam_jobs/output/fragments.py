@@ -24,7 +24,7 @@ from schemas import storage
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records on disk, in bucket order: framed in `path`, and their framed lengths (int32) in `path`.index."""
+    """A batch's records on disk, in bucket order: framed in `path`, their framed lengths (int32) in `path`.index."""
 
     path: str
     place: tuple[int, int]  # of the batch's first row: file, offset

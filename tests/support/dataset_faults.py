@@ -119,7 +119,7 @@ def lose_other_files(data: Written) -> Expected:
     (data.run / "parity" / "raw.tfrecord").unlink()
     (data.run / "schema.yaml").unlink()
     return [
-        ("schema.yaml", "schema", "so the records are not compared with the schema"),
+        ("schema.yaml", "schema", "the records were not checked against the schema"),
         ("parity/raw.tfrecord", "missing", "is missing"),
         ("schema.yaml", "missing", "is missing"),
     ]
@@ -175,7 +175,7 @@ def miscount_an_input(data: Written) -> Expected:
     write_json(data.path / "manifest.json", lambda m: m["inputs"][0].update(read=m["inputs"][0]["read"] + 7))
     return [
         ("manifest.json", "account", r"records read, .* written and .* rejected: 7 unaccounted for"),
-        ("manifest.json", "account", "read is .*, and the inputs' sum to"),
+        ("manifest.json", "account", "read is .*, but those of the inputs sum to"),
     ]
 
 
@@ -183,7 +183,7 @@ def miscount_a_split(data: Written) -> Expected:
     rows = data.manifest.splits["eval"].rows
     write_json(data.path / "manifest.json", lambda m: m["splits"]["eval"].update(rows=rows + 1))
     return [
-        ("manifest.json", "account", f"split 'eval': {rows + 1} rows, and its shards' sum to {rows}"),
+        ("manifest.json", "account", f"split 'eval': {rows + 1} rows, but those of its shards sum to {rows}"),
         ("manifest.json", "account", f"split 'eval': {rows + 1} rows, and {rows} are counted as written to it"),
     ]
 
@@ -192,7 +192,7 @@ def miscount_a_shard(data: Written) -> Expected:
     shard = data.shards()[0]
     write_json(data.path / "manifest.json", lambda m: m["splits"]["train"]["shards"][0].update(rows=shard.rows - 1))
     return [
-        ("manifest.json", "account", "split 'train': .* its shards' sum to"),
+        ("manifest.json", "account", "split 'train': .* those of its shards sum to"),
         (shard.path, "rows", f"holds {shard.rows} records, and manifest.json says {shard.rows - 1}"),
     ]
 
@@ -204,7 +204,7 @@ def miscount_the_rejected(data: Written) -> Expected:
 
     write_json(data.path / "manifest.json", change)
     return [
-        ("manifest.json", "account", "rejected is .*, and its counts sum to"),
+        ("manifest.json", "account", "rejected is .*, but its counts sum to"),
         ("rejects-*.jsonl", "account", "and manifest.json counts"),
     ]
 

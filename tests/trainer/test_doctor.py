@@ -98,7 +98,7 @@ class TestRefuses:
             (["--data_dir", "d", "--json", "/"], 2, "/: is a folder, which a file would replace; name a file"),
             (["--data_dir", "d", "--json", "/dev/null"], 2, "/dev/null: is a pipe, a socket or a device"),
             (["--data_dir", "d", "--json", "/dev/stdout"], 2, "/dev/stdout: is a link"),
-            (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is no folder that can be written to"),
+            (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is not a writable folder"),
             (["--data_dir", "d", "--model", "cnn"], 2, "--model cnn: unknown model; choose from linear, dnn"),
             (["--data_dir", "d"], 2, "d: no manifest.json"),
         ],

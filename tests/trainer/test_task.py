@@ -55,8 +55,8 @@ class TestAnswersAtOnce:
         [
             (["--batch_size", "-1"], "--batch_size -1: must be 1 or more"),
             (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
-            (["--early_stopping_steps", "10"], "there is one evaluation every 20 steps"),
-            (["--hparams", "learning_rate"], "'learning_rate': give key=value"),
+            (["--early_stopping_steps", "10"], "must be at least --save_checkpoints_steps 20"),
+            (["--hparams", "learning_rate"], "'learning_rate': expected key=value"),
             (["--augment", "flip=false"], "--augment is for images"),
         ],
     )
@@ -113,7 +113,7 @@ class TestTraining:
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(people, tmp_path / "model") == 0
         out, err = capsys.readouterr()
-        assert "trained  nothing: the model is at step 40; raise --max_steps to go on" in err
+        assert "trained  nothing: the model is at step 40; raise --max_steps to continue" in err
         assert json.loads(out)["eval"] == json.loads((model_dir / "metrics-eval.json").read_text())["metrics"]
 
     @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_an_image_in_the_folders_of_two_labels_is_refused() -> None:
     image = sorted(disc.iterdir())[0]
     os.link(image, others[0] / image.name.replace(".", "-again."))
     with pytest.raises(
-        UsageError, match=f"one file, in the folders of two labels, '{disc.name}' and '{others[0].name}'"
+        UsageError, match=f"the same file in the folders of two labels, '{disc.name}' and '{others[0].name}'"
     ):
         check_inputs(options(FOLDERS, "raw/*/*"))
 

@@ -222,7 +222,7 @@ def test_too_many_broken_images_fail_the_job(tmp_path):
     ("schema", "pattern", "message"),
     [
         (FOLDERS, "nowhere/*", "no file matches this pattern"),
-        (FOLDERS, "raw/disc/*", "holds the one class 'disc'"),
+        (FOLDERS, "raw/disc/*", "has only the class 'disc'"),
         (PAIRS, "raw/*/*", r"schema\.yaml:4: pairs\.train\.same: found 20; .* \(1\) hold 1 such pairs"),
     ],
 )

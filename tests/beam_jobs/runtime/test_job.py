@@ -176,7 +176,7 @@ def test_an_input_of_which_nothing_can_be_written_says_so(people):
     assert "too_few_columns 5" in str(failed.value)
     assert str(people.output / layout.FAILED) in str(failed.value)
     people.raw.write_text("")
-    with pytest.raises(MillraceError, match="no record was found"):
+    with pytest.raises(MillraceError, match="contains no records"):
         people.run()
 
 

@@ -43,7 +43,7 @@ def test_changed(data_dir, manifest, name):
 @pytest.mark.parametrize("name", FILES)
 def test_missing(data_dir, manifest, name):
     storage.delete(f"{data_dir}/{RUN}/{name}")
-    with pytest.raises(MillraceError, match=rf"{name}: missing, and manifest\.json names it"):
+    with pytest.raises(MillraceError, match=rf"{name}: missing, but manifest\.json names it"):
         check_graphs(data_dir, manifest)
 
 

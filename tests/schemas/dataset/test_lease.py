@@ -154,7 +154,7 @@ def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
             assert mine.is_lost()
             assert not storage.exists(path)
             theirs.put(layout.MANIFEST, b"theirs", seen)
-        with pytest.raises(LeaseError, match="who took it is done"):
+        with pytest.raises(LeaseError, match="by a job that has finished"):
             mine.put(layout.MANIFEST, b"mine", seen)
     assert storage.read_bytes(path) == b"theirs"
     assert names(data_dir) == [layout.MANIFEST]

@@ -127,7 +127,9 @@ class TestSkew:
         self, people, people_estimator, random_estimator, tmp_path
     ):
         best, _ = exporters(people)
-        with pytest.raises(SkewError, match=r"record 0, '(logits|probabilities).*The export was refused; it lies in"):
+        with pytest.raises(
+            SkewError, match=r"record 0, '(logits|probabilities).*The export was rejected; inspect it in"
+        ):
             evaluated(best, random_estimator, tmp_path, 0.9)
         assert [p.name for p in tmp_path.iterdir()] == ["rejected"]
 

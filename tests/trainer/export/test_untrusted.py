@@ -150,7 +150,7 @@ class TestForms:
         self.changed(
             export, lambda saved_model: saved_model.meta_graphs[0].graph_def.node.add(name="save/Const", op="NoOp")
         )
-        with pytest.raises(MillraceError, match="two nodes or functions of one name"):
+        with pytest.raises(MillraceError, match="two nodes or functions with one name"):
             ServedModel(str(export))
 
     def test_a_function_with_the_name_of_an_op_is_none_to_tensorflow(self, export, victim):
@@ -170,7 +170,7 @@ class TestForms:
     def test_what_is_no_saved_model(self, export, content):
         (export / "saved_model.pb").write_bytes(content)
         hostile.forge_notes(export)
-        with pytest.raises(MillraceError, match="no TensorFlow SavedModel"):
+        with pytest.raises(MillraceError, match="not a TensorFlow SavedModel"):
             ServedModel(str(export))
 
     def test_a_chunked_one(self, export):

@@ -77,7 +77,7 @@ class TestWhileItIsRead:
         assert run(open_dataset(str(out)), tmp_path / "model", *argv, model=DAMAGING, steps=120) == 1
         err = capsys.readouterr().err
         assert f"{shard}: " in err
-        expected = {"removed": "No such file", "cut_between_records": "the file was cut or changed"}
+        expected = {"removed": "No such file", "cut_between_records": "the file was truncated or changed"}
         assert expected.get(how, "cannot be read after record ") in err
         checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model"))
         assert what_is_wrong(checkpoint) is None

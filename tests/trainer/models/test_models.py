@@ -70,7 +70,7 @@ def test_regression(wages, tmp_path, name):
 
 
 def test_softmax_is_for_classes(wages, tmp_path):
-    with pytest.raises(MillraceError, match="model 'softmax' is for classes, and the label 'wage' is a number"):
+    with pytest.raises(MillraceError, match="model 'softmax' is for classification, but the label 'wage' is a number"):
         trained(build("softmax", wages, tmp_path), wages)
 
 

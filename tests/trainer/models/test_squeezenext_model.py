@@ -198,7 +198,7 @@ class TestFineTuning:
         ("hparams", "message"),
         [
             ({"variant": "2.0-SqNxt-23"}, "holds it as [1, 1, 64, 16]"),
-            ({"variant": "1.0-SqNxt-23v5"}, "Take a checkpoint of the same model"),
+            ({"variant": "1.0-SqNxt-23v5"}, "Use a checkpoint of the same model"),
             ({"fine_tune_checkpoint": "/nowhere/at/all"}, "no checkpoint there"),
         ],
     )
@@ -213,10 +213,10 @@ class TestHparams:
         ("setting", "message"),
         [
             ("variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
-            ("warmup=1", "warmup=1.0, and must be below 1"),
-            ("momentum=1", "momentum=1.0, and must be below 1"),
-            ("l2=-1", "l2=-1.0, and must be 0 or more"),
-            ("stem_stride=0", "stem_stride=0, and must be 1 or more, or none"),
+            ("warmup=1", "warmup=1.0: must be below 1"),
+            ("momentum=1", "momentum=1.0: must be below 1"),
+            ("l2=-1", "l2=-1.0: must be 0 or more"),
+            ("stem_stride=0", "stem_stride=0: must be 1 or more, or none"),
         ],
     )
     def test_refuses(self, setting, message):

@@ -117,7 +117,7 @@ class TestStandardOutput:
 
     def test_rejects_go_to_a_file(self, command, titanic_csv, tmp_path, capsys):
         assert predict.main(command(titanic_csv, output=tmp_path / "p.jsonl", more=("--rejects", "-"))) == 2
-        assert "--rejects -: only --output is written to standard output" in capsys.readouterr().err
+        assert "--rejects -: only --output can be standard output" in capsys.readouterr().err
 
     def test_too_many_rejects_are_told_without_a_promise(self, command, titanic_csv, tmp_path, capfd):
         (tmp_path / "dirty.csv").write_text(titanic_csv.read_text() + "too,few\n")
