@@ -168,7 +168,7 @@ def lose_a_reject(data: Written) -> Expected:
 def garble_a_reject(data: Written) -> Expected:
     (path,) = data.run.glob("rejects-*.jsonl")
     path.write_bytes(path.read_bytes() + b"{\n")
-    return [(path.name, "changed", "was changed"), (path.name, "account", r"line \d is no reject")]
+    return [(path.name, "changed", "was changed"), (path.name, "account", r"line \d is not a reject")]
 
 
 def miscount_an_input(data: Written) -> Expected:

@@ -92,7 +92,7 @@ def test_an_output_that_is_no_folder_is_refused(make) -> None:
     Path("x.csv").write_text(people_csv(10))
     make("out")
     before = os.lstat("out")
-    with pytest.raises(UsageError, match="--output out: is no folder"):
+    with pytest.raises(UsageError, match="--output out: is not a folder"):
         check_inputs(options(PLAIN_SCHEMA, "x.csv"))
     assert os.path.samestat(os.lstat("out"), before)
 

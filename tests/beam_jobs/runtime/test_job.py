@@ -152,7 +152,7 @@ def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept
 def test_a_folder_that_holds_something_else_is_left_alone(people):
     people.output.mkdir()
     (people.output / "thesis.doc").write_text("do not lose")
-    with pytest.raises(UsageError, match=r"holds 'thesis\.doc', which is no part of a dataset"):
+    with pytest.raises(UsageError, match=r"holds 'thesis\.doc', which is not part of a dataset"):
         people.run()
 
 
@@ -271,7 +271,7 @@ def test_missing_input_is_named_before_any_work(people, pattern, capsys):
 
 
 def test_an_option_of_nobody_is_refused(people):
-    with pytest.raises(UsageError, match="--wrokers: neither an option of this command"):
+    with pytest.raises(UsageError, match="--wrokers: not an option of this command"):
         run_job(people.options(beam_args=("--wrokers", "3")))
 
 

@@ -122,7 +122,7 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
         (AS_JPEG, IMAGE | {"image/height": [5]}, "an image of 5 x 6 pixels, which is not the size that `resize` gives"),
         (AS_RAW, RAW | {"image/height": [5]}, "an image of 5 x 6 pixels, which is not the size that `resize` gives"),
         (AS_RAW, RAW | {"image/width": [7]}, "'image/encoded' holds 72 bytes for 4 x 7 pixels"),
-        (AS_JPEG, IMAGE | {"image/encoded": [b"GIF89a"]}, "'image/encoded' is no image"),
+        (AS_JPEG, IMAGE | {"image/encoded": [b"GIF89a"]}, "'image/encoded' is not an image"),
         (AS_JPEG, IMAGE | {"image/encoded": [JPEG[:-2]]}, "'image/encoded' ends early"),
         (
             AS_JPEG,
@@ -130,7 +130,7 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
             "'image/encoded' holds a jpeg of 3 x 6 pixels, expected a jpeg of 4 x 6",
         ),
         (AS_JPEG, IMAGE | {"image/class/label": [2]}, "'image/class/label' is 2, expected 0 to 1"),
-        (AS_JPEG, IMAGE | {"image/class/text": [b"cat"]}, "is of class 1, 'dog', and says b'cat'"),
+        (AS_JPEG, IMAGE | {"image/class/text": [b"cat"]}, "is of class 1, 'dog', but says b'cat'"),
     ],
 )
 def test_an_image_that_is_not_as_it_is_stored_is_found(options, record, said):

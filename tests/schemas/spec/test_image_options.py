@@ -66,9 +66,9 @@ def test_mistakes(value: dict[str, Any], message: str) -> None:
     [
         (ImageLabel, {"values": ("a",)}, "at least 2"),
         (ImageLabel, {"values": ("a", "a")}, "each value only once"),
-        (ImageSplit, {"train": 0.5, "eval": 0.1}, "0.7 together"),
+        (ImageSplit, {"train": 0.5, "eval": 0.1}, "sum to 0.7"),
         (ImageSplit, {"train": 0.0, "eval": 0.5, "test": 0.5}, "no data for training"),
-        (PairOptions, {"train": {"identities": 0.5, "same": 1, "different": 1}}, "0.5 together"),
+        (PairOptions, {"train": {"identities": 0.5, "same": 1, "different": 1}}, "sum to 0.5"),
         (PairOptions, {"train": {"identities": 1.0, "same": 0, "different": 1}}, "greater than 0"),
     ],
 )
