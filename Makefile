@@ -59,7 +59,7 @@ demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in abou
 	printf '\n'; head -n 2 $(OUT)/predictions.jsonl; \
 	printf '%s\n' '' 'What was made:' \
 	    "  raw rows      $$input" \
-	    '  data set      $(OUT)/data/manifest.json names its shards, its counts and its rejects' \
+	    '  dataset       $(OUT)/data/manifest.json names its shards, its counts and its rejects' \
 	    '  model         $(OUT)/model: checkpoints, evaluation metrics, TensorBoard summaries' \
 	    "  served model  $${best%/}" \
 	    '  predictions   $(OUT)/predictions.jsonl' \
@@ -82,7 +82,7 @@ demo-images: $(READY)  ## the same road for images: drawn shapes to a SqueezeNex
 	printf '\n'; head -n 3 $(OUT)/images/predictions.jsonl; \
 	printf '%s\n' '' 'What was made:' \
 	    '  drawn images  $(OUT)/images/raw' \
-	    '  data set      $(OUT)/images/data/manifest.json' \
+	    '  dataset       $(OUT)/images/data/manifest.json' \
 	    '  model         $(OUT)/images/model: checkpoints, metrics, model_stats.csv, TensorBoard summaries' \
 	    "  served model  $$best" \
 	    '  predictions   $(OUT)/images/predictions.jsonl' \

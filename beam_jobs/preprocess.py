@@ -1,4 +1,4 @@
-"""`python -m beam_jobs.preprocess`: raw files -> a data set directory."""
+"""`python -m beam_jobs.preprocess`: raw files -> a dataset directory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     )
     lines = [f"{'':<10} {rows:>12,} {what}" for rows, what in told if rows]
     if not outcome.added:
-        return "\n".join([f"nothing to add: {output} is as it was", *lines])
+        return "\n".join([f"nothing to add: {output} is unchanged", *lines])
     lines = [f"added      {outcome.added:>12,} {records}", *lines]
     lines += [f"{split:<10} {held.rows:>12,} {records} in {len(held.shards)} shard(s)" for split, held in splits]
     lines.append(f"rejected   {manifest.rejected:>12,} {records} still")
@@ -64,7 +64,7 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
 
 
 def places(output: str, manifest: Manifest) -> list[str]:
-    """Where to look."""
+    """Where the manifest and the rejects are."""
     lines = [f"manifest   {layout.join(output, layout.MANIFEST)}"]
     if manifest.rejected:
         lines.append(f"rejects    {layout.join(output, manifest.run, 'rejects-*.jsonl')}")

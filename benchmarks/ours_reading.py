@@ -20,7 +20,7 @@ from trainer.data.input_options import InputOptions
 def options_of(task: Task) -> InputOptions:
     """From the shards in every epoch."""
     buffer, epochs = task.shuffle_buffer, task.epochs or None
-    return InputOptions(batch_size=task.batch_size, shuffle_buffer=buffer, num_epochs=epochs, hold=0)
+    return InputOptions(batch_size=task.batch_size, shuffle_buffer=buffer, num_epochs=epochs, cache_bytes=0)
 
 
 def options_held(task: Task) -> InputOptions:

@@ -87,7 +87,7 @@ def write_numbered(path: str, rows: int) -> None:
 
 
 def stored_places(data_dir: str) -> list[np.ndarray]:
-    """For each shard of the train split of a data set of numbered rows, the places as they stand in it."""
+    """For each shard of the train split of a dataset of numbered rows, the places as they stand in it."""
     import tensorflow as tf
 
     from schemas.dataset import open_dataset
@@ -136,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
             "the input": [np.arange(options.rows)],
             f"the job's {options.num_shards} shards": stored_places(output),
             f"training, in windows as good as a buffer of {window:,}": [
-                read_places(output, hold=0, shuffle_buffer=window)
+                read_places(output, cache_bytes=0, shuffle_buffer=window)
             ],
             "training, all in memory": [read_places(output)],
         }

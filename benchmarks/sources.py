@@ -172,7 +172,7 @@ class Sources:
         return dataclasses.replace(of, path=str(output))
 
     def _dataset(self, name: str, source: str, writer: str) -> Source:
-        """The train split of the data set that this project's job makes of another source."""
+        """The train split of the dataset that this project's job makes of another source."""
         made = self._written(name, source, writer)
         return dataclasses.replace(made, rows=open_dataset(made.path).rows("train"), exact=False)
 

@@ -8,7 +8,7 @@
     storage   files on local disk and Google Cloud Storage
     dataset   the dataset directory: manifest, lease, verification, clean-up
     graphs    whether a TensorFlow graph from elsewhere may be loaded
-    samples   synthetic files in the shape of the data sets whose schemas ship
+    samples   synthetic files in the shape of the datasets whose schemas ship
 
 The schemas that ship (`census.yaml`, `covertype.yaml`, ...) lie beside this file.
 """

@@ -1,17 +1,17 @@
-"""What goes wrong, in two kinds: what was asked wrongly (exit 2), and what failed (exit 1)."""
+"""Errors of two kinds: invalid usage (exit code 2), and failures (exit code 1)."""
 
 
 class MillraceError(Exception):
-    """The work failed. The message names the file, the place, what was found, what was expected, what to do."""
+    """The command failed. The message names the file, the place, what was found, what was expected, and what to do."""
 
     exit_code = 1
 
 
 class SkewError(MillraceError):
-    """What is served differs from what was trained on."""
+    """An exported model differs from the model as it was trained (training/serving skew)."""
 
 
 class UsageError(MillraceError):
-    """The work was asked wrongly; nothing was done."""
+    """Invalid usage (exit code 2); nothing was done."""
 
     exit_code = 2

@@ -4,7 +4,8 @@
 
 pip-audit itself says "no known vulnerabilities found", and exits 0, where it could look nothing up. Here that is a
 failure.
-Exit code: 0 nothing but what is accepted, 1 a vulnerability or a pin that could not be looked up, 2 asked wrongly.
+Exit codes: 0 done, 1 failed, 2 invalid usage. A vulnerability that is not accepted is a failure, and so is a pin that
+cannot be looked up.
 """
 
 from __future__ import annotations

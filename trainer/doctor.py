@@ -1,11 +1,11 @@
-"""Says what a training's speed is bound by, its input or its model, and which setting to change.
+"""Finds out whether the input or the model limits training speed, and which setting to change.
 
     python -m trainer.doctor --data_dir out/ --model dnn
 
-Measures training steps fed from the data set, and fed with one batch from memory; the input alone, up to the end of
-each stage; and the input with other settings. All take turns, and medians are told. Nothing is left behind.
+Measures training steps fed from the dataset, and fed with one batch from memory; the input alone, stage by stage; and
+the input with other settings. They run in turn, and the medians are reported. No files are left behind.
 
-Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ examples:
 
 @dataclasses.dataclass(frozen=True)
 class DoctorOptions:
-    """What is examined, for how long, and where the figures go besides."""
+    """What to measure, for how long, and the JSON file for the figures (None: no file)."""
 
     training: TrainOptions
     length: Length
@@ -88,14 +88,22 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         examples=EXAMPLES,
     )
     add = parser.add_argument
-    add("--seconds", type=float, default=SECONDS, metavar="S", help="to measure for, about (default: %(default)g)")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help="of turns; medians are told (default: %(default)s)")
+    add(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="approximate time to measure (default: %(default)g)"
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        metavar="N",
+        help="rounds; the medians are reported (default: %(default)s)",
+    )
     add(
         "--steps",
         type=int,
         default=None,
         metavar="N",
-        help="that each turn times (default: as many as fit in --seconds)",
+        help="steps to time in each turn (default: as many as fit in --seconds)",
     )
     add(
         "--json",
@@ -143,14 +151,14 @@ def check_writable(path: str) -> None:
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--json {path}: {folder} is no folder that can be written to; name a file in another")
+        raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
 def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Raises:
-      MillraceError: there is no such data set or model, or it failed.
+      MillraceError: there is no such dataset or model, or training failed.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
     if not dataset.manifest.splits.get("train") or not dataset.rows("train"):

@@ -21,7 +21,7 @@ MODELS = "\n".join(
         "models and their hyper-parameters:",
         *(f"  {name}: {m.summary}\n      {describe_hparams(m.hparams)}" for name, m in BUILT_IN.items()),
         "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
-        "      returns a compiled Keras model; its module's dataclass Hparams has its settings (docs/training.md)",
+        "      returns a compiled Keras model; the dataclass Hparams of its module has its settings (docs/training.md)",
     ]
 )
 
@@ -37,20 +37,31 @@ def step_parser(prog: str, *, description: str, examples: str) -> argparse.Argum
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--data_dir", required=True, metavar="DIR", help="the data set: the --output of beam_jobs.preprocess")
-    add("--model", metavar="NAME", help="one of those listed below (default dnn), or package.module:function")
-    add("--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="the model's own settings, listed below")
+    add("--data_dir", required=True, metavar="DIR", help="the dataset directory (--output of beam_jobs.preprocess)")
+    add("--model", metavar="NAME", help="a model listed below, or package.module:function (default: dnn)")
+    add(
+        "--hparams", nargs="+", action="extend", metavar="KEY=VALUE", help="hyper-parameters of the model, listed below"
+    )
     add(
         "--augment",
         nargs="+",
         action="extend",
         metavar="KEY=VALUE",
-        help=f"what training does to images beside the random crop (default {describe_hparams(Augmentation)})",
+        help=f"image augmentation, in addition to the random crop (default: {describe_hparams(Augmentation)})",
     )
-    add("--batch_size", type=int, metavar="N", help=f"examples a step (default {ROWS}, of images {IMAGES})")
-    add("--shuffle_buffer", type=int, metavar="N", help="records to shuffle among (default: 50,000, or 64 MB of them)")
-    add("--seed", type=int, metavar="N", help="of the initial weights and the shuffling")
-    add("--deterministic", action="store_true", help="with --seed: the same order of examples again; reads slower")
+    add("--batch_size", type=int, metavar="N", help=f"examples a step (default: {ROWS}; for images {IMAGES})")
+    add(
+        "--shuffle_buffer",
+        type=int,
+        metavar="N",
+        help="size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)",
+    )
+    add("--seed", type=int, metavar="N", help="seed of the initial weights and the shuffling")
+    add(
+        "--deterministic",
+        action="store_true",
+        help="with --seed: make the order of examples reproducible; reads more slowly",
+    )
     add("--trust", action="store_true", help=TRUST_HELP)
     add("--quiet", action="store_true", help=QUIET_HELP)
     add("--verbose", action="store_true", help=VERBOSE_HELP)
@@ -73,4 +84,6 @@ def check_model(options: TrainOptions) -> None:
         parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
     elif ":" not in options.model:
         known = ", ".join(BUILT_IN)
-        raise UsageError(f"--model {options.model}: give {known}, or package.module:function for one of your own")
+        raise UsageError(
+            f"--model {options.model}: unknown model; choose from {known}, or give package.module:function for your own"
+        )

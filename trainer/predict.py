@@ -1,15 +1,15 @@
-"""Predicts on raw CSV rows or on image files with an exported model.
+"""Predicts on raw CSV rows or image files with an exported model.
 
     python -m trainer.predict --saved_model model/export/best/1700000000 --input 'raw/*.csv' --output predictions.jsonl
     python -m trainer.predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
 
-Rows are read as the preprocessing job reads them and go through the exported graph, in which the transform is. One JSON
-line a row, by file name and then in the order of the file: where the row stands (source, offset in bytes, row counted
-from 0), its key where the schema has one, and the class under its own name with the probabilities of all classes, or a
-regression's value. Files may be larger than memory. The label's column may be there or not; it is not read.
+CSV rows: the output has one JSON line for each row, sorted by file name and in the order of the file. A line contains
+the row's position (source, offset in bytes, row counted from 0), its key if the schema has one, and the class with the
+probabilities of all classes, or the value of a regression. Rows are read as in the preprocessing job. The label's
+column is optional and is not read. Files may be larger than memory.
 
-Images go as they are into the exported graph. One line an image: its path, its class, and the five most probable
-classes; the same is printed. A model of pairs takes CSV files of two paths a line, relative to the file's own folder.
+Images: the output has one JSON line for each image, with its path, its class and the five most probable classes, which
+are also printed. A model of pairs takes CSV files with two paths a line, relative to the CSV file's folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="FILE",
         nargs="+",
         action="extend",
-        help="files or globs: CSV, plain or gzip'd; images; or CSV files of pairs of images",
+        help="files or glob patterns: CSV files, plain or gzip'd; images; or CSV files of image pairs",
     )
     result.add_argument(
         "--output",
@@ -79,31 +79,32 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--signature",
         choices=("predict", "examples"),
         default="predict",
-        help="send raw features by name, or serialized tf.Examples; default: predict",
+        help="pass raw features by name (predict), or serialized tf.Examples (examples) (default: predict)",
     )
-    result.add_argument("--batch_size", type=int, help="rows or images a batch; default: 4096 rows, 64 images")
+    result.add_argument("--batch_size", type=int, help="rows or images in a batch (default: 4096 rows, 64 images)")
+    result.add_argument("--max_rejects", type=int, default=10, help="number of rejects allowed (default: %(default)s)")
     result.add_argument(
-        "--max_rejects", type=int, default=10, help="so many rejects are no failure; default: %(default)s"
-    )
-    result.add_argument(
-        "--max_reject_fraction", type=float, default=0.001, help="nor is this share of the input; default: %(default)s"
+        "--max_reject_fraction",
+        type=float,
+        default=0.001,
+        help="fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)",
     )
     result.add_argument(
         "--max_input_ratio",
         type=float,
         default=MAX_INPUT_RATIO,
-        help="a gzip'd CSV file that decompresses to more than this many times its size, and to more than 64 MB, is "
-        "refused as a gzip bomb; default: %(default)g",
+        help="fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
+        "the first 64 MB are exempt (default: %(default)g)",
     )
-    result.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    result.add_argument("--overwrite", action="store_true", help="replace existing output files")
     result.add_argument("--trust", action="store_true", help=TRUST_HELP)
     return result
 
 
 class Progress:
-    """How many and how many a second: in place on a terminal, a line every ten seconds elsewhere.
+    """Shows the count and the rate: updated in place on a terminal, otherwise one line every ten seconds.
 
-    A terminal that predictions are printed on tells by itself how far things are.
+    Shows nothing while predictions are printed on the terminal, because they show the progress themselves.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class Progress:
         sys.stderr.flush()
 
     def show(self, text: str) -> None:
-        """Prints predictions, as long as somebody reads them: they are in the file as well."""
+        """Prints predictions until the reader closes the pipe; they are in the file as well."""
         if text and not self._unread:
             self.silent = self.silent or sys.stdout.isatty()
             try:
@@ -148,12 +149,12 @@ def predict(
 
     Args:
       options: what to predict on.
-      progress: is called after each batch.
-      show: is given what is to be printed of it.
+      progress: called after each batch.
+      show: called with the text to print for each batch.
 
     Raises:
       UsageError: no such model or input, an output that exists, a file that does not fit the model's schema.
-      MillraceError: more rejects than the options stand for (the rejects are written, the predictions are not).
+      MillraceError: more rejects than the options allow (the rejects are written, the predictions are not).
     """
     schema, notes = read_notes(options.saved_model)
     if notes.advice is not None:
@@ -234,13 +235,13 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def default_rejects(output: str) -> str:
-    """Where rejects go if nobody says: beside the predictions."""
+    """The default file for rejects: next to the predictions."""
     name = DEFAULT_OUTPUT if output == STANDARD_OUTPUT else output
     return f"{name.removesuffix('.jsonl')}.rejects.jsonl"
 
 
 def told(summary: Summary, options: PredictOptions) -> list[str]:
-    """What was done, for people."""
+    """The summary, as lines of text."""
     unit = summary.unit
     return [
         f"read       {summary.read:,} {unit} in {summary.seconds:.1f} s ({summary.rate:,.0f} {unit}/s)",

@@ -1,10 +1,10 @@
-"""Trains a model on a data set.
+"""Trains a model on a dataset.
 
     python -m trainer.task --data_dir out/ --model_dir model/ --model dnn --max_steps 5000
 
-Run it again to go on from the last checkpoint. In a cluster, each process runs it with its own TF_CONFIG.
+Run it again to resume from the last checkpoint. In a cluster, each process runs it with its own TF_CONFIG.
 
-Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -88,31 +88,45 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         examples=EXAMPLES,
     )
     add = parser.add_argument
-    add("--model_dir", required=True, metavar="DIR", help="where checkpoints, metrics and exports go")
-    add("--max_steps", type=int, metavar="N", help=f"train up to this step (default {TrainOptions.max_steps})")
+    add("--model_dir", required=True, metavar="DIR", help="directory for checkpoints, metrics and exports")
+    add("--max_steps", type=int, metavar="N", help=f"train up to this step (default: {TrainOptions.max_steps})")
     add(
         "--save_checkpoints_steps",
         type=int,
         metavar="N",
-        help=f"steps between checkpoints; each is evaluated (default {TrainOptions.save_checkpoints_steps})",
+        help=f"steps between checkpoints; each is evaluated (default: {TrainOptions.save_checkpoints_steps})",
     )
-    add("--early_stopping_steps", type=int, metavar="N", help="stop when evaluations have not improved for N steps")
+    add(
+        "--early_stopping_steps",
+        type=int,
+        metavar="N",
+        help="stop when evaluations have not improved for N steps (default: never)",
+    )
     add(
         "--best_metric",
         metavar="NAME",
-        help="what the best export and early stopping go by (default: auc for two classes, accuracy, average_loss)",
+        help="metric that selects the best export, and for early stopping (default: auc for two classes, otherwise "
+        "accuracy, otherwise average_loss)",
     )
-    add("--eval_split", choices=("eval", "test", "train"), help="the split to evaluate on (default eval)")
-    add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the whole split)")
-    add("--evaluate_test", action="store_true", help="evaluate on the test split as well, once, at the end")
+    add("--eval_split", choices=("eval", "test", "train"), help="split to evaluate on (default: eval)")
+    add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
+    add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(
-        "--keep_checkpoints", type=int, metavar="N", help=f"the newest N stay (default {TrainOptions.keep_checkpoints})"
+        "--keep_checkpoints",
+        type=int,
+        metavar="N",
+        help=f"keep the latest N checkpoints (default: {TrainOptions.keep_checkpoints})",
     )
-    add("--keep_exports", type=int, metavar="N", help=f"of either kind (default {TrainOptions.keep_exports})")
+    add(
+        "--keep_exports",
+        type=int,
+        metavar="N",
+        help=f"keep the latest N best and N final exports (default: {TrainOptions.keep_exports})",
+    )
     add(
         "--allow_changes",
         action="store_true",
-        help="go on from a checkpoint of other data, another model or other hparams",
+        help="resume even if the data, the model or its hyper-parameters differ from those of the checkpoint",
     )
     add("--verify_data", action="store_true", help="read all of the data set first; train if it is whole")
     add("--json", action="store_true", help=command.JSON_HELP)
@@ -120,7 +134,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def verify_data(dataset: Dataset) -> None:
-    """Reads every file of the data set and compares it with the manifest and the schema.
+    """Reads every file of the dataset and compares it with the manifest and the schema.
 
     Raises:
       MillraceError: something is wrong; the message names each file, ten at most.
@@ -132,7 +146,7 @@ def verify_data(dataset: Dataset) -> None:
     if problems:
         told = "\n".join(str(problem) for problem in problems[:10])
         more = f"\nand {len(problems) - 10:,} more" if len(problems) > 10 else ""
-        raise MillraceError(f"{dataset.path}: not whole, and nothing was trained on it:\n{told}{more}")
+        raise MillraceError(f"{dataset.path}: invalid dataset; nothing was trained:\n{told}{more}")
 
 
 def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None, prog: str = PROG) -> str:
@@ -146,7 +160,7 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None,
             f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"
         )
     elif trained.steps == 0:
-        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise --max_steps to go on")
+        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise --max_steps to continue")
     for split, metrics in trained.metrics.items():
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "global_step")
         lines.append(f"{split:8} {values}")

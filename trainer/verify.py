@@ -1,14 +1,18 @@
-"""Proves that a served model sees what training saw, on the records that the job kept for this.
+"""Checks an exported model for training/serving skew, on records that the preprocessing job kept for this.
 
     python -m trainer.verify --data_dir out/ --saved_model model/export/best/1700000000
 
-The job keeps a few hundred raw records, each beside its transformed record. Three ways must end alike: the stored
-transformed records and the raw ones put through the data set's transform, feature by feature; then the stored ones put
-through the Estimator and the raw ones put through the exported signatures, prediction by prediction. Ids, classes and
-keys agree exactly, floats within rtol 1e-4 + atol 1e-5. Raw images, ingested again, must be the stored ones byte for
-byte.
+The job keeps a few hundred raw records, each with its transformed record. Two comparisons are made:
 
-Exit code: 0 no difference, 1 a difference or a failure, 2 asked wrongly.
+1. The raw records, passed through the dataset's transform, must equal the stored transformed records. Raw images,
+   ingested again, must equal the stored ones byte for byte.
+2. The raw records, passed through each exported signature, must give the predictions that the Estimator gives for the
+   stored records.
+
+Ids, classes and keys must be equal; floats must agree within rtol 1e-4 + atol 1e-5. Invalid rows must get no
+prediction.
+
+Exit codes: 0 done, 1 failed, 2 invalid usage. A difference is a failure.
 """
 
 from __future__ import annotations
@@ -48,7 +52,10 @@ def verify(
     schema, notes = read_notes(saved_model)
     dataset = open_dataset(data_dir, trust=trust)
     if dataset.declared.fingerprint != schema.fingerprint:
-        raise UsageError(f"{saved_model}: trained on another schema than {data_dir} has; give the data of its training")
+        raise UsageError(
+            f"{saved_model}: was trained with another schema than that of {data_dir}; give the dataset that it "
+            "was trained on"
+        )
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
     check_files(saved_model, notes)
@@ -80,7 +87,7 @@ def _model_dir(saved_model: str) -> str:
     parts = os.path.abspath(saved_model) if "://" not in saved_model else saved_model
     model_dir = os.path.dirname(os.path.dirname(os.path.dirname(parts)))
     if os.path.basename(os.path.dirname(os.path.dirname(parts))) != "export":
-        raise UsageError(f"{saved_model} does not lie in model_dir/export/<name>/; say which with --model_dir")
+        raise UsageError(f"{saved_model} is not in model_dir/export/<name>/; set --model_dir")
     return model_dir
 
 
@@ -91,7 +98,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=description,
-        epilog=f"Exit code: {exit_codes}",
+        epilog=f"Exit codes: {exit_codes}",
     )
     result.add_argument("--data_dir", required=True, metavar="DIR", help="the data set that the model was trained on")
     result.add_argument(

@@ -20,9 +20,9 @@ _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [o
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust] [--json]"""
 
 _DESCRIPTION = """\
-Turns raw CSV files or images into a data set directory: sharded, shuffled TFRecords for train, eval and test, and the
-preprocessing that made them as a TensorFlow graph. Statistics come from the train split alone. Every record is
-either written or rejected with a reason, and nothing counts as a data set until all of it is there.
+Preprocesses raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test,
+and the transform as a TensorFlow graph. Statistics are computed over the train split only. Every record is either
+written, or rejected with a reason. The dataset appears only when it is complete.
 """
 
 _EPILOG = """\
@@ -33,9 +33,10 @@ examples:
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --setup_file ./setup.py
   %(prog)s --replay corrected.jsonl --append_to out/
 
-Every other option is Apache Beam's own and is passed to its runner.
-Exit status: 0 the data set is written (or a replay found nothing left to try), 1 the job failed and wrote none,
-2 it was asked wrongly and did not begin, 130 interrupted.
+Other options are Apache Beam pipeline options and are passed to the runner.
+
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A job that fails or is interrupted commits nothing. A
+replay that finds nothing left to replay exits with 0.
 """
 
 
@@ -57,7 +58,7 @@ _SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_ke
 
 @dataclasses.dataclass(frozen=True)
 class JobOptions:
-    """What one job is asked to do."""
+    """The options of one job."""
 
     schema: str
     input: tuple[str, ...]
@@ -98,11 +99,13 @@ class JobOptions:
         if self.runner not in RUNNERS and "." not in self.runner:
             near = difflib.get_close_matches(self.runner, RUNNERS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"--runner {self.runner}: no such runner{hint}; there are {', '.join(RUNNERS)}")
+            raise UsageError(f"--runner {self.runner}: unknown runner{hint}; choose from {', '.join(RUNNERS)}")
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:
-            raise UsageError("--preprocessing_fn and --transform_from: give one; the other data set has its transform")
+            raise UsageError(
+                "--preprocessing_fn and --transform_from: give only one; --transform_from brings its own transform"
+            )
 
     @property
     def is_local(self) -> bool:
@@ -120,9 +123,9 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    must = p.add_argument_group("what to do")
+    must = p.add_argument_group("input and output")
     must.add_argument(
-        "--schema", required=not replay, metavar="FILE", help="the data set's YAML file; see docs/schema.md"
+        "--schema", required=not replay, metavar="FILE", help="the schema, a YAML file; see docs/schema.md"
     )
     must.add_argument(
         "--input",
@@ -130,28 +133,28 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         nargs="+",
         action="extend",
         metavar="PATTERN",
-        help="files or globs, local or gs://, gzip'd or not",
+        help="files or glob patterns, local or gs://; CSV files may be gzip'd",
     )
     must.add_argument(
-        "--output", required=not replay, metavar="DIR", help="the data set directory to write, local or gs://"
+        "--output", required=not replay, metavar="DIR", help="the dataset directory to write, local or gs://"
     )
     must.add_argument(
-        "--overwrite", action="store_true", help="replace the data set that is there (once the new one is whole)"
+        "--overwrite", action="store_true", help="replace an existing dataset, once the new one is complete"
     )
     must.add_argument(
         "--transform_from",
         metavar="DIR",
-        help="apply that data set's transform to new files instead of measuring a new one",
+        help="apply the transform of the dataset in DIR instead of computing a new one",
     )
     must.add_argument(
         "--preprocessing_fn",
         metavar="MODULE:FUNCTION",
-        help="a tf.Transform preprocessing_fn of your own instead of the schema's",
+        help="use your own tf.Transform preprocessing_fn instead of the schema's",
     )
     again = p.add_argument_group(
-        "or to do again",
-        "Corrected rejects go through the data set's own schema and transform,\n"
-        "into a new run beside the old shards; see docs/rejects.md.",
+        "replay (instead of --schema, --input and --output)",
+        "Adds corrected rejects to a dataset, with its own schema and transform, as a\n"
+        "new run; the existing shards stay. See docs/rejects.md.",
     )
     again.add_argument(
         "--replay",
@@ -159,66 +162,69 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         nargs="+",
         action="extend",
         metavar="JSONL",
-        help="lines of rejects-*.jsonl with `raw` (or `raw_base64`) corrected; of images, the file itself is mended",
+        help="copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix the image file",
     )
-    again.add_argument("--append_to", required=replay, metavar="DIR", help="the data set directory that rejected them")
-    shape = p.add_argument_group("how it is written")
+    again.add_argument("--append_to", required=replay, metavar="DIR", help="the dataset directory that rejected them")
+    shape = p.add_argument_group("output format")
     size = shape.add_mutually_exclusive_group()
     size.add_argument(
-        "--num_shards", type=int, metavar="N", help="files for the train split; the others get their share"
+        "--num_shards", type=int, metavar="N", help="number of train shards; other splits get shards in proportion"
     )
     size.add_argument(
         "--shard_size_mb",
         type=float,
         default=64.0,
         metavar="MB",
-        help="aim at files of this size (default: %(default)g)",
+        help="target size of a shard (default: %(default)g)",
     )
     shape.add_argument(
-        "--compression", choices=("none", "gzip"), default="none", help="of the shards (default: %(default)s)"
+        "--compression",
+        choices=("none", "gzip"),
+        default="none",
+        help="compression of the shards (default: %(default)s)",
     )
     shape.add_argument(
         "--seed",
         type=int,
         default=0,
         metavar="N",
-        help="of the shuffle (default: %(default)s); splits do not depend on it",
+        help="seed of the shuffle; splits do not depend on it (default: %(default)s)",
     )
     care = p.add_argument_group(
-        "bad records", "The job fails, and keeps the rejects, when more are rejected than both limits allow."
+        "reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits."
     )
     care.add_argument(
-        "--max_rejects", type=int, default=10, metavar="N", help="this many are accepted (default: %(default)s)"
+        "--max_rejects", type=int, default=10, metavar="N", help="number of rejects allowed (default: %(default)s)"
     )
     care.add_argument(
         "--max_reject_fraction",
         type=float,
         default=0.001,
         metavar="F",
-        help="or this share of all (default: %(default)s)",
+        help="fraction of all records allowed to be rejects (default: %(default)s)",
     )
     care.add_argument(
         "--max_input_ratio",
         type=float,
         default=MAX_INPUT_RATIO,
         metavar="F",
-        help="a gzip'd CSV file that decompresses to more than this many times its size fails the job, as a gzip bomb; "
-        "the first 64 MB are free (default: %(default)g)",
+        help="fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
+        "the first 64 MB are exempt (default: %(default)g)",
     )
-    run = p.add_argument_group("where it runs")
+    run = p.add_argument_group("execution")
     run.add_argument(
         "--runner",
         default="FnApiRunner",
         metavar="NAME",
-        help="FnApiRunner, Beam's in-process runner, which DirectRunner also means here (default); "
-        "or DataflowRunner, FlinkRunner, PrismRunner",
+        help="the Beam runner: FnApiRunner (in-process, default; DirectRunner means the same here), DataflowRunner, "
+        "FlinkRunner, PrismRunner, SparkRunner, PortableRunner, or the dotted name of a class",
     )
     run.add_argument(
         "--range_mb",
         type=float,
         default=8.0,
         metavar="MB",
-        help="how much of a file is read at a time (default: %(default)g)",
+        help="size of the byte ranges that files are read in (default: %(default)g)",
     )
     run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)
@@ -253,10 +259,10 @@ def parse_known(
             continue
         if _SECRET.search(flag):
             raise UsageError(
-                f"{flag}: secrets are not taken on the command line: pipeline options are shown in process lists, logs "
-                "and the runner's console. Give credentials the way their library reads them from the environment."
+                f"{flag}: do not pass secrets on the command line: pipeline options appear in process lists, logs and "
+                "the runner's console. Provide credentials through the environment, as their library documents."
             )
         near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), own, n=1, cutoff=0.85)
         if near:
-            raise UsageError(f"{flag}: no such option; did you mean {near[0]}?")
+            raise UsageError(f"{flag}: unknown option; did you mean {near[0]}?")
     return vars(known), tuple(rest)

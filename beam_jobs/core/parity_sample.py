@@ -19,7 +19,7 @@ def place_hash(file: int, offsets: np.ndarray) -> np.ndarray:
 
 
 def threshold(estimated_rows: int) -> int:
-    """Records whose hash is at most this are kept: all of a small data set, about `TARGET` of a large one."""
+    """Records whose hash is at most this are kept: all of a small dataset, about `TARGET` of a large one."""
     return min(2**64 - 1, TARGET * (2**64 - 1) // max(estimated_rows, 1))
 
 

@@ -138,7 +138,7 @@ def pair_steps(
 
 
 def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> Any:
-    """Measures the channels, unless another data set's transform is applied."""
+    """Measures the channels, unless another dataset's transform is applied."""
     if plan.transform_from is not None:
         return pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
     with tft_beam.Context(temp_dir=plan.temp_dir):

@@ -130,7 +130,7 @@ def _listed(schema: ImageSchema, raw: RawFiles) -> ImageSource:
     images = schema.images
     if images.root is not None:
         if len(paths) != 1:
-            raise UsageError(f"--input: `listing: csv` reads one CSV file of path,label; {len(paths)} were given")
+            raise UsageError(f"--input: `listing: csv` reads exactly one CSV file of path,label; found {len(paths)}")
         listing, name = list_csv(paths[0], images.root), paths[0]
     else:
         listing, name = list_folders(paths), " ".join(raw.options.input)
@@ -138,7 +138,7 @@ def _listed(schema: ImageSchema, raw: RawFiles) -> ImageSource:
         refused = (
             f", and refuses {len(listing.rejects):,} such as: {listing.rejects[0].detail}" if listing.rejects else ""
         )
-        raise UsageError(f"{name}: lists no image{refused}")
+        raise UsageError(f"{name}: lists no images{refused}")
     source = InputFile(
         name, _size(listing.paths, images), hashlib.sha256("\n".join(listing.paths).encode()).hexdigest()
     )
@@ -166,8 +166,8 @@ def check_labels(again: Sequence[tuple[str, str]]) -> None:
         one, other = (folder_label(path) for path in paths)
         if one != other:
             raise UsageError(
-                f"{paths[0]} and {paths[1]} are one file, in the folders of two labels, {one!r} and {other!r}; remove "
-                "one of them, or leave it out of --input"
+                f"{paths[0]} and {paths[1]} are the same file in the folders of two labels, {one!r} and {other!r}; "
+                "remove one of them, or exclude it from --input"
             )
 
 

@@ -27,7 +27,7 @@ def after_failure(
     `raw_bytes` reads rejects' records from the input.
 
     Returns:
-      The manifest, where what went wrong came after the commit: then the data set is whole, and nothing is removed.
+      The manifest, where what went wrong came after the commit: then the dataset is whole, and nothing is removed.
     """
     manifest = compare_and_swap.look(layout.join(output, layout.MANIFEST)).data
     if manifest is not None and run_id.encode() in manifest:
@@ -37,7 +37,7 @@ def after_failure(
         raise held.lost() from error  # who took it may have removed the files that this job then missed
     refused = refused_by_disk(str(error))
     if refused is not None:
-        raise MillraceError(f"{refused}. Make room there, or take another disk.{kept}") from error
+        raise MillraceError(f"{refused}. Free some space, or use another disk.{kept}") from error
     if isinstance(error, MillraceError):
         raise type(error)(f"{error}{kept}") from error
     if kept:
@@ -46,12 +46,15 @@ def after_failure(
 
 
 def clear(output: str, held: Lease) -> None:
-    """Removes what killed jobs left, and runs that no reader can have open any more. The data set is whole without."""
+    """Removes what killed jobs left, and runs that no reader can have open any more. The dataset is whole without."""
     try:
         prune(output, held)
     except (MillraceError, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
-        print(f"{output}: the data set is written, leftovers of earlier jobs are not removed: {why}", file=sys.stderr)
+        print(
+            f"{output}: the dataset is written, but leftovers of earlier jobs could not be removed: {why}",
+            file=sys.stderr,
+        )
 
 
 def keep_failed(output: str, run_id: str, staging: str, error: BaseException, raw_bytes: RawBytes) -> str:
@@ -80,8 +83,8 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
     told = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
     without = f" ({lost:,} of them without raw bytes: the input cannot be read again)" if lost else ""
     return (
-        f"\nrejected: {told}\nEach stands in {layout.join(kept, 'rejects-*.jsonl')}, with its place and its raw bytes"
-        f"{without}. Nothing was committed. Fix the input, or raise a limit."
+        f"\nrejected: {told}\nThey are listed in {layout.join(kept, 'rejects-*.jsonl')}, with their places and raw "
+        f"bytes{without}. Nothing was committed. Fix the input, or raise a limit."
     )
 
 

@@ -1,4 +1,4 @@
-"""From a finished pipeline to a data set: final names, the remaining files, the checks, and the manifest last."""
+"""From a finished pipeline to a dataset: final names, the remaining files, the checks, and the manifest last."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Run:
 
 
 def check(run: Run, result: Result) -> None:
-    """Refuses a result that is not to become a data set.
+    """Refuses a result that is not to become a dataset.
 
     Raises:
       MillraceError: a record is unaccounted for, too many were rejected, or a split is empty.
@@ -61,19 +61,19 @@ def check(run: Run, result: Result) -> None:
         covered = result.total(COVERED, path=file.path)
         if file.covers not in (None, covered):
             raise MillraceError(
-                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were gone through: a part "
-                "was left out or read twice. This is a defect; nothing was committed."
+                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were processed: some "
+                "were skipped or read twice. This is a bug; nothing was committed."
             )
         if read != written + rejected:
             raise MillraceError(
                 f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
-                f"{abs(read - written - rejected):,} unaccounted for. This is a defect; nothing was committed."
+                f"{abs(read - written - rejected):,} unaccounted for. This is a bug; nothing was committed."
             )
     in_shards = sum(s.rows for s in result.shards)
     if in_shards != result.total(WRITTEN):
         raise MillraceError(
             f"{in_shards:,} records in the shards, {result.total(WRITTEN):,} encoded. "
-            "This is a defect; nothing was committed."
+            "This is a bug; nothing was committed."
         )
     read, rejected = result.total(READ), result.rejected()
     if not run.limit.allows(rejected, read):
@@ -88,8 +88,8 @@ def check(run: Run, result: Result) -> None:
     for split in run.source.schema.split_names:
         if not sum(s.rows for s in result.shards if s.split == split):
             raise MillraceError(
-                f"the split {split!r} is empty: none of {read:,} records fell into it. Give it a larger share "
-                "in the schema, or 0 to have no such split, or more input."
+                f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
+                "schema, set it to 0 to drop the split, or add input."
             )
 
 
@@ -156,7 +156,7 @@ def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> 
 
 
 def versions() -> dict[str, str]:
-    """The libraries that a data set's bytes depend on."""
+    """The libraries that a dataset's bytes depend on."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
@@ -226,7 +226,7 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
 
 
 def previous_runs(output: str) -> tuple[str, ...]:
-    """The runs that the present manifest's data set consists of; none where there is no manifest."""
+    """The runs that the present manifest's dataset consists of; none where there is no manifest."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return ()
     try:

@@ -65,14 +65,14 @@ def _unknown(item: Item) -> str:
 
 def _missing(item: Item | None, places: Places) -> str:
     return (
-        f"{_columns(item, places)} missing in every row of the train split, so that a model learns nothing from it. "
+        f"{_columns(item, places)} missing in every row of the train split, so a model learns nothing from it. "
         "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
     )
 
 
 def _one_class(name: str | None) -> str:
     found = "" if name is None else f", {name!r}"
-    return f"the train split holds one class{found}, so that a model has nothing to tell apart. Is the input complete?"
+    return f"the train split holds one class{found}, so a model has nothing to learn. Is the input complete?"
 
 
 def _constant(item: Item | None, places: Places) -> str:
@@ -81,7 +81,7 @@ def _constant(item: Item | None, places: Places) -> str:
     if item is not None and not _is_part(item, places):
         advice = "Is the input complete? Else declare it `kind: ignore`"
     return (
-        f"{_columns(item, places)} the same in every row of the train split{is_now}, so that a model learns nothing "
+        f"{_columns(item, places)} the same in every row of the train split{is_now}, so a model learns nothing "
         f"from it. {advice}."
     )
 

@@ -1,7 +1,7 @@
-"""Fragments: a batch's framed records in one local file, cell after cell, and shards merged from their slices.
+"""Fragments: one local file for each batch, with its framed records sorted by bucket. Shards are merged from slices.
 
-One file per batch, and not one per batch and cell: with hundreds of cells the opening of files would cost more than all
-the rest.
+There is one file for each batch, not for each batch and bucket: with hundreds of buckets, opening files would cost more
+than everything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.core.shuffle_plan import Deal, in_cells, permutation
+from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
 from schemas import storage
@@ -24,12 +24,12 @@ from schemas import storage
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records on disk. `path` holds them framed, `path`.index their framed lengths (int32), in cell order."""
+    """A batch's records on disk, in bucket order: framed in `path`, their framed lengths (int32) in `path`.index."""
 
     path: str
     place: tuple[int, int]  # of the batch's first row: file, offset
-    rows: np.ndarray  # int32 [cells]
-    sizes: np.ndarray  # int64 [cells]: bytes
+    rows: np.ndarray  # int32 [buckets]
+    sizes: np.ndarray  # int64 [buckets]: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +44,15 @@ class WrittenShard:
     crc32c: str
 
 
-def write_fragment(encoded: Encoded, deal: Deal, folder: str) -> Fragment:
-    """Deals the batch's records to cells and writes them, under a name that no retried bundle meets again."""
-    cells = deal.draw(encoded.splits, encoded.file, encoded.offset)
-    order = in_cells(cells)
+def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment:
+    """Sorts the batch's records by bucket and writes them. The file name is unique, also if a bundle is retried."""
+    buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
+    order = bucket_order(buckets)
     lengths = tfrecord_frames.lengths(encoded.frames)[order].astype(np.int32)
     path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
     _write(path, tfrecord_frames.joined(encoded.frames.take(pa.array(order))))
     _write(f"{path}.index", lengths.tobytes())
-    rows = np.bincount(cells, minlength=deal.total)
+    rows = np.bincount(buckets, minlength=plan.total)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     row_ends = np.cumsum(rows)
     place = (encoded.file, encoded.offset)
@@ -66,15 +66,15 @@ def _write(path: str, data: pa.Buffer | bytes) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FragmentTable:
-    """Where each cell's slice lies in each fragment: slice c is from column c to column c + 1."""
+    """Where each bucket's slice lies in each fragment: slice c is from column c to column c + 1."""
 
     paths: tuple[str, ...]
-    rows: np.ndarray  # int64 [fragments, cells + 1]
-    sizes: np.ndarray  # int64 [fragments, cells + 1]: bytes
+    rows: np.ndarray  # int64 [fragments, buckets + 1]
+    sizes: np.ndarray  # int64 [fragments, buckets + 1]: bytes
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
-        """The table, in the order of the input, so that a seed gives the same shards whatever order work is done in."""
+        """The table, in the order of the input, so that the order of the work does not change the shards."""
         fragments = sorted(fragments, key=lambda f: f.place)
 
         def starts(counts: list[np.ndarray]) -> np.ndarray:
@@ -84,25 +84,25 @@ class FragmentTable:
             tuple(f.path for f in fragments), starts([f.rows for f in fragments]), starts([f.sizes for f in fragments])
         )
 
-    def cell_rows(self, cells: range) -> int:
-        """How many rows consecutive cells hold."""
-        return int((self.rows[:, cells.stop] - self.rows[:, cells.start]).sum())
+    def bucket_rows(self, buckets: range) -> int:
+        """The number of rows in consecutive buckets."""
+        return int((self.rows[:, buckets.stop] - self.rows[:, buckets.start]).sum())
 
-    def cell_sizes(self, cells: range) -> list[int]:
-        """How many framed bytes each of consecutive cells holds."""
-        edges = self.sizes[:, cells.start : cells.stop + 1].sum(axis=0)
+    def bucket_sizes(self, buckets: range) -> list[int]:
+        """The number of framed bytes in each of consecutive buckets."""
+        edges = self.sizes[:, buckets.start : buckets.stop + 1].sum(axis=0)
         return np.diff(edges).tolist()
 
-    def read_cell(self, cell: int) -> tuple[np.ndarray, np.ndarray]:
-        """All framed records of a cell (uint8), and their framed lengths (int32)."""
-        blob = np.empty(int((self.sizes[:, cell + 1] - self.sizes[:, cell]).sum()), np.uint8)
-        lengths = np.empty(int((self.rows[:, cell + 1] - self.rows[:, cell]).sum()), np.int32)
+    def read_bucket(self, bucket: int) -> tuple[np.ndarray, np.ndarray]:
+        """All framed records of a bucket (uint8), and their framed lengths (int32)."""
+        blob = np.empty(int((self.sizes[:, bucket + 1] - self.sizes[:, bucket]).sum()), np.uint8)
+        lengths = np.empty(int((self.rows[:, bucket + 1] - self.rows[:, bucket]).sum()), np.int32)
         byte = row = 0
         for path, rows, sizes in zip(self.paths, self.rows, self.sizes, strict=True):
-            count, size = int(rows[cell + 1] - rows[cell]), int(sizes[cell + 1] - sizes[cell])
+            count, size = int(rows[bucket + 1] - rows[bucket]), int(sizes[bucket + 1] - sizes[bucket])
             if count:
-                _read_slice(path, int(sizes[cell]), blob[byte : byte + size])
-                _read_slice(f"{path}.index", 4 * int(rows[cell]), lengths[row : row + count])
+                _read_slice(path, int(sizes[bucket]), blob[byte : byte + size])
+                _read_slice(f"{path}.index", 4 * int(rows[bucket]), lengths[row : row + count])
                 byte, row = byte + size, row + count
         return blob, lengths
 
@@ -126,11 +126,11 @@ def permuted(blob: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> pa.Buf
     return tfrecord_frames.joined(records.take(pa.array(order)))
 
 
-def merge_cells(table: FragmentTable, cells: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:
-    """A shard's framed bytes, cell by cell, each shuffled whole."""
-    for cell in cells:
-        blob, lengths = table.read_cell(cell)
-        yield permuted(blob, lengths, permutation(seed, cell, len(lengths)))
+def merge_buckets(table: FragmentTable, buckets: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:
+    """A shard's framed bytes, bucket by bucket, each bucket permuted."""
+    for bucket in buckets:
+        blob, lengths = table.read_bucket(bucket)
+        yield permuted(blob, lengths, permutation(seed, bucket, len(lengths)))
 
 
 def write_shard(

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core import progress
-from beam_jobs.core.shuffle_plan import ShardOptions, in_cells, permutation
+from beam_jobs.core.shuffle_plan import ShardOptions, bucket_order, permutation
 from beam_jobs.output.encode import Encoded
 from beam_jobs.output.fragments import (
     Fragment,
     FragmentTable,
     WrittenShard,
-    merge_cells,
+    merge_buckets,
     write_fragment,
     write_shard,
 )
@@ -39,7 +39,7 @@ class ShuffleIntoShards(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         if self.options.through_files:
             fragments = batches | "WriteFragments" >> beam.Map(
-                write_fragment, deal=self.options.deal, folder=self.options.staging
+                write_fragment, plan=self.options.plan, folder=self.options.staging
             )
             return (
                 batches.pipeline
@@ -48,14 +48,14 @@ class ShuffleIntoShards(beam.PTransform):
             )
         return (
             batches
-            | "DealToShards" >> beam.ParDo(DealToShards(self.options))
+            | "AssignShards" >> beam.ParDo(AssignShards(self.options))
             | "ByShard" >> beam.GroupByKey()
             | "WriteShards" >> beam.ParDo(WriteShards(self.options))
         )
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments beside it -> WrittenShard. Merges a shard per core at a time; deletes nothing."""
+    """None, with all fragments as side input -> WrittenShard. Merges one shard for each core at a time."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -66,21 +66,21 @@ class MergeFragments(beam.DoFn):
         options, table = self.options, FragmentTable.of(fragments)
         jobs = []
         for split, name in enumerate(SPLITS):
-            first, count = options.deal.first(name), options.deal.cells[split]
+            first, count = options.plan.first(name), options.plan.buckets[split]
             if count:
-                groups = options.group(split, table.cell_sizes(range(first, first + count)))
+                groups = options.group(split, table.bucket_sizes(range(first, first + count)))
                 jobs += [(name, i, range(first + c.start, first + c.stop)) for i, c in enumerate(groups)]
         progress.enter("merging")
         progress.add(shards=len(jobs))
 
         def merge(job: tuple[str, int, range]) -> WrittenShard:
-            split, index, cells = job
+            split, index, buckets = job
             shard = write_shard(
                 layout.join(options.staging, f"shard-{uuid.uuid4().hex}"),
-                merge_cells(table, cells, seed=options.deal.seed),
+                merge_buckets(table, buckets, seed=options.plan.seed),
                 split=split,
                 index=index,
-                rows=table.cell_rows(cells),
+                rows=table.bucket_rows(buckets),
                 compression=options.compression,
             )
             progress.add(merged=1)
@@ -90,25 +90,25 @@ class MergeFragments(beam.DoFn):
             yield from pool.map(merge, jobs)
 
 
-class DealToShards(beam.DoFn):
+class AssignShards(beam.DoFn):
     """Encoded -> ((split, shard), frames): the pieces that the runner's shuffle carries."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
 
     def process(self, encoded: Encoded) -> Iterator[tuple[tuple[int, int], list[bytes]]]:
-        deal = self.options.deal
-        cells = deal.draw(encoded.splits, encoded.file, encoded.offset)
-        order = in_cells(cells)
-        bounds = np.flatnonzero(np.diff(cells[order])) + 1
+        plan = self.options.plan
+        buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
+        order = bucket_order(buckets)
+        bounds = np.flatnonzero(np.diff(buckets[order])) + 1
         for rows in np.split(order, bounds):
             split = int(encoded.splits[rows[0]])
-            cell = int(cells[rows[0]]) - deal.first(SPLITS[split])
-            yield (split, cell), encoded.frames.take(pa.array(rows)).to_pylist()
+            bucket = int(buckets[rows[0]]) - plan.first(SPLITS[split])
+            yield (split, bucket), encoded.frames.take(pa.array(rows)).to_pylist()
 
 
 class WriteShards(beam.DoFn):
-    """((split, shard), pieces) -> WrittenShard. A cell is a shard: the runner's shuffle wants its keys in advance."""
+    """((split, shard), pieces) -> WrittenShard. Each bucket is a shard: keys must be known in advance."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -116,8 +116,8 @@ class WriteShards(beam.DoFn):
     def process(self, element: tuple[tuple[int, int], Iterable[list[bytes]]]) -> Iterator[WrittenShard]:
         (split, index), pieces = element
         frames = [frame for piece in pieces for frame in piece]
-        cell = self.options.deal.first(SPLITS[split]) + index
-        order = permutation(self.options.deal.seed, cell, len(frames)).tolist()
+        bucket = self.options.plan.first(SPLITS[split]) + index
+        order = permutation(self.options.plan.seed, bucket, len(frames)).tolist()
         path = os.path.join(tempfile.gettempdir(), f"shard-{uuid.uuid4().hex}")
         try:
             local = write_shard(

@@ -27,7 +27,7 @@ def open_base(path: str, *, trust: bool) -> Dataset:
     if manifest.split_hash_version != split_hash.VERSION:
         raise UsageError(
             f"--append_to {path}: its rows were split by version {manifest.split_hash_version} of the hash, and this "
-            f"is version {split_hash.VERSION}. Write the data set again."
+            f"is version {split_hash.VERSION}. Write the dataset again."
         )
     return base
 
@@ -66,7 +66,7 @@ def _checked(base: Dataset, name: str, sha256: str) -> bytes:
     data = storage.read_bytes(path)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise MillraceError(
-            f"{path}: was changed since the data set was written; {layout.MANIFEST} names another checksum. "
-            "Restore it, or write the data set again. (Correct rejects in a copy.)"
+            f"{path}: was changed since the dataset was written; {layout.MANIFEST} names another checksum. "
+            "Restore it, or write the dataset again. (Correct rejects in a copy.)"
         )
     return data

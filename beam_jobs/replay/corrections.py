@@ -96,7 +96,7 @@ def _correction(line: bytes, place: str) -> Correction:
     name = "raw" if "raw" in row else "raw_base64"
     text = row[name]
     if not isinstance(text, str):
-        raise UsageError(f"{place}: {name} is {str(text)[:40]!r}; expected a text")
+        raise UsageError(f"{place}: {name} is {str(text)[:40]!r}; expected text")
     try:
         raw = text if name == "raw" else base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -127,7 +127,7 @@ def choose(
         if encodings is not None and line.source not in encodings:
             listed = ", ".join(list(encodings)[:5])
             raise UsageError(
-                f"{line.place}: {line.source!r} is no input of this data set, which was read from {listed}"
+                f"{line.place}: {line.source!r} is not an input of this dataset, which was read from {listed}"
             )
         was = rejects.get(line.key)
         if was is None:

@@ -85,12 +85,12 @@ def check(inputs: Sequence[Input], splits: Mapping[str, Split]) -> None:
         if file.read != file.written + file.rejected:
             raise MillraceError(
                 f"{file.path}: {file.read:,} records read, but {file.written:,} written and {file.rejected:,} rejected "
-                "after the replay. This is a defect; nothing was committed."
+                "after the replay. This is a bug; nothing was committed."
             )
     rows, written = sum(split.rows for split in splits.values()), sum(file.written for file in inputs)
     if rows != written:
         raise MillraceError(
-            f"{rows:,} records in the shards, {written:,} counted. This is a defect; nothing was committed."
+            f"{rows:,} records in the shards, {written:,} counted. This is a bug; nothing was committed."
         )
 
 

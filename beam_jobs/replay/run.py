@@ -47,7 +47,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
     """Runs the replay to its end. Where no line is left to try, the data set stays as it is.
 
     Raises:
-      UsageError: it was asked wrongly; nothing was done.
+      UsageError: invalid usage; nothing was done.
       MillraceError: it failed, or no corrected record could be written; the data set is as it was.
     """
     corrections = read_corrections(options.replay)
@@ -113,7 +113,7 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) 
     account = result.complete(account, target.staging, choice.raw_bytes)
     again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
     if len(again) == len(choice.records):
-        raise MillraceError(f"none of {len(again):,} corrected records could be written; the data set is as it was")
+        raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is unchanged")
     return _commit(base, choice, again, account, target, begun=begun)
 
 
@@ -136,19 +136,19 @@ def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str
 
 def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str) -> ShardOptions:
     """One shard for each split."""
-    from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
 
     through_files = options.job().is_local and storage.is_local(options.append_to)
-    deal = plan_deal(
+    plan = plan_shuffle(
         dict.fromkeys(base.splits, 1.0),
         estimated_bytes=sum(len(record.raw) for record in choice.records),
         num_shards=1,
         shard_bytes=1.0,
         seed=base.manifest.seed,
-        one_cell_each=not through_files,
+        one_bucket_each=not through_files,
     )
     counts = tuple(1 if name in base.splits else None for name in SPLITS)
-    return ShardOptions(deal, counts, 1.0, base.manifest.compression, staging, through_files)
+    return ShardOptions(plan, counts, 1.0, base.manifest.compression, staging, through_files)
 
 
 def _commit(
@@ -161,7 +161,7 @@ def _commit(
     if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
         raise MillraceError(
             f"{tried:,} records tried, {account.total(READ):,} read, {account.total(WRITTEN):,} written and "
-            f"{len(again):,} rejected. This is a defect; nothing was committed."
+            f"{len(again):,} rejected. This is a bug; nothing was committed."
         )
     output, run_id, old = base.path, target.run_id, base.manifest
     splits: dict[str, Split] = {

@@ -1,4 +1,4 @@
-"""One preprocessing job, from options to a committed data set: plan, run the pipeline, check, commit."""
+"""One preprocessing job, from options to a committed dataset: plan, run the pipeline, check, commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_job(
       configure: set TensorFlow up for the job alone, as in a process of its own; False leaves its settings to others.
 
     Raises:
-      UsageError: it was asked wrongly; nothing was done.
+      UsageError: invalid usage; nothing was done.
       MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
     """
     source = check_inputs(options, tell)
@@ -99,27 +99,28 @@ def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = st
 
 
 def check_output(options: JobOptions) -> None:
-    """Refuses an output folder that holds a data set, unless it is to be replaced, or that holds something else."""
+    """Refuses an output folder that holds a dataset, unless it is to be replaced, or that holds something else."""
     names = storage.listdir(options.output)
     if storage.is_local(options.output) and os.path.lexists(options.output):
         if not os.path.isdir(options.output):
-            raise UsageError(f"--output {options.output}: is no folder; name one, or a new name")
+            raise UsageError(f"--output {options.output}: is not a folder; use a folder or a new name")
         storage.check_output(layout.join(options.output, layout.MANIFEST))
     if layout.MANIFEST in names and not options.overwrite:
         raise UsageError(
-            f"--output {options.output}: holds a data set already. Give --overwrite to replace it "
-            "once the new one is whole, or name another folder."
+            f"--output {options.output}: already contains a dataset. Give --overwrite to replace it "
+            "once the new one is complete, or use another folder."
         )
     others = foreign(options.output)
     if others and layout.MANIFEST not in names:
         raise UsageError(
-            f"--output {options.output}: holds {others[0]!r}, which is no part of a data set. Name a folder of its own."
+            f"--output {options.output}: holds {others[0]!r}, which is not part of a dataset. Use an empty or a new "
+            "folder."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class OtherTransform:
-    """The transform of another data set's run."""
+    """The transform of another dataset's run."""
 
     run_dir: str
     run: str
@@ -130,7 +131,7 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     """The transform that --transform_from names, if it is given.
 
     Raises:
-      UsageError: there is no data set, or its transform does not fit this data.
+      UsageError: there is no dataset, or its transform does not fit this data.
     """
     if options.transform_from is None:
         return None
@@ -144,7 +145,7 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     misfit = source.misfit_of(other)
     if misfit is not None:
         raise UsageError(
-            f"--transform_from {options.transform_from}: {misfit}; its transform does not fit {options.schema}. "
+            f"--transform_from {options.transform_from}: {misfit}; its transform cannot be used with {options.schema}. "
             f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
@@ -245,7 +246,7 @@ def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractCo
 
 def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptions:
     """How rows are dealt to shards, given what is known before the data is read."""
-    from beam_jobs.core.shuffle_plan import ShardOptions, plan_deal, shards_of
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 
     shares = source.shares()
     shard_bytes = options.shard_size_mb * 2**20
@@ -259,10 +260,10 @@ def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptio
         num_shards=wanted,
         shard_bytes=shard_bytes,
         seed=options.seed,
-        one_cell_each=not through_files,
+        one_bucket_each=not through_files,
     )
     counts = tuple(
         None if wanted is None or name not in shares else shards_of(name, shares[name] / shares["train"], wanted)
         for name in SPLITS
     )
-    return ShardOptions(deal, counts, shard_bytes, options.compression, staging, through_files)
+    return ShardOptions(plan, counts, shard_bytes, options.compression, staging, through_files)

@@ -31,7 +31,7 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
         raise UsageError(f"{' '.join(options.beam_args)}: not understood by Apache Beam") from error
     if unknown:
         flag = unknown[0].split("=")[0]  # not its value, which may be a secret
-        raise UsageError(f"{flag}: neither an option of this command (see --help) nor one of Apache Beam")
+        raise UsageError(f"{flag}: not an option of this command (see --help) or of Apache Beam")
     return PipelineOptions(list(options.beam_args))
 
 
@@ -67,7 +67,7 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
             raise KeyboardInterrupt from error
         raise own_error(error) or error from error
     if state not in (None, "DONE"):
-        raise MillraceError(f"the pipeline ended in the state {state}; its runner's log says why")
+        raise MillraceError(f"the pipeline ended in the state {state}; see the log of the runner")
 
 
 _CTRL_C = re.compile(r"KeyboardInterrupt\b")  # the local runner wraps it in an error of its own

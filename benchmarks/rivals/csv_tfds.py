@@ -62,5 +62,5 @@ class CsvFile(tfds.core.GeneratorBasedBuilder):
 
 
 def write(task: Task) -> None:
-    """Builds the data set."""
+    """Builds the dataset."""
     CsvFile(table=TABLES[task.table], source=task.source, data_dir=task.output).download_and_prepare()

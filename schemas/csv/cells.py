@@ -63,7 +63,7 @@ def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> t
         if not _fills(marks, starts, ends, width):
             raise MillraceError(
                 f"{len(starts)} records of {width} fields near byte {records.offset}, but {len(marks)} delimiters; "
-                "this is a bug in the reader, and no row was taken"
+                "this is a bug in the reader; no rows were used"
             )
     bounds = np.empty((len(starts), width, 2), np.int32)
     between = marks.reshape(len(starts), width - 1)

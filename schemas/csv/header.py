@@ -82,7 +82,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
         raise UsageError(
             f"{path}: the header holds columns that no feature reads: {_some([header[i] for i in unread])}. "
-            f"Declare what is no feature under features:\n{lines}{more}"
+            f"Declare columns that are not features under features:\n{lines}{more}"
         )
     return Layout(tuple(found)), len(header)
 
@@ -132,7 +132,7 @@ def _position(path: str, ref: ColumnRef, places: Mapping[str, int] | None) -> in
         return ref
     if places is None:
         raise UsageError(
-            f"{path}: no header, so that the column {ref!r} cannot be found; name the columns: csv: {{columns: [...]}}"
+            f"{path}: no header, so the column {ref!r} cannot be found; name the columns: csv: {{columns: [...]}}"
         )
     return places[ref]
 

@@ -66,7 +66,7 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
         if len(column) != len(rows):
             raise MillraceError(
                 f"{len(column)} values in a column of {len(rows)} rows near byte {records.offset}; "
-                "this is a bug in the reader, and no row was taken"
+                "this is a bug in the reader; no rows were used"
             )
     return Parsed(columns, rows, [(i, *bad[i]) for i in sorted(bad)])
 

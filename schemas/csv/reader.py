@@ -153,7 +153,7 @@ class RecordDecoder:
         if read != batch.num_rows + len(rejects):
             raise MillraceError(
                 f"{self._file.path}: {read} records near byte {block.records.offset}, but {batch.num_rows} rows and "
-                f"{len(rejects)} rejects; this is a bug in the reader, and nothing of it was taken"
+                f"{len(rejects)} rejects; this is a bug in the reader; nothing was used"
             )
         return Decoded(batch, rejects, read)
 

@@ -42,16 +42,18 @@ class Gunzip:
             data = self._gzip.read(size)
         except EOFError as error:
             raise MillraceError(
-                f"{self._path}: the gzip file is cut off after {self._done} decompressed bytes; fetch it again"
+                f"{self._path}: the gzip file is truncated after {self._done} decompressed bytes; get a new copy"
             ) from error
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise MillraceError(f"{self._path}: broken gzip after {self._done} decompressed bytes: {error}") from error
+            raise MillraceError(
+                f"{self._path}: corrupt gzip data after {self._done} decompressed bytes: {error}"
+            ) from error
         self._done += len(data)
         if self._done > self._limit:
             raise MillraceError(
                 f"{self._path}: its {self._compressed:,} bytes decompress to more than {self._limit:,}, which is over "
                 f"{self._limit // max(self._compressed, 1):,} times as many, as a gzip bomb does; --max_input_ratio "
-                f"{self._max_ratio:g} is allowed. If the file is what it should be, raise --max_input_ratio."
+                f"{self._max_ratio:g} is allowed. If the file is correct, raise --max_input_ratio."
             )
         return data
 

@@ -33,13 +33,13 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
     for name in ("read", "written", "rejected"):
         total = sum(getattr(file, name) for file in manifest.inputs)
         if getattr(manifest, name) != total:
-            yield _off(f"{name} is {getattr(manifest, name):,}, and the inputs' sum to {total:,}")
+            yield _off(f"{name} is {getattr(manifest, name):,}, but those of the inputs sum to {total:,}")
     yield from _shard_names(manifest)
     yield from _files(manifest)
 
 
 def named(manifest: Manifest) -> list[str]:
-    """Every file that the manifest names, by path relative to the data set directory."""
+    """Every file that the manifest names, by path relative to the dataset directory."""
     shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
     return shards + [file.path for file in manifest.files]
 
@@ -75,8 +75,8 @@ def _inputs(manifest: Manifest) -> Iterator[Issue]:
         if told != ((True, False, False) if count.outcome == "written" else (False, True, True)):
             yield _off(
                 f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
-                f"the stage {count.stage!r} and the reason {count.reason!r}; what is written has the first, what is "
-                "rejected the others"
+                f"the stage {count.stage!r} and the reason {count.reason!r}; written records must have the first, "
+                "rejected records the others"
             )
     for file in manifest.inputs:
         if file.header is not None and not 0 <= file.header < len(manifest.headers):
@@ -90,10 +90,10 @@ def _inputs(manifest: Manifest) -> Iterator[Issue]:
         for outcome, total in (("written", file.written), ("rejected", file.rejected)):
             counted = by_outcome.pop((file.path, outcome), 0)
             if counted != total:
-                yield _off(f"{file.path}: {outcome} is {total:,}, and its counts sum to {counted:,}")
+                yield _off(f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}")
     for (path, outcome), rows in by_outcome.items():
         if rows:
-            yield _off(f"{path}: {rows:,} records are counted as {outcome}, and it is no input of this data set")
+            yield _off(f"{path}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset")
 
 
 def _splits(manifest: Manifest) -> Iterator[Issue]:
@@ -104,18 +104,18 @@ def _splits(manifest: Manifest) -> Iterator[Issue]:
     for name, split in manifest.splits.items():
         in_shards = sum(shard.rows for shard in split.shards)
         if split.rows != in_shards:
-            yield _off(f"split {name!r}: {split.rows:,} rows, and its shards' sum to {in_shards:,}")
+            yield _off(f"split {name!r}: {split.rows:,} rows, but those of its shards sum to {in_shards:,}")
         if split.rows != by_split[name]:
-            yield _off(f"split {name!r}: {split.rows:,} rows, and {by_split[name]:,} are counted as written to it")
+            yield _off(f"split {name!r}: {split.rows:,} rows, but {by_split[name]:,} are counted as written to it")
     for name in by_split.keys() - manifest.splits.keys():
-        yield _off(f"split {name!r}: {by_split[name]:,} rows are counted as written to it, and it has no shards")
+        yield _off(f"split {name!r}: {by_split[name]:,} rows are counted as written to it, but it has no shards")
 
 
 def _shard_names(manifest: Manifest) -> Iterator[Issue]:
     """Whether each run's shards of a split are all there, in order: train-00000-of-00002, train-00001-of-00002."""
     for name, split in manifest.splits.items():
         if name not in SPLITS:
-            yield _off(f"split {name!r}: is none of {', '.join(SPLITS)}")
+            yield _off(f"split {name!r}: is not one of {', '.join(SPLITS)}")
         by_run: dict[str, list[Shard]] = collections.defaultdict(list)
         for shard in split.shards:
             by_run[shard.path.rpartition("/")[0]].append(shard)
@@ -127,7 +127,7 @@ def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) ->
     found = _NAME.fullmatch(shards[0].path.rpartition("/")[2])
     count = int(found["count"]) if found else len(shards)
     if count != len(shards):
-        yield _off(f"split {split!r}: {len(shards)} shards of {run}, whose names say {count}")
+        yield _off(f"split {split!r}: {len(shards)} shards of {run}, but their names say {count}")
     for index, shard in enumerate(shards):
         expected = layout.join(run, layout.shard_name(split, index, count, compression))
         if shard.path != expected:
@@ -139,13 +139,13 @@ def _files(manifest: Manifest) -> Iterator[Issue]:
     names = {file.path for file in manifest.files}
     for path in sorted(names):
         if not path.startswith(f"{manifest.run}/"):
-            yield _off(f"{path}: is no file of the run {manifest.run}")
+            yield _off(f"{path}: is not a file of the run {manifest.run}")
     for name in _NEEDED:
         if (path := layout.join(manifest.run, name)) not in names:
-            yield _off(f"{path}: is not named, and every run has it")
+            yield _off(f"{path}: is not named, but every run has it")
     kept = any(layout.REJECTS.fullmatch(path.rpartition("/")[2]) for path in names)
     if manifest.rejected > 0 and not kept:
-        yield _off(f"rejected is {manifest.rejected:,}, and no rejects-*.jsonl is named")
+        yield _off(f"rejected is {manifest.rejected:,}, but no rejects-*.jsonl is named")
 
 
 def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
@@ -167,7 +167,7 @@ def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
             yield Issue(
                 f"{prefix}*.jsonl",
                 "account",
-                f"{kept[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, and {layout.MANIFEST} counts "
+                f"{kept[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, but {layout.MANIFEST} counts "
                 f"{counted[key]:,}",
             )
 

@@ -26,7 +26,7 @@ Fault = tuple[int, str]  # a record's place in the batch, and what is wrong with
 
 @dataclasses.dataclass(frozen=True)
 class StoredImages:
-    """How a data set's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
+    """How a dataset's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
 
     sides: tuple[str, ...]
     options: ImageOptions
@@ -49,7 +49,7 @@ class RecordCheck:
             batch = self._decoder.DecodeBatch(list(records))
         except RuntimeError as error:
             if len(records) == 1:
-                return {0: f"is no tf.Example ({error})"}
+                return {0: f"is not a tf.Example ({error})"}
             half = len(records) // 2  # somewhere here is a record that cannot be parsed, or of other types
             later = {half + place: what for place, what in self(records[half:]).items()}
             return self(records[:half]) | later
@@ -78,7 +78,7 @@ class RecordCheck:
                     yield int(row), f"{feature.name!r} holds {lengths[row]} values, expected {feature.length}"
         for name in sorted(set(batch.schema.names) - {feature.name for feature in self._features}):
             for row in np.flatnonzero(np.asarray(batch.column(batch.schema.get_field_index(name)).is_valid())):
-                yield int(row), f"holds {name!r}, which is no feature of this data set"
+                yield int(row), f"holds {name!r}, which is not a feature of this dataset"
 
     def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
         """Numbers out of their range, and images that are not as they are stored. Lengths are right by now."""
@@ -92,7 +92,7 @@ class RecordCheck:
             low = np.iinfo(np.int64).min if feature.low is None else feature.low
             high = np.iinfo(np.int64).max if feature.high is None else feature.high
             for i in np.flatnonzero((values < low) | (values > high)):
-                yield int(rows[i]), f"{feature.name!r} is {values[i]}, which is not from {low} to {high}"
+                yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
         if self._images is not None:
             for side in self._images.sides:
                 yield from _image_faults(batch, side, self._images.options)
@@ -108,7 +108,7 @@ def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
     if not np.isfinite(values).all():
         rows = np.asarray(pc.list_parent_indices(batch.column(place)))
         for i in np.flatnonzero(~np.isfinite(values)):
-            yield int(rows[i]), f"{name!r} is {values[i]}, which is no finite number"
+            yield int(rows[i]), f"{name!r} is {values[i]}, which is not a finite number"
 
 
 def _image_faults(batch: pa.RecordBatch, side: str, options: ImageOptions) -> Iterator[Fault]:
@@ -119,7 +119,7 @@ def _image_faults(batch: pa.RecordBatch, side: str, options: ImageOptions) -> It
         if kind != expected:
             yield row, f"{side + keys.FORMAT!r} is {kind!r}, expected {expected!r}"
         elif not _is_size(options, height, width):
-            yield row, f"holds an image of {height} x {width} pixels, which is not what `resize` leaves"
+            yield row, f"holds an image of {height} x {width} pixels, which is not the size that `resize` gives"
         elif what := _pixels_fault(encoded, height, width, options):
             yield row, f"{side + keys.ENCODED!r} {what}"
 
@@ -129,7 +129,7 @@ def _class_faults(batch: pa.RecordBatch, classes: tuple[str, ...]) -> Iterator[F
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         number, text = (value.as_py() for value in values)
         if 0 <= number < len(classes) and classes[number].encode() != text:
-            yield row, f"is of class {number}, {classes[number]!r}, and says {text!r}"
+            yield row, f"is of class {number}, {classes[number]!r}, but says {text!r}"
 
 
 def _scalars(batch: pa.RecordBatch, name: str) -> Any:
@@ -149,7 +149,7 @@ def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -
     try:
         header = read_header(data)
     except BadImage as error:
-        return f"is no image ({error})"
+        return f"is not an image ({error})"
     if (header.format, header.height, header.width) != ("jpeg", height, width):
         found = f"a {header.format} of {header.height} x {header.width} pixels"
         return f"holds {found}, expected a jpeg of {height} x {width}"

@@ -42,10 +42,10 @@ class _Seen:
 
 @dataclasses.dataclass(frozen=True)
 class ShardCheck:
-    """Reads shards of one data set.
+    """Reads shards of one dataset.
 
     Attributes:
-      data_dir: the data set directory.
+      data_dir: the dataset directory.
       compressed: the shards are gzip'd.
       by_content: the paths of all its shards by what they hold, to tell of a swapped one what it holds.
       record_check: makes what judges records, for each shard its own; None leaves them unjudged.

@@ -29,9 +29,9 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def checksums(folder: str, *, besides: Iterable[str] = ()) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path relative to it; `besides` are left out."""
-    names = [name for name in folders.walk(folder) if not name.endswith("/") and name not in set(besides)]
+def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path relative to it; `exclude` are left out."""
+    names = [name for name in folders.walk(folder) if not name.endswith("/") and name not in set(exclude)]
     return {name: sha256(storage.join(folder, name)) for name in names}
 
 
@@ -43,16 +43,20 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
     """
     for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
         path = storage.join(data_dir, link)
-        raise MillraceError(f"{path}: {told(path)}. No graph is loaded through it: loading a graph runs it.")
+        raise MillraceError(
+            f"{path}: {told(path)}. No graph is loaded through a link, because loading a graph runs it."
+        )
     for graph in GRAPHS:
         prefix = f"{manifest.run}/{graph}/"
         named = {file.path[len(prefix) :]: file.sha256 for file in manifest.files if file.path.startswith(prefix)}
-        problem = difference(storage.join(data_dir, manifest.run, graph), named, says=layout.MANIFEST)
+        problem = difference(storage.join(data_dir, manifest.run, graph), named, source=layout.MANIFEST)
         if problem is not None:
-            raise MillraceError(f"{problem}. It is not loaded: loading a graph runs it. Write the data set again.")
+            raise MillraceError(
+                f"{problem}. It is not loaded, because loading a graph runs it. Write the dataset again."
+            )
 
 
-def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Iterable[str] = ()) -> str | None:
+def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: Iterable[str] = ()) -> str | None:
     """What is wrong with the first file of a folder that is not as it is named; None where there is none.
 
     Links below the folder are never as they are named; the folder itself may be one.
@@ -60,19 +64,19 @@ def difference(folder: str, named: Mapping[str, str], *, says: str, besides: Ite
     Args:
       folder: where the files lie, local or gs://.
       named: their SHA-256 by path relative to it.
-      says: the file in which they are named, for the message.
-      besides: paths that may lie there as well.
+      source: the file in which they are named, for the message.
+      exclude: paths that may lie there as well.
     """
     for link in links_in(folder):
         path = storage.join(folder, link)
         return f"{path}: {told(path)}"
-    found = checksums(folder, besides=besides)
+    found = checksums(folder, exclude=exclude)
     for name in sorted({*found, *named}):
         path = storage.join(folder, name)
         if name not in named:
-            return f"{path}: is not named by {says}"
+            return f"{path}: is not named by {source}"
         if name not in found:
-            return f"{path}: missing, and {says} names it"
+            return f"{path}: missing, but {source} names it"
         if found[name] != named[name]:
-            return f"{path}: was changed: its SHA-256 is {found[name][:16]}..., and {says} says {named[name][:16]}..."
+            return f"{path}: was changed: its SHA-256 is {found[name][:16]}..., but {source} says {named[name][:16]}..."
     return None

@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|prune DIR`: what can be asked of a data set directory."""
+"""`python -m schemas.dataset verify|show|prune DIR`: inspects, verifies and cleans up a dataset directory."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     for name, help_text, description in (
         (
             "verify",
-            "read all of it and name everything that is wrong",
-            "Reads every byte of a data set: sizes, checksums and rows against the manifest, each record against its "
-            "own checksum and the schema, and the counts against each other. Names everything that is wrong.",
+            "check every byte and report every problem",
+            "Reads every byte of a dataset and reports every problem. Checks the sizes, checksums and rows in the "
+            "manifest, each record against its own checksum and the schema, and the counts against each other.",
         ),
         (
             "show",
-            "say what is in it",
-            "Prints splits, features, inputs, rejects, versions and runs, from the manifest and the schema alone.",
+            "print what is in it",
+            "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (
             "prune",
-            "remove what no manifest names",
-            "Removes the run folders and temporary files that jobs which were killed, or replaced, left behind. Keeps "
-            "the runs that the data set consists of, those of the one before it (a reader may still have it open), "
-            "failed/, and whatever is not the project's own. Refuses while a job writes to the directory.",
+            "remove leftovers of earlier jobs",
+            "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
+            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), failed/, and "
+            "files that Millrace did not write. Refuses to run while a job writes to the directory.",
         ),
     ):
         sub = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)

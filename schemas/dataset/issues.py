@@ -11,7 +11,7 @@ class Issue:
     """Something that is not as the manifest or the schema says.
 
     Attributes:
-      path: of the file, relative to the data set directory.
+      path: of the file, relative to the dataset directory.
       kind: 'missing', 'extra', 'unreadable', 'cut', 'damaged', 'changed', 'swapped', 'record', 'rows', 'graph',
         'schema', 'manifest', 'link' or 'account'.
       message: what was found, and what was expected.

@@ -1,4 +1,4 @@
-"""The names of the files in a data set directory, written down once."""
+"""The names of the files in a dataset directory, written down once."""
 
 from __future__ import annotations
 

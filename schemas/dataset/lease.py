@@ -1,4 +1,4 @@
-"""The lease on a data set directory: one job writes to it at a time, and a dead job's lease does not last.
+"""The lease on a dataset directory: one job writes to it at a time, and a dead job's lease does not last.
 
 `OUT/lease.json` says who holds it: run, host, process, since when, and the time of its last sign of life, which a
 thread renews. A lease is free when there is none, when its process on this host is gone, or when it gave no sign of
@@ -153,13 +153,15 @@ class Lease:
 
     def lost(self) -> LeaseError:
         """Says who has the directory now, of a job that has not committed."""
-        return LeaseError(f"{self._taken()}. Nothing of this job was committed. Start it again once the other is done.")
+        return LeaseError(
+            f"{self._taken()}. Nothing of this job was committed. Run it again when the other one has finished."
+        )
 
     def _taken(self) -> str:
         holder = _read(compare_and_swap.look(self._path))
         return (
-            f"{self.data_dir}: this job (run {self._holder.run}) was silent for too long, and its lease was taken"
-            + (f" by {holder}" if holder else "; who took it is done")
+            f"{self.data_dir}: this job (run {self._holder.run}) did not renew its lease in time, and the lease was "
+            "taken over" + (f" by {holder}" if holder else " by a job that has finished")
         )
 
     def _is_mine(self, holder: Holder | None) -> bool:
@@ -170,7 +172,7 @@ class Lease:
 def hold(
     data_dir: str, *, run: str, beat_seconds: float = BEAT_SECONDS, stale_seconds: float = STALE_SECONDS
 ) -> Iterator[Lease]:
-    """Holds the lease on a data set directory, which is made if it is missing, while the `with` block runs.
+    """Holds the lease on a dataset directory, which is made if it is missing, while the `with` block runs.
 
     Args:
       data_dir: local or gs://.
@@ -236,8 +238,8 @@ def _is_silent(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
     if not holder.is_ahead(stale_seconds=seconds):
         return False
     print(
-        f"{path}: the last sign of life of {holder}, lies {holder.beat - time.time():,.0f} s in the future: "
-        f"its clock or this one is wrong. Watching for {seconds:g} s whether another follows.",
+        f"{path}: the last heartbeat of {holder} is {holder.beat - time.time():,.0f} s in the future: "
+        f"its clock or this one is wrong. Watching for {seconds:g} s for another heartbeat.",
         file=sys.stderr,
     )
     until = time.monotonic() + seconds

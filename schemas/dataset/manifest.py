@@ -1,4 +1,4 @@
-"""The manifest of a data set directory: what a run read, wrote and rejected. It is written last, in one put."""
+"""The manifest of a dataset directory: what a run read, wrote and rejected. It is written last, in one put."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FORMAT_VERSION = 1
 
 def _inside(path: str) -> str:
     if {"", ".", ".."} & set(path.split("/")) or "\\" in path or not path.isprintable():
-        raise ValueError(f"{path[:200]!r} leads out of the data set directory")
+        raise ValueError(f"{path[:200]!r} leads out of the dataset directory")
     return path
 
 
-Inside = Annotated[str, AfterValidator(_inside)]  # relative to the data set directory, which it cannot leave
+Inside = Annotated[str, AfterValidator(_inside)]  # relative to the dataset directory, which it cannot leave
 
 
 class Shard(Strict):
@@ -90,7 +90,7 @@ Runs = Annotated[tuple[Inside, ...], BeforeValidator(_as_runs)]
 
 
 class Manifest(Strict):
-    """A data set's table of contents. Readers take the shard list from here and never glob."""
+    """A dataset's table of contents. Readers take the shard list from here and never glob."""
 
     format_version: Literal[1] = 1
     run: Inside
@@ -98,7 +98,7 @@ class Manifest(Strict):
     name: str
     schema_fingerprint: str
     format: str = "csv"
-    classes: tuple[str, ...] = ()  # by id, for images; the transform of a CSV data set holds its own
+    classes: tuple[str, ...] = ()  # by id, for images; the transform of a CSV dataset holds its own
     compression: Literal["none", "gzip"]
     seed: int
     split_hash_version: int
@@ -120,7 +120,7 @@ class Manifest(Strict):
 
     @property
     def runs(self) -> frozenset[str]:
-        """The runs that this data set consists of: the current one, and the older ones in whose folders files lie."""
+        """The runs that this dataset consists of: the current one, and the older ones in whose folders files lie."""
         paths = [shard.path for split in self.splits.values() for shard in split.shards] + [f.path for f in self.files]
         return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
 
@@ -133,15 +133,15 @@ def read_manifest(data_dir: str) -> Manifest:
     """Reads `data_dir/manifest.json`.
 
     Raises:
-      UsageError: there is none, so there is no data set.
+      UsageError: there is none, so there is no dataset.
       MillraceError: it cannot be read.
     """
     storage.check_scheme(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)
     if not storage.exists(path):
         raise UsageError(
-            f"{data_dir}: no {layout.MANIFEST}, so this is no data set, or its job has not committed. "
-            "Run `python -m beam_jobs.preprocess` with this folder as --output."
+            f"{data_dir}: no {layout.MANIFEST}, so this is not a dataset directory, or its job has "
+            "not finished. Run `python -m beam_jobs.preprocess` with this folder as --output."
         )
     try:
         return Manifest.model_validate_json(storage.read_bytes(path))
@@ -149,6 +149,6 @@ def read_manifest(data_dir: str) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise MillraceError(
-            f"{path}: {place}: {first['msg']}. Not a manifest of format version {FORMAT_VERSION}; "
-            "write the data set again."
+            f"{path}: {place}: {first['msg']}. Expected a manifest of format version {FORMAT_VERSION}; "
+            "write the dataset again."
         ) from error

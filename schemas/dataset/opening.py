@@ -1,4 +1,4 @@
-"""A data set opened for reading: manifest, schema and shards, checked as far as sizes, names and sums tell."""
+"""A dataset opened for reading: manifest, schema and shards, checked as far as sizes, names and sums tell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schemas.storage.links import links_of, told
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """One committed run of a data set directory."""
+    """One committed run of a dataset directory."""
 
     path: str
     manifest: Manifest
@@ -28,18 +28,18 @@ class Dataset:
 
     @property
     def schema(self) -> Schema:
-        """The schema of a CSV data set.
+        """The schema of a CSV dataset.
 
         Raises:
-          MillraceError: this is a data set of images.
+          MillraceError: this is a dataset of images.
         """
         if not isinstance(self.declared, Schema):
-            raise MillraceError(f"{self.path}: a data set of the format {self.declared.format}, where CSV is wanted")
+            raise MillraceError(f"{self.path}: a dataset of format {self.declared.format}; expected csv")
         return self.declared
 
     @property
     def image_schema(self) -> ImageSchema | None:
-        """The schema of an image data set; None for CSV."""
+        """The schema of an image dataset; None for CSV."""
         return None if isinstance(self.declared, Schema) else self.declared
 
     @property
@@ -80,7 +80,7 @@ class Dataset:
         """The split's shards by full path, in order.
 
         Raises:
-          MillraceError: the data set has no such split.
+          MillraceError: the dataset has no such split.
         """
         if split not in self.manifest.splits:
             raise MillraceError(f"{self.path}: no split {split!r}; it has {', '.join(self.splits)}")
@@ -101,14 +101,14 @@ class Dataset:
 
 
 def open_dataset(path: str, *, trust: bool = False) -> Dataset:
-    """Opens the data set directory's current run.
+    """Opens the dataset directory's current run.
 
     Args:
       path: the directory.
       trust: load its graphs even if they can do more than compute.
 
     Raises:
-      UsageError: no manifest, so no data set.
+      UsageError: no manifest, so no dataset.
       MillraceError: the manifest does not agree with itself; a file that it names is missing, is a link or has another
         size; another schema.
     """
@@ -116,13 +116,13 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
     for problem in verify_account(manifest):
         raise MillraceError(
             f"{layout.join(path, layout.MANIFEST)}: {problem.message}: the file was changed after it was written. "
-            "Restore it, or write the data set again."
+            "Restore it, or write the dataset again."
         )
     _check_sizes(path, manifest)
     schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
     if schema.fingerprint != manifest.schema_fingerprint:
         raise MillraceError(
-            f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this data set was written with"
+            f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this dataset was written with"
         )
     return Dataset(path, manifest, schema, trust)
 
@@ -130,18 +130,18 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 def _check_sizes(path: str, manifest: Manifest) -> None:
     for link in links_of(path, manifest.run, (layout.MANIFEST, *named(manifest))):
         full = layout.join(path, link)
-        raise MillraceError(f"{full}: {told(full)}, or write the data set again.")
+        raise MillraceError(f"{full}: {told(full)}, or write the dataset again.")
     sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
     sizes += [(f.path, f.bytes) for f in manifest.files]
     for name, size in sizes:
         full = layout.join(path, name)
         if not storage.exists(full):
             raise MillraceError(
-                f"{full}: missing, and {layout.MANIFEST} names it. Restore it, or write the data set again."
+                f"{full}: missing, but {layout.MANIFEST} names it. Restore it, or write the dataset again."
             )
         found = storage.stat(full).size
         if found != size:
             raise MillraceError(
-                f"{full}: {found:,} bytes, and {layout.MANIFEST} says {size:,}: the file was cut or changed "
-                "after it was written. Restore it, or write the data set again."
+                f"{full}: {found:,} bytes, but {layout.MANIFEST} says {size:,}: the file was truncated or changed "
+                "after it was written. Restore it, or write the dataset again."
             )

@@ -1,4 +1,4 @@
-"""What a data set directory holds beside its data set: found, named, and removed.
+"""What a dataset directory holds beside its dataset: found, named, and removed.
 
 A job that is killed leaves a run folder that no manifest names, and the temporary file of a put that it did not finish.
 Neither is ever read. Nothing that the manifest keeps is touched, nor `failed/`, nor what the project did not put there.
@@ -26,12 +26,12 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # of `storage.wri
 
 
 def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[str]:
-    """The run folders that stay: those that the data set consists of, and those that the one before it consisted of."""
+    """The run folders that stay: those that the dataset consists of, and those that the one before it consisted of."""
     return manifest.runs.union(manifest.previous if keep_previous else ())
 
 
 def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None = None) -> list[str]:
-    """Run folders and stray temporary files that nothing names, by path relative to the data set directory, sorted.
+    """Run folders and stray temporary files that nothing names, by path relative to the dataset directory, sorted.
 
     Without the lease, a running job's are among them.
 
@@ -48,7 +48,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
 
 
 def foreign(data_dir: str) -> list[str]:
-    """Names at the top of the directory that are no part of a data set, sorted. They are never removed."""
+    """Names at the top of the directory that are no part of a dataset, sorted. They are never removed."""
     return [
         name
         for name in storage.listdir(data_dir)
@@ -75,7 +75,7 @@ def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
     """Removes what `leftovers` found, which stays nobody's, however long ago that was.
 
     Args:
-      data_dir: a data set directory, local or gs://.
+      data_dir: a dataset directory, local or gs://.
       names: of the leftovers.
       held: the directory's lease, held since before they were looked for.
 

@@ -1,4 +1,4 @@
-"""What a data set is, told from its manifest and its schema: for a person as text, for a program as JSON."""
+"""What a dataset is, told from its manifest and its schema: for a person as text, for a program as JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CLASSES = 20  # that are shown to a person
 
 
 def describe(data_dir: str) -> dict[str, Any]:
-    """A data set as plain values, by name: what `--json` prints.
+    """A dataset as plain values, by name: what `--json` prints.
 
     Raises:
-      MillraceError: there is no data set, or its schema or the description of its features cannot be read.
+      MillraceError: there is no dataset, or its schema or the description of its features cannot be read.
     """
     manifest = read_manifest(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))

@@ -1,4 +1,4 @@
-"""What a data set's stored records hold: the features by name, dtype and shape."""
+"""What a dataset's stored records hold: the features by name, dtype and shape."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StoredFeature:
 
 
 def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[StoredFeature, ...]:
-    """The features of a data set's records, sorted by name.
+    """The features of a dataset's records, sorted by name.
 
     Raises:
       MillraceError: the description of the transformed features cannot be read.
@@ -69,7 +69,7 @@ def _transformed(path: str) -> list[StoredFeature]:
     try:
         described = text_format.Parse(storage.read_bytes(path), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise MillraceError(f"{path}: no tensorflow_metadata Schema ({error}); write the data set again") from None
+        raise MillraceError(f"{path}: not a tensorflow_metadata Schema ({error}); write the dataset again") from None
     found = []
     for feature in described.feature:
         shape = tuple(dim.size for dim in feature.shape.dim) if feature.HasField("shape") else None

@@ -1,4 +1,4 @@
-"""A data set directory against its manifest, whole: every byte of every file that belongs to it is read.
+"""A dataset directory against its manifest, whole: every byte of every file that belongs to it is read.
 
 `open_dataset` refuses what sizes, names, links and the manifest's own sums can tell. What else can befall files (a
 flipped bit, a shard in another's place, a graph of another run) shows only here.
@@ -38,12 +38,12 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
     """Reads all of a data set and finds everything that is wrong with it.
 
     Args:
-      data_dir: a data set directory, local or gs://.
+      data_dir: a dataset directory, local or gs://.
       threads: files that are read at once; None: as many as there are cores.
       tally: counts what has been read, for a display.
 
     Returns:
-      The problems, those of the manifest first, then by path; none where the data set is whole.
+      The problems, those of the manifest first, then by path; none where the dataset is whole.
 
     Raises:
       MillraceError: there is no manifest, or it cannot be read.
@@ -154,7 +154,7 @@ def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Issu
     if sha256 in by_sha:
         return Issue(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
     graph = next((what for name, what in _GRAPHS.items() if file.path.split("/")[1] == name), None)
-    what = f"is not {graph} that this data set was written with" if graph else "was changed after it was written"
+    what = f"is not {graph} that this dataset was written with" if graph else "was changed after it was written"
     said = (
         f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes with"
     )

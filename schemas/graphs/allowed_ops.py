@@ -251,7 +251,7 @@ GROUPS: dict[str, tuple[str, str]] = {
         """,
     ),
     "tf.data in memory": (
-        "make and change data sets of tensors in memory; those that read, cache or save files are not among them",
+        "make and change datasets of tensors in memory; those that read, cache or save files are not among them",
         """
         AnonymousIterator AnonymousIteratorV2 AnonymousIteratorV3 AssertCardinalityDataset BatchDataset BatchDatasetV2
         ConcatenateDataset DatasetCardinality DatasetToSingleElement DeleteIterator DenseToSparseBatchDataset

@@ -36,8 +36,8 @@ def check_graph(folder: str, *, objects: bool = False) -> None:
     problem = graph_problem(folder, objects=objects)
     if problem is not None:
         raise MillraceError(
-            f"{storage.join(folder, FILE)}: {problem}. It is not loaded: a graph runs with all your rights. Only if "
-            "you trust whoever made it, give --trust."
+            f"{storage.join(folder, FILE)}: {problem}. It is not loaded, because a graph runs with all your rights. "
+            "If you trust its author, give --trust."
         )
 
 
@@ -54,7 +54,9 @@ def graph_problem(folder: str, *, objects: bool = False) -> str | None:
     path = storage.join(folder, FILE)
     meta_graphs = read_saved_model(folder).meta_graphs
     if objects and not _has_object_graph(meta_graphs):
-        raise MillraceError(f"{path}: is not of TensorFlow 2, with one object graph. It is not loaded; write it again.")
+        raise MillraceError(
+            f"{path}: is not a TensorFlow 2 SavedModel with one object graph. It is not loaded; write it again."
+        )
     problems = (problem for graph in meta_graphs for problem in _problems(graph, path, objects=objects))
     return next(problems, None)
 
@@ -70,10 +72,10 @@ def _problems(meta_graph: Any, path: str, *, objects: bool) -> Iterator[str]:
     assets = _assets(meta_graph, path)
     for asset in assets:
         if not _is_inside(asset.filename):
-            yield f"the asset {asset.filename!r} is outside its folder of assets"
+            yield f"the asset {asset.filename!r} is outside the assets folder"
     graph = Graph(meta_graph.graph_def)
     if graph.twice is not None:
-        yield f"holds two nodes or functions of one name ({_where(graph.twice)})"
+        yield f"contains two nodes or functions with one name ({_where(graph.twice)})"
     refused = {place: node for place, node in graph.nodes() if not _is_known(graph, node)}
     roots = _object_roots(meta_graph) if objects else _session_roots(meta_graph, assets)
     for root in [*roots, *_loaded_roots(graph)]:

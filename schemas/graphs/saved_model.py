@@ -77,10 +77,10 @@ def read_saved_model(folder: str) -> Any:
     """
     path = storage.join(folder, FILE)
     if not storage.exists(path):
-        raise MillraceError(f"{path}: missing; a graph of another form (.pbtxt, .cpb) is not loaded")
+        raise MillraceError(f"{path}: missing; graphs in other formats (.pbtxt, .cpb) are not loaded")
     chunked = path.removesuffix(".pb") + ".cpb"
     if storage.exists(chunked):
-        raise MillraceError(f"{chunked}: some of TensorFlow's loaders take it and not {FILE}. Neither is loaded.")
+        raise MillraceError(f"{chunked}: some TensorFlow loaders read it instead of {FILE}. Neither is loaded.")
     return parse("SavedModel", storage.read_bytes(path), path)
 
 
@@ -92,7 +92,7 @@ def parse(message: str, data: bytes, path: str) -> Any:
     try:
         parsed.ParseFromString(data)
     except DecodeError as error:
-        raise MillraceError(f"{path}: no TensorFlow SavedModel: {error}. Copy or export it again.") from None
+        raise MillraceError(f"{path}: not a TensorFlow SavedModel: {error}. Copy or export it again.") from None
     return parsed
 
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-TRUST_HELP = "load a graph that can do more than compute, such as write files; only if you trust whoever made it"
+TRUST_HELP = "load graphs that can do more than compute, such as write files; only if you trust their author"

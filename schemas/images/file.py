@@ -46,7 +46,7 @@ class ImageFile:
         """
         self._size = _size(self._path)
         if self._size > self._images.max_file_bytes:
-            raise BadImage("file_too_large", f"at most {self._images.max_file_bytes:,} bytes are read")
+            raise BadImage("file_too_large", f"files of at most {self._images.max_file_bytes:,} bytes are accepted")
         return self._size
 
     def read(self) -> tuple[bytes, ImageHeader]:
@@ -90,5 +90,5 @@ def _size(path: str) -> int:
     with storage.wrap_errors(path):
         found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise BadImage("not_a_file", "a folder, a pipe or a device stands here")
+        raise BadImage("not_a_file", "found a folder, a pipe or a device; expected a file")
     return found.st_size

@@ -68,7 +68,7 @@ def read_header(data: bytes) -> ImageHeader:
       BadImage: empty_file, not_an_image, unsupported_format, truncated_image or bad_header.
     """
     if not data:
-        raise BadImage("empty_file", "the file holds no bytes")
+        raise BadImage("empty_file", "the file is empty")
     try:
         header = _read(data)
     except IndexError:
@@ -100,8 +100,8 @@ def _read(data: bytes) -> ImageHeader:
         return _bmp(data)
     for start, (place, more), name in _OTHERS:
         if data.startswith(start) and data.startswith(more, place):
-            raise BadImage("unsupported_format", f"found {name}; JPEG, PNG, GIF and BMP are read")
-    raise BadImage("not_an_image", f"the first bytes are {data[:8]!r}; JPEG, PNG, GIF and BMP are read")
+            raise BadImage("unsupported_format", f"found {name}; expected JPEG, PNG, GIF or BMP")
+    raise BadImage("not_an_image", f"the first bytes are {data[:8]!r}; expected JPEG, PNG, GIF or BMP")
 
 
 def _big(data: bytes, start: int, size: int) -> int:
@@ -220,16 +220,16 @@ def _color_table(flags: int) -> int:
 def _bmp(data: bytes) -> ImageHeader:
     header_size = _little(data, 14, 4)
     if not 40 <= header_size < 2**16:
-        raise BadImage("unsupported_format", f"BMP with a header of {header_size} bytes; 40 to 65,535 are read")
+        raise BadImage("unsupported_format", f"BMP with a header of {header_size} bytes; expected 40 to 65,535")
     start, width = _little(data, 10, 4), _little(data, 18, 4, signed=True)
     height = abs(_little(data, 22, 4, signed=True))  # negative: the rows run from the top
     bits, compression = _little(data, 28, 2), _little(data, 30, 4)
     if width < 0:
         raise BadImage("bad_header", f"BMP: the width is {width}")
     if bits not in (8, 24, 32):
-        raise BadImage("unsupported_format", f"BMP of {bits} bits a pixel; 8, 24 and 32 are read")
+        raise BadImage("unsupported_format", f"BMP of {bits} bits a pixel; expected 8, 24 or 32")
     if compression != 0 and not (compression == 3 and bits == 32 and _part(data, 54, 12) == BGRX):
-        raise BadImage("unsupported_format", f"BMP of compression {compression}; uncompressed pixels are read")
+        raise BadImage("unsupported_format", f"BMP of compression {compression}; expected uncompressed pixels")
     row = (width * bits + 31) // 32 * 4
     kind = _Cut if start + row * height > len(data) else ImageHeader
     return kind("bmp", height, width)

@@ -19,7 +19,7 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
     height, width = images.resize.size(header.height, header.width)
     # Rows are resized first, to an image of the new height and the wider of both widths.
     if height * max(width, header.width) > images.max_pixels or max(height, width) > LONGEST_SIDE:
-        raise BadImage("too_elongated", f"{size}, which resizing to {height:,} x {width:,} cannot take")
+        raise BadImage("too_elongated", f"{size}, which is too elongated to resize to {height:,} x {width:,}")
     check_complete(header)
     return header
 

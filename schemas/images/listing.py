@@ -1,4 +1,4 @@
-"""Which images a data set has, and which label each: from folders' names, or from a CSV file. No image is read."""
+"""Which images a dataset has, and which label each: from folders' names, or from a CSV file. No image is read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def list_folders(paths: Sequence[str]) -> Listing:
     for path in paths:
         name, label = path.rpartition("/")[2], sys.intern(folder_label(path))
         if label in ("", ".", ".."):
-            raise UsageError(f"{path}: its folder has no name to be the label; give inputs such as 'photos/*/*'")
+            raise UsageError(f"{path}: its folder has no name to use as the label; give inputs such as 'photos/*/*'")
         if (problem := name_problem(path)) is not None:
             # A name that is not UTF-8 comes with surrogates, which nothing can store.
             rejects.append(_refuse(plain(path), len(good) + len(rejects), problem, os.fsencode(path)))
@@ -125,7 +125,7 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
     if not is_absolute(root):
         root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
     if storage.is_local(root) and not os.path.isdir(root):
-        raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are under")
+        raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are relative to")
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
     first: dict[str, int] = {}

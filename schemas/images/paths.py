@@ -53,7 +53,7 @@ def name_problem(path: str) -> CellError | None:
 
 
 def plain(text: str) -> str:
-    """A path as UTF-8 text without control signs: other bytes are escaped."""
+    """A path as UTF-8 text without control characters: other bytes are escaped."""
     readable = os.fsencode(text).decode("utf-8", "backslashreplace")
     return readable if readable.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in readable)
 

@@ -1,8 +1,8 @@
-"""Draws sample images: discs, squares and triangles, in a folder for each. They are made, and stand for nothing.
+"""Draws synthetic sample images: discs, squares and triangles, in one folder for each class.
 
     python -m schemas.image_samples shapes/ --each 150 --seed 1
 
-Place, size, colour and background are drawn at random, so that only the shape tells the class.
+Position, size, colour and background are random, so only the shape determines the class.
 """
 
 from __future__ import annotations

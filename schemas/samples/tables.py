@@ -1,4 +1,4 @@
-"""Makes files in the shape of the data sets that ship. The rows are invented: no figure in them means anything.
+"""Generates synthetic CSV files in the format of the shipped datasets. Metrics on them mean nothing.
 
     python -m schemas.samples covertype covertype.csv --rows 20000 --seed 1
 
@@ -211,7 +211,7 @@ def sample_blocks(name: str, *, rows: int, seed: int) -> Iterator[bytes]:
 
 
 def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
-    """Writes a sample to a local file; the file appears under its name when it is whole."""
+    """Writes a sample to a local file; the file appears under its name when it is complete."""
     storage.check_output(path)
     part = f"{path}.part"
     try:

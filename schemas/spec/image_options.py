@@ -66,14 +66,16 @@ class ImageOptions(Strict):
     @model_validator(mode="after")
     def _sizes_fit(self) -> ImageOptions:
         if (self.listing == "csv") != (self.root is not None):
-            raise ValueError("`root` belongs to `listing: csv`, which needs it: the folder that the paths are under")
+            raise ValueError(
+                "`root` belongs to `listing: csv`, and is required there: the folder that the paths are relative to"
+            )
         least = self.resize.exact if isinstance(self.resize, Exact) else (self.resize.shorter, self.resize.shorter)
         if self.crop is None and isinstance(self.resize, Shorter):
-            raise ValueError("resize: {shorter: N} leaves images of many sizes; `crop: [height, width]` is needed")
+            raise ValueError("resize: {shorter: N} gives images of different sizes; add `crop: [height, width]`")
         if self.crop is not None and (self.crop[0] > least[0] or self.crop[1] > least[1]):
-            raise ValueError(f"crop {list(self.crop)} is larger than what resize leaves, {list(least)}")
+            raise ValueError(f"crop {list(self.crop)} is larger than the resized image, {list(least)}")
         if least[0] * least[1] > self.max_pixels:
-            raise ValueError(f"resize leaves {least[0] * least[1]:,} pixels, max_pixels allows {self.max_pixels:,}")
+            raise ValueError(f"resize gives {least[0] * least[1]:,} pixels, but max_pixels allows {self.max_pixels:,}")
         return self
 
     @property
@@ -98,7 +100,7 @@ class ImageLabel(Strict):
     @model_validator(mode="after")
     def _each_once(self) -> ImageLabel:
         if self.values is not None and len(set(self.values)) != len(self.values):
-            raise ValueError("`values` must hold each value once")
+            raise ValueError("`values` must contain each value only once")
         return self
 
 
@@ -152,6 +154,6 @@ def _check_shares(train: float, evaluation: float, test: float) -> None:
     total = train + evaluation + test
     if abs(total - 1) > 1e-9:
         shares = f"train {train:g}, eval {evaluation:g} and test {test:g}"  # one of them may be a default
-        raise ValueError(f"{shares} are {total:g} together, and must be 1")
+        raise ValueError(f"{shares} sum to {total:g}; the sum must be 1")
     if train == 0:
-        raise ValueError("train: 0 leaves nothing to learn from")
+        raise ValueError("train: 0 leaves no data for training")

@@ -1,4 +1,4 @@
-"""The schemas of image data sets: classes by folder or list, and pairs of one identity or of two."""
+"""The schemas of image datasets: classes by folder or list, and pairs of one identity or of two."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ AnySchema = Schema | ImageFolderSchema | ImagePairsSchema
 def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
     """The schema that a YAML file declares, local or gs://.
 
-    `for_job`: data is to be written by it, so that what no data set should be written with is a mistake too. Data sets
+    `for_job`: data is to be written by it, so that what no dataset should be written with is a mistake too. Datasets
     that earlier releases wrote with such a schema still open.
 
     Raises:
@@ -44,7 +44,7 @@ def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
         and what is allowed`.
     """
     if not storage.exists(path):
-        raise UsageError(f"{path}: there is no such schema file")
+        raise UsageError(f"{path}: no such schema file")
     try:
         with storage.wrap_errors(path), storage.open_read(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -158,7 +158,7 @@ class _Reader:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, ScalarNode):
-                self.mistakes.append(Mistake(line, path, "a key is one word, not a list or a mapping"))
+                self.mistakes.append(Mistake(line, path, "a key must be text, not a list or a mapping"))
                 continue
             if key.value in first:
                 message = f"the key {key.value!r} is given twice (first in line {first[key.value]}); give it once"

@@ -90,7 +90,7 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
             found.setdefault((place, message), Mistake(line, place, message))
     more = len(refused) - len(errors)
-    return [*found.values(), *([Mistake(max(lines.values()), (), f"and {more:,} mistakes more")] if more else [])]
+    return [*found.values(), *([Mistake(max(lines.values()), (), f"and {more:,} more mistakes")] if more else [])]
 
 
 def _path_in(value: object, loc: Path, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""The raw columns of a data set: what a decoded batch holds and what a serving request sends."""
+"""The raw columns of a dataset: what a decoded batch holds and what a serving request sends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which split a row belongs to: a stable 64-bit hash of its parsed values, or the file it stands in.
 
 The hash depends on the values alone, so that equal rows land in one split on every machine, in any order and chunking.
-It must never change: a data set that is written again, or appended to, keeps its rows where they were. A better hash
+It must never change: a dataset that is written again, or appended to, keeps its rows where they were. A better hash
 would be version 2, beside this one.
 """
 

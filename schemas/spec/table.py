@@ -1,4 +1,4 @@
-"""A data set's schema: the value that one YAML file declares, and what follows from it alone."""
+"""A dataset's schema: the value that one YAML file declares, and what follows from it alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CsvOptions(Strict):
         if self.delimiter == self.quote:
             raise ValueError("delimiter and quote must differ")
         if self.columns is not None and self.num_columns is not None and len(self.columns) != self.num_columns:
-            raise ValueError(f"columns names {len(self.columns)} columns, num_columns says {self.num_columns}")
+            raise ValueError(f"`columns` names {len(self.columns)} columns, but num_columns is {self.num_columns}")
         if self.columns is not None and len(set(self.columns)) != len(self.columns):
             raise ValueError("columns must name each column once")
         return self
@@ -70,9 +70,9 @@ class HashSplit(Strict):
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> HashSplit:
         if abs(self.train + self.eval + self.test - 1) > 1e-9:
-            raise ValueError(f"train + eval + test is {self.train + self.eval + self.test:g}, and must be 1")
+            raise ValueError(f"train + eval + test is {self.train + self.eval + self.test:g}; the sum must be 1")
         if self.train == 0:
-            raise ValueError("train: 0 leaves nothing to learn from")
+            raise ValueError("train: 0 leaves no data for training")
         return self
 
     @property
@@ -138,7 +138,7 @@ class Schema(Strict):
             yield ("features",), "every feature is ignored, a key or a weight: a model would have no input"
         for kind in (Weight, Key):
             for i in [i for i, f in enumerate(self.features) if isinstance(f, kind)][1:]:
-                yield ("features", i), f"a data set has one {kind.__name__.lower()} at most"
+                yield ("features", i), f"a dataset has one {kind.__name__.lower()} at most"
 
     def _crosses(self) -> Iterator[Mistake]:
         crossable = {f.name for f in self.features if f.crossable}
@@ -154,10 +154,10 @@ class Schema(Strict):
             known = {item.name for item in self.items if item.refs}
             for name in self.split.by:
                 if name not in known:
-                    yield ("split", "by"), f"{name!r} is no feature that is read from a column"
+                    yield ("split", "by"), f"{name!r} is not a feature that is read from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
-        """What can be read, and is surely not meant: earlier releases wrote data sets with it."""
+        """What can be read, and is surely not meant: earlier releases wrote datasets with it."""
         for i, f in enumerate(self.features):
             yield from ((("features", i, key), message) for key, message in f.not_meant())
         if isinstance(self.split, HashSplit) and self.split.by != "row" and self.label.name in self.split.by:
@@ -175,7 +175,7 @@ class Schema(Strict):
                     break
                 place = ref if isinstance(ref, int) or places is None else places[ref]
                 if isinstance(place, int) and width is not None and place >= width:
-                    yield path, f"{item.name!r} reads column {ref}, and a row has columns 0 to {width - 1}"
+                    yield path, f"{item.name!r} reads column {ref}, but a row has columns 0 to {width - 1}"
                     break
                 if place in taken:
                     yield path, f"{item.name!r} and {taken[place]!r} both read column {ref!r}"
@@ -192,7 +192,7 @@ class Schema(Strict):
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits that the data set has."""
+        """The splits that the dataset has."""
         return self.split.splits
 
     @property

@@ -46,7 +46,7 @@ def make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise MillraceError(f"{path}: the folder cannot be made: {error.strerror}") from error
+        raise MillraceError(f"{path}: the folder cannot be created: {error.strerror}") from error
     for folder in made:
         sync_folder(os.path.dirname(folder))
 
@@ -67,7 +67,7 @@ def check_output(path: str, *, hint: str = "") -> None:
         return
     if not S_ISREG(mode):
         what = "a folder" if S_ISDIR(mode) else "a link" if S_ISLNK(mode) else "a pipe, a socket or a device"
-        raise UsageError(f"{path}: is {what}, which a file would replace; name a file{hint}")
+        raise UsageError(f"{path}: is {what}, which a file would replace; give a file name{hint}")
 
 
 def open_at_once(path: str, flags: int) -> int:
@@ -78,7 +78,7 @@ def open_at_once(path: str, flags: int) -> int:
 def check_regular(path: str, mode: int) -> None:
     """MillraceError for what is no file by its mode."""
     if not S_ISREG(mode):
-        raise MillraceError(f"{path}: is no file but a folder, a pipe or a device, and cannot be read as one")
+        raise MillraceError(f"{path}: is a folder, a pipe or a device; expected a file")
 
 
 def sync_folder(folder: str) -> None:

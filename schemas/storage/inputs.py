@@ -39,7 +39,7 @@ def expand(patterns: Sequence[str], *, again: Callable[[Sequence[tuple[str, str]
       UsageError: a path that does not exist, a glob that matches no file, or no pattern at all.
     """
     if not patterns:
-        raise UsageError("no input was given: name at least one file or glob")
+        raise UsageError("no input: give at least one file or glob pattern")
     first: dict[Hashable, str] = {}
     twice: dict[tuple[str, str], None] = {}
     for pattern in patterns:
@@ -49,7 +49,7 @@ def expand(patterns: Sequence[str], *, again: Callable[[Sequence[tuple[str, str]
         if not matches and not _MAGIC & set(pattern):
             raise UsageError(f"{pattern}: no such file")
         if not matches:
-            raise UsageError(f"{pattern}: no file matches this glob")
+            raise UsageError(f"{pattern}: no file matches this pattern")
         for path in sorted(matches):
             key = identity(path)
             if key in first:
@@ -76,4 +76,4 @@ def told_once(kept: str, path: str) -> str:
     """What is said of a file that is named again."""
     if kept == path:
         return f"{path} is named more than once; it is read once"
-    return f"{kept} and {path} are one file; it is read once"
+    return f"{kept} and {path} are the same file; it is read once"

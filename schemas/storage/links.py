@@ -55,4 +55,4 @@ def told(path: str) -> str:
         target = os.readlink(path)
     except OSError:  # replaced since
         target = "another place"
-    return f"is a link to {target[:200]}, and only files and folders are read here; put what was written in its place"
+    return f"is a link to {target[:200]}; expected a file or folder. Replace the link with the original"

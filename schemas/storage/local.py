@@ -64,7 +64,7 @@ class LocalStore:
             return os.path.realpath(path)
         if S_ISDIR(found.st_mode):
             globs = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
-            raise UsageError(f"{path}: is a folder; name files, or a glob such as {globs}")
+            raise UsageError(f"{path}: is a folder; give files, or a glob pattern such as {globs}")
         # Some network file systems number no files.
         return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 

@@ -32,7 +32,7 @@ def check_scheme(path: str, where: str = "") -> None:
     if _SCHEME.match(path) and is_local(path):
         known = ", ".join(_STORES)
         raise UsageError(
-            f"{where}{path}: local paths and {known} are read and written; copy what is elsewhere to one of them"
+            f"{where}{path}: unsupported address; use a local path or {known}, and copy other data there first"
         )
 
 

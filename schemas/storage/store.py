@@ -108,7 +108,7 @@ def wrap_errors(path: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.startswith("google."):  # not imported unless gs:// is used
             if type(error).__name__ == "NotFound":
-                raise MillraceError(f"{path}: no such object or bucket, or it was replaced meanwhile") from error
+                raise MillraceError(f"{path}: no such object or bucket, or it was replaced in the meantime") from error
             raise MillraceError(f"{path}: {redacted(str(error))}") from error
         raise
 

@@ -119,7 +119,7 @@ def lose_other_files(data: Written) -> Expected:
     (data.run / "parity" / "raw.tfrecord").unlink()
     (data.run / "schema.yaml").unlink()
     return [
-        ("schema.yaml", "schema", "so the records are not compared with the schema"),
+        ("schema.yaml", "schema", "the records were not checked against the schema"),
         ("parity/raw.tfrecord", "missing", "is missing"),
         ("schema.yaml", "missing", "is missing"),
     ]
@@ -138,7 +138,7 @@ def add_files(data: Written) -> Expected:
 def put_another_graph(data: Written) -> Expected:
     path = data.run / "transform_fn" / "saved_model.pb"
     flip(path, path.stat().st_size // 2)
-    return [("transform_fn/saved_model.pb", "graph", "is not the transform graph that this data set was written with")]
+    return [("transform_fn/saved_model.pb", "graph", "is not the transform graph that this dataset was written with")]
 
 
 def put_another_description(data: Written) -> Expected:
@@ -151,7 +151,7 @@ def put_another_schema(data: Written) -> Expected:
     path = data.run / "schema.yaml"
     path.write_text(path.read_text().replace("name: ", "name: other_", 1))
     return [
-        ("schema.yaml", "schema", "is not the schema that this data set was written with"),
+        ("schema.yaml", "schema", "is not the schema that this dataset was written with"),
         ("schema.yaml", "changed", "was changed after it was written"),
     ]
 
@@ -168,14 +168,14 @@ def lose_a_reject(data: Written) -> Expected:
 def garble_a_reject(data: Written) -> Expected:
     (path,) = data.run.glob("rejects-*.jsonl")
     path.write_bytes(path.read_bytes() + b"{\n")
-    return [(path.name, "changed", "was changed"), (path.name, "account", r"line \d is no reject")]
+    return [(path.name, "changed", "was changed"), (path.name, "account", r"line \d is not a reject")]
 
 
 def miscount_an_input(data: Written) -> Expected:
     write_json(data.path / "manifest.json", lambda m: m["inputs"][0].update(read=m["inputs"][0]["read"] + 7))
     return [
         ("manifest.json", "account", r"records read, .* written and .* rejected: 7 unaccounted for"),
-        ("manifest.json", "account", "read is .*, and the inputs' sum to"),
+        ("manifest.json", "account", "read is .*, but those of the inputs sum to"),
     ]
 
 
@@ -183,7 +183,7 @@ def miscount_a_split(data: Written) -> Expected:
     rows = data.manifest.splits["eval"].rows
     write_json(data.path / "manifest.json", lambda m: m["splits"]["eval"].update(rows=rows + 1))
     return [
-        ("manifest.json", "account", f"split 'eval': {rows + 1} rows, and its shards' sum to {rows}"),
+        ("manifest.json", "account", f"split 'eval': {rows + 1} rows, but those of its shards sum to {rows}"),
         ("manifest.json", "account", f"split 'eval': {rows + 1} rows, and {rows} are counted as written to it"),
     ]
 
@@ -192,7 +192,7 @@ def miscount_a_shard(data: Written) -> Expected:
     shard = data.shards()[0]
     write_json(data.path / "manifest.json", lambda m: m["splits"]["train"]["shards"][0].update(rows=shard.rows - 1))
     return [
-        ("manifest.json", "account", "split 'train': .* its shards' sum to"),
+        ("manifest.json", "account", "split 'train': .* those of its shards sum to"),
         (shard.path, "rows", f"holds {shard.rows} records, and manifest.json says {shard.rows - 1}"),
     ]
 
@@ -204,7 +204,7 @@ def miscount_the_rejected(data: Written) -> Expected:
 
     write_json(data.path / "manifest.json", change)
     return [
-        ("manifest.json", "account", "rejected is .*, and its counts sum to"),
+        ("manifest.json", "account", "rejected is .*, but its counts sum to"),
         ("rejects-*.jsonl", "account", "and manifest.json counts"),
     ]
 

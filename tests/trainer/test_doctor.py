@@ -114,8 +114,8 @@ class TestRefuses:
             (["--data_dir", "d", "--json", "/"], 2, "/: is a folder, which a file would replace; name a file"),
             (["--data_dir", "d", "--json", "/dev/null"], 2, "/dev/null: is a pipe, a socket or a device"),
             (["--data_dir", "d", "--json", "/dev/stdout"], 2, "/dev/stdout: is a link"),
-            (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is no folder that can be written to"),
-            (["--data_dir", "d", "--model", "cnn"], 2, "--model cnn: give linear, dnn"),
+            (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is not a writable folder"),
+            (["--data_dir", "d", "--model", "cnn"], 2, "--model cnn: unknown model; choose from linear, dnn"),
             (["--data_dir", "d"], 2, "d: no manifest.json"),
         ],
     )
@@ -126,7 +126,7 @@ class TestRefuses:
         model = ["--model", "tests.support.own_models:nan_model_fn"]
         assert doctor.main(["--data_dir", people.path, *BRIEF, *model]) == 1
         err = capsys.readouterr().err
-        assert "trainer.doctor: the loss became NaN" in err  # of no model_dir: the doctor keeps none
+        assert "error: the loss became NaN" in err  # of no model_dir: the doctor keeps none
         assert not list(scratch.glob("millrace-*"))
 
     def test_a_damaged_shard_without_a_word_of_checkpoints(self, people, tmp_path, capsys):
@@ -137,7 +137,7 @@ class TestRefuses:
         damaged.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
         assert doctor.main(["--data_dir", str(folder), *BRIEF, "--model", "linear"]) == 1
         err = capsys.readouterr().err
-        assert f"trainer.doctor: {damaged}: cannot be read beyond record" in err
+        assert f"error: {damaged}: cannot be read after record" in err
         assert "checkpoint" not in err
 
     def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
@@ -203,10 +203,12 @@ class TestVerdict:
     def test_says_why_there_is_no_advice(self):
         useless = Tried("a", Cost(1, 1), Cost(1, 1))
         assert diagnosis(10, 2, 10).why_none == "there was no other setting to try"
-        assert diagnosis(10, 2, 10, tried=(useless,)).why_none == "no setting that was tried makes it clearly faster"
+        assert (
+            diagnosis(10, 2, 10, tried=(useless,)).why_none == "no setting that was tried makes training clearly faster"
+        )
         assert "would take too long" in diagnosis(10, 10, 1, tried=(useless,)).why_none
         bigger = diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039)))
-        assert bigger.why_none == "no setting that was tried makes it clearly faster"
+        assert bigger.why_none == "no setting that was tried makes training clearly faster"
 
     def test_a_bound_model_is_advised_a_batch_that_is_faster(self):
         assert diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039))).advice == []

@@ -41,7 +41,7 @@ class TestAnswersAtOnce:
             (
                 [*DIRS, "--model", "cnn"],
                 2,
-                "--model cnn: give linear, dnn, wide_deep, softmax",
+                "--model cnn: unknown model; choose from linear, dnn, wide_deep, softmax",
             ),
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
             (DIRS, 2, "d: no manifest.json"),
@@ -55,8 +55,8 @@ class TestAnswersAtOnce:
         [
             (["--batch_size", "-1"], "--batch_size -1: must be 1 or more"),
             (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
-            (["--early_stopping_steps", "10"], "there is one evaluation every 20 steps"),
-            (["--hparams", "learning_rate"], "'learning_rate': give key=value"),
+            (["--early_stopping_steps", "10"], "must be at least --save_checkpoints_steps 20"),
+            (["--hparams", "learning_rate"], "'learning_rate': expected key=value"),
             (["--augment", "flip=false"], "--augment is for images"),
         ],
     )
@@ -115,7 +115,7 @@ class TestTraining:
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(late, tmp_path / "model") == 0
         out, err = capsys.readouterr()
-        assert "trained  nothing: the model is at step 40; raise --max_steps to go on" in err
+        assert "trained  nothing: the model is at step 40; raise --max_steps to continue" in err
         assert json.loads(out)["eval"] == json.loads((model_dir / "metrics-eval.json").read_text())["metrics"]
 
     @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ class TestFailures:
         content[100] ^= 0xFF
         shard.write_bytes(content)
         assert run(damaged, tmp_path / "model") == 1
-        assert f"{shard}: cannot be read beyond record " in capsys.readouterr().err
+        assert f"{shard}: cannot be read after record " in capsys.readouterr().err
 
     def test_missing_shard(self, late, tmp_path, capsys):
         shutil.copytree(late.path, tmp_path / "out")

@@ -95,7 +95,7 @@ class TestRecords:
     def test_there_must_be_some(self, copied):
         for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED):
             Path(layout.join(copied.run_dir, name)).write_bytes(b"")
-        with pytest.raises(MillraceError, match="0 raw parity records and 0 transformed ones"):
+        with pytest.raises(MillraceError, match="0 raw and 0 transformed parity records"):
             read_parity_records(copied)
 
     def test_a_damaged_file_is_named(self, copied):
@@ -114,7 +114,7 @@ class TestCommand:
         moved = str(shutil.copytree(titanic_model.export, tmp_path / "served" / "1"))
         argv = ["--data_dir", titanic.path, "--saved_model", moved]
         assert verify.main(argv) == 2
-        assert "say which with --model_dir" in capsys.readouterr().err
+        assert "set --model_dir" in capsys.readouterr().err
         assert verify.main([*argv, "--model_dir", str(titanic_model.model_dir)]) == 0
 
     def test_skew(self, titanic, titanic_model, tmp_path, capsys):
@@ -143,7 +143,7 @@ class TestCommand:
 
     def test_the_data_of_another_schema_is_refused(self, people, titanic_model, capsys):
         assert verify.main(["--data_dir", people.path, "--saved_model", str(titanic_model.export)]) == 2
-        assert "trained on another schema" in capsys.readouterr().err
+        assert "trained with another schema" in capsys.readouterr().err
 
     def test_a_folder_without_a_model_is_refused(self, titanic, titanic_model, tmp_path, capsys):
         argv = ["--data_dir", titanic.path, "--saved_model", str(titanic_model.export), "--model_dir", str(tmp_path)]

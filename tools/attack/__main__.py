@@ -28,7 +28,7 @@ KINDS = {  # and the module with its rounds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, attacks, tells. Returns the exit code: 0 no fault, 1 faults, 2 asked wrongly."""
+    """Parses, attacks, reports. Returns the exit code: 0 no fault, 1 faults, 2 invalid usage."""
     parser = argparse.ArgumentParser(prog="python -m tools.attack", description="Fuzzes, kills and damages.")
     parser.add_argument("--minutes", type=float, default=30.0, help="how long; default: %(default)g")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn; default: %(default)s")

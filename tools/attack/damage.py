@@ -1,4 +1,4 @@
-"""Whole data sets, damaged in every way: `verify` finds it, readers refuse what names, sizes and sums show."""
+"""Whole datasets, damaged in every way: `verify` finds it, readers refuse what names, sizes and sums show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAMAGES_A_ROUND = 8
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What was done, and who has to notice: `verify`, and what opens the data set."""
+    """What was done, and who has to notice: `verify`, and what opens the dataset."""
 
     what: str
     found: bool = True
@@ -107,7 +107,7 @@ def link_file(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
     outside = data.parent / "outside"
     shutil.move(path, outside)
     path.symlink_to(outside)
-    return Done(f"{path.name} is a link out of the data set", refused=True)
+    return Done(f"{path.name} is a link out of the dataset", refused=True)
 
 
 def link_folder(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
@@ -115,7 +115,7 @@ def link_folder(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
     outside = data.parent / "outside"
     shutil.move(folder, outside)
     folder.symlink_to(outside)
-    return Done(f"the folder {folder.name} is a link out of the data set", refused=True)
+    return Done(f"the folder {folder.name} is a link out of the dataset", refused=True)
 
 
 def link_more(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
@@ -208,7 +208,7 @@ DAMAGES: tuple[Damage, ...] = (
 
 
 def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
-    """Some damages to copies of one data set."""
+    """Some damages to copies of one dataset."""
     kind = draw.choice(["csv", "gzip", "replayed", "images"])
     whole = ground(kind, children, folder.parent / "ground")
     for number in range(DAMAGES_A_ROUND):

@@ -75,7 +75,7 @@ def job(draw: random.Random, inputs: Inputs, output: Path, *more: str) -> Ask:
 
 
 def judge_output(inputs: Inputs, output: Path) -> Differences:
-    """What differs between a committed data set and its input."""
+    """What differs between a committed dataset and its input."""
     told = read_back.manifest(output)
     lines = read_back.rejects(list((output / told["run"]).glob("rejects-*.jsonl")))
     return check_dataset(inputs.plan, inputs.expected(), told, read_back.stored(output, told), lines)

@@ -1,4 +1,4 @@
-"""What attacks begin from, made once: data sets of a few hundred rows or images, and models trained on them."""
+"""What attacks begin from, made once: datasets of a few hundred rows or images, and models trained on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Failed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Ground:
-    """A data set, what it was made of, and the export of a model, where there is one."""
+    """A dataset, what it was made of, and the export of a model, where there is one."""
 
     plan: Plan | None
     schema: Path
@@ -172,7 +172,7 @@ def training(data: Path, model_dir: Path, *, model: str = "linear", steps: int =
 
 
 def corrections(data: Path, raw: Path, path: Path) -> Path:
-    """The rejects of a data set, each corrected to a row that is in its file, under a key of its own."""
+    """The rejects of a dataset, each corrected to a row that is in its file, under a key of its own."""
     told = read_back.manifest(data)
     good = next(line for line in raw.read_bytes().split(b"\n")[1:] if b"k0000" in line).decode()
     key = next(part for part in good.split(",") if part.startswith("k0000"))

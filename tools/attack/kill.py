@@ -23,7 +23,7 @@ LEFT = re.compile(r"\.tmp$|\.tmp[0-9a-f]+$|\.partial$|^temp-|_temp$|tempstate|^s
 
 @dataclasses.dataclass
 class Scene:
-    """A data set in a folder of its own, what it is made of, and where faults are told."""
+    """A dataset in a folder of its own, what it is made of, and where faults are told."""
 
     draw: random.Random
     children: Children
@@ -37,7 +37,7 @@ class Scene:
         self.log: list[str] = []
 
     def job(self, *more: str) -> tuple[str, ...]:
-        """The arguments of a job that replaces the data set."""
+        """The arguments of a job that replaces the dataset."""
         shape = ("--num_shards", "2", "--overwrite", *more)
         return job_arguments(self.source.schema, self.source.inputs, self.data, *shape)
 
@@ -62,12 +62,12 @@ class Scene:
         return self.run(Ask(program, argv, **how))[0]
 
     def whole(self, after: str) -> dict[str, Any] | None:
-        """The manifest of the data set, which has to be whole where there is one."""
+        """The manifest of the dataset, which has to be whole where there is one."""
         if not (self.data / "manifest.json").exists():
             return None
         verified = self.run(Ask("schemas.dataset", ("verify", str(self.data), "--quiet")))[0]
         if verified.status:
-            self.fault(f"the data set is not whole after {after}", verified.output[-800:])
+            self.fault(f"the dataset is not whole after {after}", verified.output[-800:])
         return read_back.manifest(self.data)
 
     def tidy(self, after: str, *, runs: bool = True) -> None:
@@ -133,7 +133,7 @@ def prune(scene: Scene) -> None:
 
 
 def kill_replays(scene: Scene) -> None:
-    """A replay onto a data set with rejects."""
+    """A replay onto a dataset with rejects."""
     bad = BAD_ROWS.count(b"\n")
     unhurt = None
     for _ in range(STRIKES + 1):
@@ -240,7 +240,7 @@ def kill_trainers(scene: Scene) -> None:
 
 
 def predicting(source: Ground, saved_model: Path, output: Path) -> tuple[str, ...]:
-    """The arguments of predictions on a data set's own input."""
+    """The arguments of predictions on a dataset's own input."""
     argv = ("--saved_model", str(saved_model), "--input", *source.inputs, "--output", str(output), "--overwrite")
     return (*argv, "--max_reject_fraction", "1", "--quiet")
 

@@ -1,4 +1,4 @@
-"""Opens a data set as its readers do: exit status 0 it opened, 1 refused with a message."""
+"""Opens a dataset as its readers do: exit status 0 it opened, 1 refused with a message."""
 
 from __future__ import annotations
 

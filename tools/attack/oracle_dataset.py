@@ -1,4 +1,4 @@
-"""Holds a written data set to what the oracle expects of its input: nothing lost, doubled, changed or made up."""
+"""Holds a written dataset to what the oracle expects of its input: nothing lost, doubled, changed or made up."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_rejects(expected: list[Expected], rejected: Iterable[Rejected], differ
 def check_dataset(
     plan: Plan, expected: list[Expected], told: dict[str, Any], stored: Iterable[Stored], rejected: Iterable[Rejected]
 ) -> Differences:
-    """All that differs between a data set and what its input says."""
+    """All that differs between a dataset and what its input says."""
     differences = Differences()
     gone = check_rejects(expected, rejected, differences)
     if told["read"] != len(expected):

@@ -1,4 +1,4 @@
-"""What a data set directory holds, read without the project's own readers."""
+"""What a dataset directory holds, read without the project's own readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import google_crc32c
 
 
 class Unreadable(Exception):
-    """A data set that does not read back."""
+    """A dataset that does not read back."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Reads a data set's records: shards in, batches of (features, label) out.
+"""Reads a dataset's records: shards in, batches of (features, label) out.
 
-Transformed records of a CSV data set are parsed many at a time, in C++: record by record is a tenth of the rate. In
+Transformed records of a CSV dataset are parsed many at a time, in C++: record by record is a tenth of the rate. In
 training the shards are opened in random order and read side by side, in blocks, each of which the thread that has read
 it also parses; windows of many blocks are then shuffled whole (`trainer.data.window_shuffle`). What is done for every
 record by itself is what limits the rate. (The job has dealt the records to the shards at random, and shuffled each
@@ -41,7 +41,7 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     """Reads a split.
 
     Args:
-      dataset: an opened data set; its manifest names the shards.
+      dataset: an opened dataset; its manifest names the shards.
       split: 'train', 'eval' or 'test'.
       mode: a `tf_estimator.ModeKeys`. TRAIN shuffles, repeats and reads this worker's part; EVAL and PREDICT read the
         whole split in order. The key is among the features in PREDICT only.
@@ -54,7 +54,7 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
       `[batch, height, width, 3]`: `image`, or `left` and `right`.
 
     Raises:
-      MillraceError: the data set has no such split.
+      MillraceError: the dataset has no such split.
     """
     name_split(split)
     if mode == ModeKeys.TRAIN and config is not None:
@@ -72,7 +72,7 @@ def stored_records(dataset: Dataset, split: str, mode: str, options: InputOption
     """A split's serialized records, in the order and as often as the mode reads them.
 
     Returns:
-      A Dataset of string: batches of a CSV data set's records, `[batch_size]`, the last one smaller unless it is
+      A Dataset of string: batches of a CSV dataset's records, `[batch_size]`, the last one smaller unless it is
       dropped; one by one, `[]`, those of images.
     """
     rows = dataset.image_schema is None
@@ -101,9 +101,9 @@ def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
     if parsed_in_blocks(dataset):
         spec = training_spec(dataset).values()
         width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec)
-        return dataset.rows(split) * width <= options.hold
+        return dataset.rows(split) * width <= options.cache_bytes
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
-    return (UNPACKED * size if dataset.compression else size) <= options.hold
+    return (UNPACKED * size if dataset.compression else size) <= options.cache_bytes
 
 
 def row_batches(
@@ -154,7 +154,7 @@ def row_blocks(
 
 
 def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
-    """A function that makes (features, label) of serialized records of a CSV data set, string `[n]`."""
+    """A function that makes (features, label) of serialized records of a CSV dataset, string `[n]`."""
     spec = stored_spec(dataset) if mode == ModeKeys.PREDICT else training_spec(dataset)
     label = dataset.schema.label.name
 
@@ -166,13 +166,13 @@ def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str,
 
 
 def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """(features, label) of a CSV data set's batches of serialized records."""
+    """(features, label) of a CSV dataset's batches of serialized records."""
     in_order = options.deterministic or mode != ModeKeys.TRAIN
     return batches.map(parser(dataset, mode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
 
 
 def images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """Batches of (features, label) of an image data set's serialized records."""
+    """Batches of (features, label) of an image dataset's serialized records."""
     assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
     training = mode == ModeKeys.TRAIN
     examples = image_examples(
@@ -193,13 +193,13 @@ def stored_spec(dataset: Dataset) -> dict[str, Any]:
 
 
 def training_spec(dataset: Dataset) -> dict[str, Any]:
-    """The same of a CSV data set, without the key."""
+    """The same of a CSV dataset, without the key."""
     key = dataset.schema.key
     return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
 
 
 def parsed_in_blocks(dataset: Dataset) -> bool:
-    """Whether training parses a CSV data set's records before it shuffles them: where all features are dense."""
+    """Whether training parses a CSV dataset's records before it shuffles them: where all features are dense."""
     return all(isinstance(entry, tf.io.FixedLenFeature) for entry in training_spec(dataset).values())
 
 
@@ -232,7 +232,7 @@ def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:
                 rows += int(batch.shape[0])
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
             return MillraceError(
-                f"{path}: cannot be read beyond record {rows:,} ({error.message}). The file was damaged after it was "
-                "written: restore it, or write the data set again."
+                f"{path}: cannot be read after record {rows:,} ({error.message}). The file was damaged after it was "
+                "written: restore it, or write the dataset again."
             )
     return None

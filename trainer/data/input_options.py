@@ -1,4 +1,4 @@
-"""How a split is read: the options of `input_fn`."""
+"""The options of `input_fn`."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any
 from trainer.spec.augmentation import Augmentation
 
 _LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
-_LEAST |= {"shuffle_buffer": 0, "hold": 0, "prefetch": -1}
+_LEAST |= {"shuffle_buffer": 0, "cache_bytes": 0, "prefetch": -1}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """How a split is read.
+    """How `input_fn` reads a split.
 
     Attributes:
-      batch_size: examples a batch.
-      shuffle_buffer: how well records are shuffled in TRAIN: as through a shuffle buffer of so many. Images wait in
-        one, all open shards together; rows are shuffled in windows of twice as many. 0 leaves them in the order in
-        which they are read.
-      hold: bytes that a CSV split's parsed values may take to be held in memory in TRAIN, and shuffled whole; with a
-        `shuffle_buffer` of 0 nothing is held. Where features are sparse, records are held unparsed, and shards' bytes
-        count, `UNPACKED` times if they are compressed.
-      num_epochs: passes over the split; None repeats for ever in TRAIN, and is one pass elsewhere.
-      cycle_length: shards read side by side, in TRAIN.
-      block_length: records taken from one shard before the next one's turn; of rows more where windows are large.
-      prefetch: batches made ahead of the model; -1 lets tf.data choose.
-      drop_remainder: leave out a last batch that is not full, so that shapes are static.
-      deterministic: in TRAIN, the same order again for the same seed, at some cost in speed.
+      batch_size: examples in a batch.
+      shuffle_buffer: how well records are shuffled in TRAIN, as the size of the equivalent shuffle buffer. Images are
+        shuffled in such a buffer, shared by all open shards; rows are shuffled in windows of twice as many. 0 leaves
+        them in the order in which they are read.
+      cache_bytes: a CSV split is cached in memory in TRAIN, and shuffled completely, if its parsed values take at most
+        this many bytes; never with a `shuffle_buffer` of 0. If features are sparse, unparsed records are cached and the
+        shards' bytes count, `UNPACKED` times if they are compressed.
+      num_epochs: passes over the split; None repeats forever in TRAIN, and is one pass otherwise.
+      cycle_length: the number of shards read in parallel in TRAIN.
+      block_length: records taken from one shard before the next one's turn; more for rows if windows are large.
+      prefetch: batches to prefetch; -1 lets tf.data choose.
+      drop_remainder: drop a last batch that is not full, so that shapes are static.
+      deterministic: in TRAIN, reproduce the order for a given seed, at some cost in speed.
       seed: of the shuffling; None draws one.
-      num_workers: how many workers share the split in TRAIN, each reading its own part of it.
-      worker: which of them this is, counted from 0.
-      augmentation: what TRAIN does to images.
+      num_workers: the number of workers that share the split in TRAIN, each reading its own part of it.
+      worker: the index of this worker, from 0.
+      augmentation: image augmentation in TRAIN.
     """
 
     batch_size: int = 512
     shuffle_buffer: int = 50_000
-    hold: int = 128 << 20
+    cache_bytes: int = 128 << 20
     num_epochs: int | None = None
     cycle_length: int = 8
     block_length: int = 64
@@ -52,16 +52,16 @@ class InputOptions:
     def __post_init__(self) -> None:
         for name, low in _LEAST.items():
             if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be {low} or more")
+                raise ValueError(f"{name} is {getattr(self, name)}; must be {low} or more")
         if self.num_epochs is not None and self.num_epochs < 1:
-            raise ValueError(f"num_epochs is {self.num_epochs}, and must be 1 or more, or None")
+            raise ValueError(f"num_epochs is {self.num_epochs}; must be 1 or more, or None")
         if not 0 <= self.worker < self.num_workers:
-            raise ValueError(f"worker is {self.worker}, and num_workers {self.num_workers}")
+            raise ValueError(f"worker is {self.worker}; must be from 0 to num_workers - 1 ({self.num_workers - 1})")
 
     def for_task(self, config: Any) -> InputOptions:
-        """The same for one task of a cluster: its part of the split, by the `RunConfig` that it runs under.
+        """The options for one task of a cluster, given its `RunConfig`: a worker reads its part of the split.
 
-        The evaluator and parameter servers have no part: for them nothing changes.
+        The options of the evaluator and of parameter servers do not change.
         """
         if config.global_id_in_cluster is None or config.global_id_in_cluster >= config.num_worker_replicas:
             return self

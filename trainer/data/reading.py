@@ -1,4 +1,4 @@
-"""How a training reads its splits: the `InputOptions` that follow from the data set and from what was asked."""
+"""How a training reads its splits: the `InputOptions` that follow from the dataset and from what was asked."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None =
     if found is None:
         known = ", ".join(sorted(n for n in metrics if n != "global_step"))
         asked = repr(name or wanted[0])
-        raise UsageError(f"the evaluation gives no metric {asked} to choose the best model by; it gives {known}")
+        raise UsageError(f"the evaluation has no metric {asked} to select the best model by; it has {known}")
     return BestMetric(found, not _LOWER_IS_BETTER.fullmatch(found))
 
 
@@ -81,13 +81,13 @@ def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> 
       keep: how many exports stay under each name, the newest.
     """
     if keep < 1:
-        raise UsageError(f"keep: {keep}; at least one export must stay")
+        raise UsageError(f"keep: {keep}; keep at least one export")
     writer = CheckedExport(dataset)
     return [BestExporter(writer, metric=metric, keep=keep), FinalExporter(writer, keep=keep)]
 
 
 class CheckedExport:
-    """Writes exports of one data set's models, each checked before it gets its name."""
+    """Writes exports of one dataset's models, each checked before it gets its name."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -111,7 +111,7 @@ class CheckedExport:
             except SkewError as error:
                 rejected = os.path.join(export_path, "rejected")
                 tf.io.gfile.rename(written, rejected)
-                raise SkewError(f"{error} The export was refused; it lies in {rejected} to be looked at.") from error
+                raise SkewError(f"{error} The export was rejected; inspect it in {rejected}.") from error
             final = os.path.join(export_path, str(_next_number(export_path)))
             tf.io.gfile.rename(written, final)
             return final
@@ -149,7 +149,9 @@ class CheckedExport:
         problem = None if self._told else graph_problem(export_dir)
         if problem is not None:
             self._told = True
-            print(f"note: predicting with an export of this model takes --trust: its graph {problem}", file=sys.stderr)
+            print(
+                f"note: predicting with an export of this model requires --trust: its graph {problem}", file=sys.stderr
+            )
 
 
 class BestExporter(tf_estimator.Exporter):

@@ -34,7 +34,7 @@ def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[by
 
 
 def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]:
-    """What the data set's transform makes of raw records, by feature: `[records, ...]`."""
+    """What the dataset's transform makes of raw records, by feature: `[records, ...]`."""
     import tensorflow as tf
     import tensorflow_transform as tft
 

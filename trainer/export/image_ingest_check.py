@@ -61,5 +61,5 @@ def _full_spec(schema: ImageSchema) -> dict[str, Any]:
 
 
 def _schema(dataset: Dataset) -> ImageSchema:
-    assert dataset.image_schema is not None  # noqa: S101 - only image data sets come here
+    assert dataset.image_schema is not None  # noqa: S101 - only image datasets come here
     return dataset.image_schema

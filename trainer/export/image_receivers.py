@@ -1,4 +1,4 @@
-"""A served model's images: files' bytes through the data set's own ingest graph, then as evaluation sees them.
+"""A served model's images: files' bytes through the dataset's own ingest graph, then as evaluation sees them.
 
 What comes out of the ingest graph is encoded and decoded again, as a stored image is: the pixels that training saw are
 those of the stored JPEG.
@@ -29,7 +29,7 @@ def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
 
 
 def load_ingest(dataset: Dataset) -> Any:
-    """The data set's ingest graph, in the graph that is being built (or eagerly): `record` is for one file's bytes.
+    """The dataset's ingest graph, in the graph that is being built (or eagerly): `record` is for one file's bytes.
 
     It holds no variables, so that nothing has to be initialised, whatever kind of graph this is.
     """

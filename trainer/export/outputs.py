@@ -115,7 +115,9 @@ def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> 
       ValueError: the model itself predicts something called `error`.
     """
     if ERROR in predictions:
-        raise ValueError(f"the model predicts {ERROR!r}, which says why a row is not answered; give it another name")
+        raise ValueError(
+            f"the model predicts {ERROR!r}, a reserved name (why a row has no prediction); rename the prediction"
+        )
     if errors is None:
         rows = tf.shape(predictions[CLASS] if CLASS in predictions else predictions[VALUE])
         return {**predictions, ERROR: tf.fill(rows, "")}
@@ -161,7 +163,7 @@ def _classified(given: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[str
     probabilities = _probabilities(given, len(names))
     width = probabilities.shape[-1]
     if width is not None and width != len(names):
-        raise ValueError(f"the model predicts {width} classes, and the label has {len(names)}")
+        raise ValueError(f"the model predicts {width} classes, but the label has {len(names)}")
     given_ids = next((given[name] for name in (CLASS_ID, "class_ids") if name in given), None)
     ids = tf.argmax(probabilities, axis=-1) if given_ids is None else tf.reshape(given_ids, [-1])
     ids = tf.cast(ids, tf.int64)

@@ -33,8 +33,8 @@ def read_parity_records(dataset: Dataset) -> ParityRecords:
         if one is None or other is None:
             raise MillraceError(
                 f"{dataset.run_dir}: {'no raw' if one is None else 'no transformed'} parity record beside the "
-                f"{'transformed' if one is None else 'raw'} record {len(kept)}; expected as many of either. Write the "
-                "data set again."
+                f"{'transformed' if one is None else 'raw'} record {len(kept)}; expected equally many of each. Write "
+                "the dataset again."
             )
         size += len(one)
         if kept and size > MOST_BYTES:
@@ -42,8 +42,8 @@ def read_parity_records(dataset: Dataset) -> ParityRecords:
         kept.append((one, other))
     if not kept:
         raise MillraceError(
-            f"{dataset.run_dir}: 0 raw parity records and 0 transformed ones; expected one at least. Write the data "
-            "set again."
+            f"{dataset.run_dir}: 0 raw and 0 transformed parity records; expected at least one. Write the "
+            "dataset again."
         )
     return ParityRecords(tuple(one for one, _ in kept), tuple(other for _, other in kept))
 
@@ -55,4 +55,4 @@ def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
     try:
         yield from tf.compat.v1.io.tf_record_iterator(path)
     except tf.errors.OpError as error:
-        raise MillraceError(f"{path}: cannot be read ({error.message}); write the data set again") from error
+        raise MillraceError(f"{path}: cannot be read ({error.message}); write the dataset again") from error

@@ -8,7 +8,7 @@ A model exported with `serving_input_receiver_fn` has these signatures (`NAME:` 
   record leaves out is missing.
 * `without_key:serving_default`, where the schema has a key: as the first, but the key ('' in the predictions).
 
-A model of images takes whole files' bytes, string `[batch]`, as `image`, or as `left` and `right`: the data set's
+A model of images takes whole files' bytes, string `[batch]`, as `image`, or as `left` and `right`: the dataset's
 ingest graph is in the exported one (`trainer.export.image_receivers`).
 """
 

@@ -206,12 +206,12 @@ def check(judged: Judged, served: ServedModel) -> None:
         answered = [name for name, values in found.items() if name not in (ERROR, KEY) and not _withheld(values[i])]
         if not same or (error and answered):
             raise SkewError(
-                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_told(verdict)} by the job, and "
+                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_told(verdict)} by the job, but "
                 f"{_told(error)} by the export" + (f", which gives its {answered[0]!r}" if error and answered else "")
             )
     for name, values in found.items():
         if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):
-            raise SkewError(f"{name!r} of a good row is another beside bad rows: {values[0]}, not {alone[name][0]}")
+            raise SkewError(f"{name!r} of a valid row changes next to invalid rows: {values[0]}, not {alone[name][0]}")
 
 
 def _told(verdict: str) -> str:

@@ -23,7 +23,9 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
     """
     manifest = read_model_manifest(model_dir)
     if manifest is None:
-        raise UsageError(f"{model_dir}: no {MODEL_JSON}, so this is no model of trainer.task; name it with --model_dir")
+        raise UsageError(
+            f"{model_dir}: no {MODEL_JSON}, so this is not a model directory of trainer.task; set --model_dir"
+        )
     training = manifest.current
     model = BUILT_IN[training.model] if training.model in BUILT_IN else custom.load(training.model)
     hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}

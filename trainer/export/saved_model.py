@@ -40,8 +40,8 @@ class Notes:
         if self.format_version >= NOTES_FORMAT:
             return None
         return (
-            "exported by an earlier release: it may answer a row that the preprocessing job would reject, and has no "
-            "output 'error' that says so; export the model again with trainer.task"
+            "exported by an earlier release: it may give predictions for rows that the preprocessing job would reject, "
+            "and has no output 'error'; export the model again with trainer.task"
         )
 
     def to_json(self) -> bytes:
@@ -52,7 +52,7 @@ class Notes:
 def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
     """Puts the notes and the schema beside the SavedModel, in `assets.extra/`; `files` of the notes is filled in."""
     storage.write_bytes(os.path.join(export_dir, EXTRA, SCHEMA_YAML), schema_yaml)
-    notes = dataclasses.replace(notes, files=checksums(export_dir, besides=[_NOTES]))
+    notes = dataclasses.replace(notes, files=checksums(export_dir, exclude=[_NOTES]))
     storage.write_bytes(os.path.join(export_dir, EXTRA, NOTES), notes.to_json())
 
 
@@ -62,9 +62,9 @@ def check_files(export_dir: str, notes: Notes) -> None:
     Raises:
       MillraceError: one was changed, is missing, or is not named by the notes.
     """
-    problem = difference(export_dir, notes.files, says=_NOTES, besides=[_NOTES])
+    problem = difference(export_dir, notes.files, source=_NOTES, exclude=[_NOTES])
     if problem is not None:
-        raise MillraceError(f"{problem}. It is not loaded: loading a model runs its graph. Export it again.")
+        raise MillraceError(f"{problem}. It is not loaded, because loading a model runs its graph. Export it again.")
 
 
 def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
@@ -75,7 +75,9 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
       MillraceError: its notes cannot be read, or belong to another schema.
     """
     if not storage.exists(os.path.join(export_dir, "saved_model.pb")):
-        raise UsageError(f"{export_dir}: no saved_model.pb, so no exported model; give a folder export/best/<number>")
+        raise UsageError(
+            f"{export_dir}: no saved_model.pb, so this is not an exported model; give a folder export/best/<number>"
+        )
     schema_path, notes_path = (os.path.join(export_dir, EXTRA, name) for name in (SCHEMA_YAML, NOTES))
     for path in (schema_path, notes_path):
         if not storage.exists(path):
@@ -86,10 +88,10 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
         notes = Notes(**{**fields, "classes": tuple(fields["classes"])})
     except (ValueError, TypeError, KeyError) as error:
         raise MillraceError(
-            f"{notes_path}: not notes of format version {NOTES_FORMAT}: {error}. Export the model again."
+            f"{notes_path}: expected format version {NOTES_FORMAT}: {error}. Export the model again."
         ) from error
     if notes.format_version not in (_ANSWERS_ALL, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
-        raise MillraceError(f"{notes_path}: of another format version, or another schema than {SCHEMA_YAML} beside it")
+        raise MillraceError(f"{notes_path}: has another format version, or does not match {SCHEMA_YAML} next to it")
     return schema, notes
 
 

@@ -169,6 +169,6 @@ def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str)
     difference = first_difference(expected, found)
     if difference is not None:
         raise SkewError(
-            f"skew: {difference} (expected: {expected_name}; found: {found_name}). What is served is not what was "
-            "trained on; do not serve it. If the data set was written again since, train and export again."
+            f"skew: {difference} (expected: {expected_name}; found: {found_name}). The exported model differs from "
+            "the trained one; do not serve it. If the dataset was written again since, train and export again."
         )

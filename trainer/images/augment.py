@@ -50,7 +50,7 @@ class AugmentOptions:
         if not 0.0 <= self.color_jitter < 1.0:
             raise ValueError(f"color_jitter={self.color_jitter}: must be 0 or more and below 1")
         if self.resized_crop is not None and not 0.0 < self.resized_crop <= 1.0:
-            raise ValueError(f"resized_crop={self.resized_crop}: must be above 0, and 1 at most")
+            raise ValueError(f"resized_crop={self.resized_crop}: must be above 0 and at most 1")
 
 
 def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> AugmentOptions:
@@ -59,7 +59,7 @@ def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> Augmen
 
 
 def seeds(seed: int | None = None) -> tf.data.Dataset:
-    """An endless data set of seeds, int64 `[2]`, new ones in each iteration; zip it with the images of TRAIN.
+    """An endless dataset of seeds, int64 `[2]`, new ones in each iteration; zip it with the images of TRAIN.
 
     Args:
       seed: makes the sequence repeatable.

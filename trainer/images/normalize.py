@@ -9,7 +9,7 @@ PIXELS = "pixels"  # the transform graph's one feature: float32 [3], a pixel
 
 
 def normalized(images: tf.Tensor, transform_output: tft.TFTransformOutput) -> tf.Tensor:
-    """Normalises a batch's pixels by the data set's own tf.Transform graph. To be called inside a `model_fn`.
+    """Normalises a batch's pixels by the dataset's own tf.Transform graph. To be called inside a `model_fn`.
 
     Args:
       images: uint8 or float32 `[batch, height, width, 3]`, values from 0 to 255.

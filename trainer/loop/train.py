@@ -101,7 +101,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
         if split not in dataset.splits or not dataset.rows(split):
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if options.augment and dataset.image_schema is None:
-        raise UsageError(f"--augment is for images, and {dataset.path} holds none")
+        raise UsageError(f"--augment is for images, but {dataset.path} contains none")
     _, hparams = find_model(options)
     config = tf_estimator.RunConfig(
         model_dir=options.model_dir,
@@ -126,11 +126,11 @@ def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
 
 
 def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any:
-    """The Estimator that the options name, for this data set, in the config's model_dir.
+    """The Estimator that the options name, for this dataset, in the config's model_dir.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
-      MillraceError: the data set asks for what no model can be built for.
+      MillraceError: the dataset asks for what no model can be built for.
     """
     model, hparams = find_model(options)
     problem = read_problem(dataset, max_steps=options.max_steps)
@@ -270,7 +270,7 @@ def conclude(
 
 
 def write_metrics(task: Task, split: str, metrics: Metrics) -> None:
-    """Writes `metrics-<split>.json`: the split, the data set's run, and the metrics."""
+    """Writes `metrics-<split>.json`: the split, the dataset's run, and the metrics."""
     content = {"split": split, "data_run": task.dataset.run, "rows": task.dataset.rows(split), "metrics": metrics}
     path = layout.join(task.options.model_dir, f"metrics-{split}.json")
     storage.write_bytes(path, json.dumps(content, indent=1).encode() + b"\n")

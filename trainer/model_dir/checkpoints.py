@@ -38,20 +38,20 @@ def recover_checkpoint(model_dir: str, tell: Callable[[str], None]) -> str | Non
     named = _named(model_dir)
     candidates = named or _lying_there(model_dir)
     if candidates and not named:
-        tell(f"{layout.join(model_dir, 'checkpoint')}: missing or damaged; looking for checkpoints by their names")
+        tell(f"{layout.join(model_dir, 'checkpoint')}: missing or damaged; searching for checkpoints by name")
     for i in reversed(range(len(candidates))):
         problem = what_is_wrong(candidates[i])
         if problem is None:
             if not named or i + 1 < len(candidates):
                 names = [os.path.basename(path) for path in candidates[: i + 1]]
                 tf.compat.v1.train.update_checkpoint_state(model_dir, names[-1], names)
-                tell(f"going on from {candidates[i]}, the newest checkpoint that is whole")
+                tell(f"resuming from {candidates[i]}, the latest valid checkpoint")
             return candidates[i]
-        tell(f"{candidates[i]}: not whole ({problem}); passed over")
+        tell(f"{candidates[i]}: damaged ({problem}); skipped")
     if candidates:
         raise MillraceError(
-            f"{model_dir}: none of its {len(candidates)} checkpoints is whole. Restore one from a copy, or take "
-            "another --model_dir to begin again."
+            f"{model_dir}: none of its {len(candidates)} checkpoints is valid. Restore one from a backup, or "
+            "start over with another --model_dir."
         )
     return None
 

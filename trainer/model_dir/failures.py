@@ -1,4 +1,4 @@
-"""What goes wrong inside TensorFlow while training, told in the terms of the data set and the options."""
+"""What goes wrong inside TensorFlow while training, told in the terms of the dataset and the options."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ def _hush(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
 
 
 def _find_the_file(dataset: Dataset, options: TrainOptions, error: tf.errors.OpError) -> None:
-    print("a read failed; reading the shards one by one to find which", file=sys.stderr, flush=True)
+    print("a read failed; reading the shards one by one to find the damaged one", file=sys.stderr, flush=True)
     for split in dataset.splits:
         unreadable = find_unreadable_shard(dataset, split)
         if unreadable is not None:
             raise MillraceError(f"{unreadable}{_untouched(options.model_dir)}") from error
     if "checkpoint" in str(error.message):
         raise MillraceError(
-            f"{options.model_dir}: its last checkpoint is of another model and cannot be continued "
-            f"({str(error.message).splitlines()[0]}). Take another --model_dir."
+            f"{options.model_dir}: its last checkpoint is of another model "
+            f"({str(error.message).splitlines()[0]}). Use another --model_dir."
         ) from error
 
 
 def nan_problem(model_dir: str, found: str) -> MillraceError:
     """What to do about NaN; `found` says where it was seen."""
     return MillraceError(
-        f"{_naming(model_dir)}{found}. Try a lower learning_rate (--hparams), and look for NaN and very large values "
-        f"among the features and labels.{_untouched(model_dir)}"
+        f"{_naming(model_dir)}{found}. Try a lower learning_rate (--hparams), and check the features and labels for "
+        f"NaN and very large values.{_untouched(model_dir)}"
     )
 
 
@@ -85,7 +85,7 @@ def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
     if refused is None:
         return None
     return MillraceError(
-        f"{_naming(model_dir)}writing failed: {refused}. Make room, or take another disk, and run the same "
+        f"{_naming(model_dir)}writing failed: {refused}. Free some space, or use another disk, and run the same "
         f"command again.{_untouched(model_dir)}"
     )
 

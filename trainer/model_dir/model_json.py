@@ -20,7 +20,7 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_k
 
 
 class TrainedOn(Strict):
-    """The run of a data set."""
+    """The run of a dataset."""
 
     path: str
     name: str
@@ -85,7 +85,7 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
         return ModelManifest.model_validate_json(storage.read_bytes(path))
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise MillraceError(f"{path}: not a model's manifest ({reason}); take another --model_dir") from None
+        raise MillraceError(f"{path}: not a valid model.json ({reason}); use another --model_dir") from None
 
 
 def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool, allow_changes: bool) -> bool:
@@ -99,18 +99,18 @@ def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool,
         `allow_changes` is false.
     """
     if storage.is_local(model_dir) and os.path.lexists(model_dir) and not os.path.isdir(model_dir):
-        raise UsageError(f"--model_dir {model_dir}: is no folder; name one, which is made where there is none")
+        raise UsageError(f"--model_dir {model_dir}: is not a folder; use a folder, or a new name to create one")
     found = read_model_manifest(model_dir)
     if found is None and has_checkpoint and not allow_changes:
         raise UsageError(
-            f"{model_dir}: holds checkpoints and no {MODEL_JSON}, so nothing says what they are of. Take another "
-            "--model_dir, or go on from them with --allow_changes."
+            f"{model_dir}: contains checkpoints but no {MODEL_JSON}, so their model is unknown. Use another "
+            "--model_dir, or resume with --allow_changes."
         )
     differences = [] if found is None or not has_checkpoint else list(_differences(found.current, training))
     if differences and not allow_changes:
         raise UsageError(
-            f"{model_dir}: holds a model that this training would not continue: {'; '.join(differences)}. Take another "
-            "--model_dir, or go on from its last checkpoint with --allow_changes."
+            f"{model_dir}: contains a model of another training: {'; '.join(differences)}. Use another "
+            "--model_dir, or resume from its last checkpoint with --allow_changes."
         )
     earlier = () if found is None or not has_checkpoint else found.earlier
     if found is not None and differences:

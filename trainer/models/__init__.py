@@ -16,19 +16,19 @@ from trainer.spec.image_problem import ImageProblem
 
 __all__ = ["BUILT_IN", "BuiltIn", "custom"]
 
-COLUMNS, IMAGES, PAIRS = "columns of a CSV data set", "images", "pairs of images"  # what models read
+COLUMNS, IMAGES, PAIRS = "columns of a CSV dataset", "images", "pairs of images"  # what models read
 
 
 def _check(hparams: Any, **least: float) -> None:
     for name, low in least.items():
         if getattr(hparams, name) < low:
-            raise ValueError(f"{name}={getattr(hparams, name)}, and must be {low} or more")
+            raise ValueError(f"{name}={getattr(hparams, name)}: must be {low} or more")
 
 
 def _check_below(hparams: Any, **limits: float) -> None:
     for name, limit in limits.items():
         if getattr(hparams, name) >= limit:
-            raise ValueError(f"{name}={getattr(hparams, name)}, and must be below {limit}")
+            raise ValueError(f"{name}={getattr(hparams, name)}: must be below {limit}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ class SqueezenextHparams:
         if self.variant not in VARIANTS:
             raise ValueError(f"variant={self.variant}: expected one of {', '.join(VARIANTS)}")
         if self.stem_stride is not None and self.stem_stride < 1:
-            raise ValueError(f"stem_stride={self.stem_stride}, and must be 1 or more, or none")
+            raise ValueError(f"stem_stride={self.stem_stride}: must be 1 or more, or none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +182,7 @@ class BuiltIn:
         if kind not in self.reads:
             name = self.module.rpartition(".")[2]
             fitting = ", ".join(other for other, model in BUILT_IN.items() if kind in model.reads)
-            raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {kind} there are: {fitting}")
+            raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {kind} use: {fitting}")
         return importlib.import_module(self.module).build(problem, hparams, config)
 
 

@@ -35,6 +35,6 @@ def classes_of(problem: Problem, model: str) -> int:
     """
     if problem.classes is None:
         raise MillraceError(
-            f"model {model!r} is for classes, and the label {problem.label!r} is a number: take dnn or linear"
+            f"model {model!r} is for classification, but the label {problem.label!r} is a number; use dnn or linear"
         )
     return problem.classes

@@ -31,8 +31,8 @@ def fine_tune_scaffold(path: str | None, variables: Sequence[Any]) -> Any:
         if shapes.get(name) != shape:
             found = f"holds it as {shapes[name]}" if name in shapes else "lacks it"
             raise UsageError(
-                f"fine_tune_checkpoint={path}: the model has {name} {shape}, and {checkpoint} {found}. "
-                "Take a checkpoint of the same model with the same hyper-parameters."
+                f"fine_tune_checkpoint={path}: the model has {name} {shape}, but {checkpoint} has {found}. "
+                "Use a checkpoint of the same model with the same hyper-parameters."
             )
     saver = tf.compat.v1.train.Saver(list(variables))
     return tf.compat.v1.train.Scaffold(init_fn=lambda _, session: saver.restore(session, checkpoint))

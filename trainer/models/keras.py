@@ -34,17 +34,17 @@ def build(model: Any, problem: AnyProblem, config: Any) -> Any:
     """Converts a model whose inputs are called like the features that it reads; images are normalised for it.
 
     Its one output is what `trainer.export.outputs` takes a single output for: class probabilities `[batch, classes]`
-    (end the model in a softmax), or for a numeric label the value `[batch, 1]`. Examples are weighed where the data set
+    (end the model in a softmax), or for a numeric label the value `[batch, 1]`. Examples are weighed where the dataset
     has a weight.
 
     Raises:
-      MillraceError: the model reads a feature that the data set does not have.
+      MillraceError: the model reads a feature that the dataset does not have.
     """
     known = _names(problem)
     missing = [name for name in model.input_names if name not in known]
     if missing:
         raise MillraceError(
-            f"the Keras model reads {missing}, which the data set does not have; its features are {sorted(known)}. "
+            f"the Keras model reads {missing}, which the dataset does not have; its features are {sorted(known)}. "
             "Name each Input after a feature."
         )
     with _without_warnings():

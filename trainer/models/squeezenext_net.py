@@ -36,7 +36,7 @@ def embed(images: tf.Tensor, *, variant: Variant, options: LayerOptions, stem_st
     """
     height, width = images.shape[1:3]
     if height is None or width is None or min(height, width) < SMALLEST:
-        raise ValueError(f"images of {height}x{width}: SqueezeNext needs sides that are known, of {SMALLEST} or more")
+        raise ValueError(f"images of {height}x{width}: SqueezeNext needs known sides of {SMALLEST} or more")
     stride = stem_stride or default_stem_stride(min(height, width))
     with tf.compat.v1.variable_scope(SCOPE):
         x = conv(

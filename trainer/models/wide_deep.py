@@ -15,7 +15,7 @@ from trainer.spec.problem import Ids, Problem
 def build(problem: Problem, hparams: WideDeepHparams, config: Any) -> Any:
     """A DNNLinearCombinedClassifier, or -Regressor where the label is a number.
 
-    The wide part reads ids and crosses (numbers, where a data set has no ids); the deep part reads all but crosses.
+    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses.
     """
     regression = problem.classes is None
     make = tf_estimator.DNNLinearCombinedRegressor if regression else tf_estimator.DNNLinearCombinedClassifier

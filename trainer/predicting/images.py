@@ -211,7 +211,7 @@ def _decoder_error(file: _File) -> Exception:
         decoders[file.header.format](file.data)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         return error
-    return ValueError("the model does not take it")
+    return ValueError("the model does not accept it")
 
 
 def _undecodable(read: _Read, error: Exception) -> Reject:

@@ -51,13 +51,13 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         if self.signature not in SIGNATURES:
-            raise UsageError(f"--signature {self.signature}: give one of {', '.join(SIGNATURES)}")
+            raise UsageError(f"--signature {self.signature}: must be one of {', '.join(SIGNATURES)}")
         if self.batch_size is not None and self.batch_size < 1:
-            raise UsageError(f"--batch_size {self.batch_size}: give 1 or more")
+            raise UsageError(f"--batch_size {self.batch_size}: must be 1 or more")
         if self.max_rejects < 0 or not 0 <= self.max_reject_fraction <= 1:
             raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction between 0 and 1")
         if self.rejects == STANDARD_OUTPUT:
-            raise UsageError("--rejects -: only --output is written to standard output; name a file")
+            raise UsageError("--rejects -: only --output can be standard output; give a file")
 
     @property
     def printed(self) -> bool:
@@ -67,7 +67,7 @@ class PredictOptions:
     @property
     def kept_on_failure(self) -> str:
         """What becomes of predictions that were made before a failure."""
-        return "the predictions made by then were printed" if self.printed else "no predictions were written"
+        return "only part of the predictions was printed" if self.printed else "no predictions were written"
 
     def check_outputs(self, inputs: Sequence[str]) -> None:
         """Looks at where the files are to be put.
@@ -79,12 +79,12 @@ class PredictOptions:
         for path in written:
             storage.check_output(path, hint=f", or give --output {STANDARD_OUTPUT} for standard output")
         if len({storage.identity(path) for path in written}) < len(written):
-            raise UsageError(f"--rejects {self.rejects} and --output {self.output} are one file")
+            raise UsageError(f"--rejects {self.rejects} and --output {self.output} are the same file")
         there = [path for path in written if storage.exists(path)]
         read = {storage.identity(path) for path in inputs} if there else set()
         for path in there:
             if storage.identity(path) in read:
-                raise UsageError(f"{path}: is an input as well as an output")
+                raise UsageError(f"{path}: is both an input and an output")
             if not self.overwrite:
                 raise UsageError(f"{path}: exists already; give --overwrite to replace it")
 
@@ -135,6 +135,6 @@ class Summary:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
             raise MillraceError(
                 f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), more than --max_rejects "
-                f"{options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g} allow. Each stands "
-                f"in {options.rejects}; {options.kept_on_failure}. Fix the {self.unit}, or raise a limit."
+                f"{options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g} allow. They are "
+                f"listed in {options.rejects}; {options.kept_on_failure}. Fix the {self.unit}, or raise a limit."
             )

@@ -27,7 +27,7 @@ def read_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
       UsageError: a file is not UTF-8, or `root` is no folder. Raised at once, not when the first pair is taken.
     """
     if root is not None and storage.is_local(root) and not os.path.isdir(root):
-        raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are under")
+        raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are relative to")
     texts = [(path, _text(path)) for path in paths]
     return (item for path, text in texts for item in _pairs(path, text, root or os.path.dirname(path)))
 

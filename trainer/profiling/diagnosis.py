@@ -40,7 +40,7 @@ class Diagnosis:
 
     Attributes:
       batch_size: examples a step.
-      training: a step fed from the data set.
+      training: a step fed from the dataset.
       memory: a step fed with the same batch again and again, from memory.
       alone: a batch of the whole input, without a model.
       stages: what each stage of the input adds, in order: differences between prefixes of the pipeline.
@@ -109,10 +109,10 @@ class Diagnosis:
     def why_none(self) -> str:
         """What to say where there is no advice."""
         if self.bound_by == "model" and self.bigger is None:
-            return "a larger batch was not tried, since it would take too long: a longer --seconds makes room for it"
+            return "a larger batch was not tried, because it would take too long: raise --seconds"
         if self.bound_by != "model" and not self.tried:
             return "there was no other setting to try"
-        return "no setting that was tried makes it clearly faster"
+        return "no setting that was tried makes training clearly faster"
 
     @property
     def caution(self) -> str:
@@ -120,8 +120,8 @@ class Diagnosis:
         if not self.short:
             return ""
         return (
-            "The turns were too short to use up the rows that the input had read ahead, so what it and its stages cost "
-            "is not certain: raise --seconds."
+            "The turns were too short to use up the rows that the input had prefetched, so the costs of the input and "
+            "its stages are uncertain: raise --seconds."
         )
 
     @property
@@ -136,7 +136,7 @@ class Diagnosis:
             return f"Training is bound by its input: {measured}. The input alone makes a batch in {alone}; {most}."
         return (
             f"Training is bound by the model, and its input takes cores from it: {measured}, so the input costs "
-            f"{self.share:.0%} of it. Alone it makes a batch in {alone}; {most}."
+            f"{self.share:.0%} of it. The input alone makes a batch in {alone}; {most}."
         )
 
     def table(self) -> str:
@@ -149,7 +149,7 @@ class Diagnosis:
                 rates = f"{1 / cost.seconds:>10,.1f}{batch / cost.seconds:>12,.0f}"
             lines.append(f"{name:<38}{cost.seconds * 1e3:>10.2f}{cost.cpu * 1e3:>10.2f}{rates}")
 
-        line("training from the data set", self.training, self.batch_size)
+        line("training from the dataset", self.training, self.batch_size)
         line("training from memory", self.memory, self.batch_size)
         if self.bigger is not None:
             line(f"training from memory, batch {self.bigger[0]:,}", self.bigger[1], self.bigger[0])

@@ -1,4 +1,4 @@
-"""Measures a training: its input stage by stage, changes of it, and steps fed from the data set and from memory."""
+"""Measures a training: its input stage by stage, changes of it, and steps fed from the dataset and from memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.profiling.turns import CLOCK, Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
-DATA, MEMORY, BIGGER = "from the data set", "from memory", "from memory, larger batches"
+DATA, MEMORY, BIGGER = "from the dataset", "from memory", "from memory, larger batches"
 SAMPLE = "a sample of the records as they are"
 TIMES = 4  # as large
 PREFETCH = 2  # batches
@@ -48,7 +48,7 @@ def examine(
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
     )
-    estimator = build_estimator(dataset, options, config)  # first: what was asked wrongly is told at once
+    estimator = build_estimator(dataset, options, config)  # first: reports invalid usage at once
     possible = changes(source, os.path.join(folder, "samples"), tell)
     costs, tried, short = measure_input(source, possible, half, tell, clock)
     best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)

@@ -1,6 +1,6 @@
 """What could be changed about a training's input, each as an input that can be measured beside the one there is.
 
-What belongs to the data set (compression, number of shards, how images are stored) is tried on a sample of its records,
+What belongs to the dataset (compression, number of shards, how images are stored) is tried on a sample of its records,
 written twice: as they are, and changed.
 """
 
@@ -89,7 +89,7 @@ def changes(source: Source, folder: str, tell: Callable[[str], None] = lambda te
 
 def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -> list[Change]:
     dataset, schema = source.dataset, source.dataset.image_schema
-    streamed = dataclasses.replace(source.options, hold=0)
+    streamed = dataclasses.replace(source.options, cache_bytes=0)
     count = len(dataset.shards("train"))
     as_it_is = Form(dataset.manifest.compression, min(count, SHARDS), raw=False)
     wanted = []
@@ -103,7 +103,7 @@ def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -
         wanted.append(("images: {store: raw}, in the schema", dataclasses.replace(as_it_is, raw=True)))
     if not wanted:
         return []
-    tell("writing samples of the records, to try changes on")
+    tell("writing samples of the records, to try changes")
     records = _sample(dataset)
     before = Source(_written(dataset, records, os.path.join(folder, "as_it_is"), as_it_is), streamed)
     return [
@@ -126,7 +126,7 @@ def _sample(dataset: Dataset) -> list[bytes]:
 
 
 def _written(dataset: Dataset, records: list[bytes], folder: str, form: Form) -> Dataset:
-    """The same data set with other shards: these records, dealt in turn."""
+    """The same dataset with other shards: these records, dealt in turn."""
     os.makedirs(folder)
     shards = min(form.shards, len(records))
     stored = [_decoded(dataset, record) for record in records] if form.raw else records

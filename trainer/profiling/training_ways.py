@@ -1,7 +1,7 @@
-"""One training whose steps are fed in several ways, in turns: from the data set, from memory, ...
+"""One training whose steps are fed in several ways, in turns: from the dataset, from memory, ...
 
 All ways train the same Estimator in the same session, so that they differ in nothing but where their batches come from:
-its input is a switch between the iterators of several data sets, and a hook sets the switch before each step.
+its input is a switch between the iterators of several datasets, and a hook sets the switch before each step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainer.profiling.turns import Cost, Rounds
 
-Batches = Callable[[], tf.data.Dataset]  # makes a data set of (features, label) in the graph in which it is called
+Batches = Callable[[], tf.data.Dataset]  # makes a dataset of (features, label) in the graph in which it is called
 
 
 def from_memory(batches: Batches) -> Batches:

@@ -25,9 +25,9 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.color_jitter < 1.0:
-            raise ValueError(f"color_jitter={self.color_jitter}, and must be 0 or more and below 1")
+            raise ValueError(f"color_jitter={self.color_jitter}: must be 0 or more and below 1")
         if self.resized_crop is not None and not 0.0 < self.resized_crop <= 1.0:
-            raise ValueError(f"resized_crop={self.resized_crop}, and must be above 0, and 1 at most")
+            raise ValueError(f"resized_crop={self.resized_crop}: must be above 0 and at most 1")
 
 
 def augmentation(settings: Sequence[str]) -> Augmentation:

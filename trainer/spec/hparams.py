@@ -42,7 +42,7 @@ def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str
     for setting in (part for text in settings for part in text.split()):
         name, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(f"{flag} {setting!r}: give key=value")
+            raise UsageError(f"{flag} {setting!r}: expected key=value")
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
             hint = f" Did you mean {near[0]}?" if near else ""

@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class ImageProblem:
-    """An image data set as a model meets it, as `params["problem"]`.
+    """An image dataset as a model meets it, as `params["problem"]`.
 
     The features are uint8 `[batch, height, width, 3]`: `image`, or `left` and `right` where the data are pairs; the
     label is int64 `[batch]`, a class id. `trainer.images.normalize` normalises the pixels inside the model.
@@ -16,7 +16,7 @@ class ImageProblem:
       classes: the classes' names by id; of pairs ('different', 'same').
       size: height and width of the images.
       pairs: two images and whether they show the same, rather than one image and what it shows.
-      run_dir: the data set run's folder; `tft.TFTransformOutput` opens it.
+      run_dir: the dataset run's folder; `tft.TFTransformOutput` opens it.
       max_steps: where training ends; learning rates decay towards it. None: no end is set.
     """
 

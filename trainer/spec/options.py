@@ -58,8 +58,8 @@ class TrainOptions:
             raise UsageError(f"--shuffle_buffer {self.shuffle_buffer}: must be 0 or more")
         if self.early_stopping_steps is not None and self.early_stopping_steps < self.save_checkpoints_steps:
             raise UsageError(
-                f"--early_stopping_steps {self.early_stopping_steps}: there is one evaluation every "
-                f"{self.save_checkpoints_steps} steps (--save_checkpoints_steps), and this must be as many at least"
+                f"--early_stopping_steps {self.early_stopping_steps}: must be at least --save_checkpoints_steps "
+                f"{self.save_checkpoints_steps}, the steps between evaluations"
             )
 
     def batch(self, *, images: bool) -> int:

@@ -1,4 +1,4 @@
-"""What a model is asked to learn: its inputs, its label and its weight, read off a data set."""
+"""What a model is asked to learn: its inputs, its label and its weight, read off a dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The inputs and the label of a data set, and how long training is to take.
+    """The inputs and the label of a dataset, and how long training is to take.
 
     Attributes:
       inputs: the features that a model reads, in the schema's order.
@@ -39,7 +39,7 @@ AnyProblem = Problem | ImageProblem
 
 
 def read_problem(dataset: Dataset, *, max_steps: int | None = None) -> AnyProblem:
-    """What a data set asks of a model: `read_table_problem` or `read_image_problem`.
+    """What a dataset asks of a model: `read_table_problem` or `read_image_problem`.
 
     Raises:
       MillraceError: a feature that no model input can be derived from, or a label of one class.
@@ -50,22 +50,22 @@ def read_problem(dataset: Dataset, *, max_steps: int | None = None) -> AnyProble
 
 
 def read_image_problem(dataset: Dataset, *, max_steps: int | None = None) -> ImageProblem:
-    """What an image data set asks of a model.
+    """What an image dataset asks of a model.
 
     Raises:
       MillraceError: it is of CSV, or has one class.
     """
     images, classes = dataset.image_schema, dataset.manifest.classes
     if images is None:
-        raise MillraceError(f"{dataset.path}: a CSV data set, where images are wanted")
+        raise MillraceError(f"{dataset.path}: a CSV dataset; expected images")
     if len(classes) < 2:
-        raise MillraceError(f"{dataset.path}: images of {len(classes)} class; two at least are needed to tell apart")
+        raise MillraceError(f"{dataset.path}: images of {len(classes)} class; expected two or more")
     pairs = isinstance(images, ImagePairsSchema)
     return ImageProblem(classes, images.images.input_size, pairs, dataset.graphs_dir, max_steps)
 
 
 def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Problem:
-    """Derives the problem from a CSV data set's schema and its transform.
+    """Derives the problem from a CSV dataset's schema and its transform.
 
     A feature whose transformed form is not what its kind in the schema says (it was made by a `preprocessing_fn` of
     one's own) is taken as its form says: floats as they are, int64 as ids where the transform declares their range.
@@ -89,7 +89,7 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
         if name not in set_aside
     )
     if not inputs:
-        raise MillraceError(f"{dataset.run_dir}: the transformed records hold no feature that a model could read")
+        raise MillraceError(f"{dataset.run_dir}: the transformed records contain no feature that a model can read")
     weight = schema.weight.name if schema.weight else None
     return Problem(inputs, schema.label.name, _classes(dataset, output), weight, max_steps)
 

@@ -66,7 +66,7 @@ def test_columns_that_lose_merge_or_double_lines_fail_the_job(people, capsys, mo
         people.schema.write_text(people.schema.read_text().replace("csv: {", "csv: {quoted_newlines: true, "))
     take = cells.take_columns
     monkeypatch.setattr(csv_parse, "take_columns", lambda *args: {p: lie(c) for p, c in take(*args).items()})
-    assert "this is a bug in the reader, and no row was taken" in fails(people, capsys)
+    assert "this is a bug in the reader; no rows were used" in fails(people, capsys)
 
 
 def test_a_parser_of_ones_own_that_drops_a_line_fails_the_job(people, capsys, monkeypatch):
@@ -181,8 +181,8 @@ def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
         """A cluster's shuffle has to know the number of shards in advance."""
         planned = plan_shards(options, *args)
         counts = (num_shards or 2, 1, 2)
-        deal = Deal(cells=counts, seed=seed)
-        cluster = dataclasses.replace(planned, deal=deal, num_shards=counts, through_files=False)
+        plan = ShufflePlan(buckets=counts, seed=seed)
+        cluster = dataclasses.replace(planned, plan=plan, num_shards=counts, through_files=False)
         return planned if through_files else cluster
 
     defaults = {**(reader.read_range.__kwdefaults__ or {}), "batch_bytes": batch_bytes}

@@ -44,8 +44,8 @@ def test_a_csv_file_under_five_names(folder: Path, capsys: pytest.CaptureFixture
     assert manifest.read == 300
     out, err = capsys.readouterr()
     for other in names[1:5]:
-        assert f"x.csv and {other} are one file; it is read once\n" in err
-        assert f"note       x.csv and {other} are one file; it is read once\n" in f"{out}\n"
+        assert f"x.csv and {other} are the same file; it is read once\n" in err
+        assert f"note       x.csv and {other} are the same file; it is read once\n" in f"{out}\n"
 
 
 def test_images(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
     inputs = check_inputs(options(FOLDERS, "raw/*/*", "./raw/disc/*"))
     assert isinstance(inputs, ImageSource)
     assert len(inputs.listing.paths) == len(set(map(os.path.realpath, inputs.listing.paths)))
-    assert "are one file; it is read once" in capsys.readouterr().err
+    assert "are the same file; it is read once" in capsys.readouterr().err
 
 
 def test_an_image_in_the_folders_of_two_labels_is_refused() -> None:
@@ -64,7 +64,7 @@ def test_an_image_in_the_folders_of_two_labels_is_refused() -> None:
     image = sorted(disc.iterdir())[0]
     os.link(image, others[0] / image.name.replace(".", "-again."))
     with pytest.raises(
-        UsageError, match=f"one file, in the folders of two labels, '{disc.name}' and '{others[0].name}'"
+        UsageError, match=f"the same file in the folders of two labels, '{disc.name}' and '{others[0].name}'"
     ):
         check_inputs(options(FOLDERS, "raw/*/*"))
 
@@ -92,7 +92,7 @@ def test_an_output_that_is_no_folder_is_refused(make) -> None:
     Path("x.csv").write_text(people_csv(10))
     make("out")
     before = os.lstat("out")
-    with pytest.raises(UsageError, match="--output out: is no folder"):
+    with pytest.raises(UsageError, match="--output out: is not a folder"):
         check_inputs(options(PLAIN_SCHEMA, "x.csv"))
     assert os.path.samestat(os.lstat("out"), before)
 

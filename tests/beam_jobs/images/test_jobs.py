@@ -222,8 +222,8 @@ def test_too_many_broken_images_fail_the_job(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "pattern", "message"),
     [
-        (FOLDERS, "nowhere/*", "no file matches this glob"),
-        (FOLDERS, "raw/disc/*", "holds the one class 'disc'"),
+        (FOLDERS, "nowhere/*", "no file matches this pattern"),
+        (FOLDERS, "raw/disc/*", "has only the class 'disc'"),
         (PAIRS, "raw/*/*", r"schema\.yaml:4: pairs\.train\.same: found 20; .* \(1\) hold 1 such pairs"),
     ],
 )

@@ -30,7 +30,9 @@ def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(people, monkeyp
                 shutil.rmtree(args[0].folder)
 
         monkeypatch.setattr(commit, "check", overtaken)
-        with pytest.raises(LeaseError, match=r"was silent for too long, and its lease was taken by run theirs"):
+        with pytest.raises(
+            LeaseError, match=r"did not renew its lease in time, and the lease was taken over by run theirs"
+        ):
             people.run(overwrite=True)
         assert json.loads((people.output / layout.LEASE).read_text())["run"] == "theirs"
     assert open_dataset(str(people.output)).run == first.run
@@ -69,7 +71,8 @@ def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people
     monkeypatch.setattr(cleanup, "prune", prune)
     assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
     assert (
-        "the data set is written, leftovers of earlier jobs are not removed: no permission" in capsys.readouterr().err
+        "the dataset is written, but leftovers of earlier jobs could not be removed: no permission"
+        in capsys.readouterr().err
     )
     open_dataset(str(people.output))
 

@@ -92,7 +92,7 @@ def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     }
     told = {(warning.feature, warning.code): warning.message for warning in manifest.warnings}
     assert told["gone", "missing"] == (
-        "gone: the column is missing in every row of the train split, so that a model learns nothing from it. "
+        "gone: the column is missing in every row of the train split, so a model learns nothing from it. "
         "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
     )
     assert told["part", "missing"].startswith("part: 1 of 4 columns (p1) is missing in every row")

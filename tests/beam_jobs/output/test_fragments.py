@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.core.shuffle_plan import Deal
+from beam_jobs.core.shuffle_plan import ShufflePlan
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
-from beam_jobs.output.fragments import FragmentTable, merge_cells, write_fragment, write_shard
+from beam_jobs.output.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
 from schemas.errors import MillraceError
 
 
@@ -27,17 +27,17 @@ def batch(file: int, rows: int) -> Encoded:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
-    deal = Deal((5, 2, 0), seed=1)
+    plan = ShufflePlan((5, 2, 0), seed=1)
     batches = [batch(file, rows) for file, rows in enumerate([1000, 1, 0, 333])]
-    fragments = [write_fragment(b, deal, str(tmp_path)) for b in batches]
+    fragments = [write_fragment(b, plan, str(tmp_path)) for b in batches]
     table = FragmentTable.of(fragments)
-    for split, cells in ((0, range(5)), (1, range(5, 7))):
+    for split, buckets in ((0, range(5)), (1, range(5, 7))):
         shard = write_shard(
             str(tmp_path / f"shard{split}"),
-            merge_cells(table, cells, seed=1),
+            merge_buckets(table, buckets, seed=1),
             split="train",
             index=0,
-            rows=table.cell_rows(cells),
+            rows=table.bucket_rows(buckets),
             compression=compression,
         )
         kind = {"none": "", "gzip": "GZIP"}[compression]
@@ -52,10 +52,10 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
 
 
 def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
-    deal = Deal((2, 1, 0), seed=1)
-    fragments = [write_fragment(batch(file, 100), deal, str(tmp_path)) for file in range(4)]
+    plan = ShufflePlan((2, 1, 0), seed=1)
+    fragments = [write_fragment(batch(file, 100), plan, str(tmp_path)) for file in range(4)]
     shards = [
-        b"".join(merge_cells(FragmentTable.of(order), range(3), seed=1)) for order in (fragments, fragments[::-1])
+        b"".join(merge_buckets(FragmentTable.of(order), range(3), seed=1)) for order in (fragments, fragments[::-1])
     ]
     assert shards[0] == shards[1]
 
@@ -80,12 +80,12 @@ def test_a_shard_that_the_disk_has_no_room_for_is_no_shorter_shard(tmp_path):
 @pytest.mark.parametrize("room", [0, 300, 1500])  # 300: for the lengths alone
 def test_a_fragment_that_the_disk_has_no_room_for_is_told_at_once(tmp_path, room):
     with files_of_at_most(room), pytest.raises(MillraceError, match=r"fragment-\w+(\.index)?: File too large"):
-        write_fragment(batch(0, 100), Deal((1, 1, 0), seed=1), str(tmp_path))
+        write_fragment(batch(0, 100), ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
 
 
 def test_a_cut_fragment_is_noticed(tmp_path):
-    fragment = write_fragment(batch(0, 100), Deal((1, 1, 0), seed=1), str(tmp_path))
+    fragment = write_fragment(batch(0, 100), ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
     with open(fragment.path, "r+b") as file:
         file.truncate(500)
     with pytest.raises(OSError, match="the fragment was cut"):
-        list(merge_cells(FragmentTable.of([fragment]), range(2), seed=1))
+        list(merge_buckets(FragmentTable.of([fragment]), range(2), seed=1))

@@ -42,6 +42,6 @@ def test_the_job_says_where_and_commits_nothing(rows, tmp_path, room, refused):
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert refused in last
-    assert last.endswith("File too large. Make room there, or take another disk.")
+    assert last.endswith("File too large. Free some space, or use another disk.")
     assert "Traceback" not in done.stderr
     assert os.listdir(tmp_path / "out") == []

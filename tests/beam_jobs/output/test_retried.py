@@ -34,7 +34,7 @@ def through_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def plan(*args: Any) -> ShardOptions:
         o = original(*args)
-        return ShardOptions(o.deal, (4, 1, 1), o.shard_bytes, o.compression, o.staging, False)
+        return ShardOptions(o.plan, (4, 1, 1), o.shard_bytes, o.compression, o.staging, False)
 
     monkeypatch.setattr(job, "plan_shards", plan)
     of_replay = run._shards

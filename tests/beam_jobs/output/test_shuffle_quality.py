@@ -50,7 +50,9 @@ def test_every_shard_is_shuffled_whole(shuffled_job):
         assert_fair(score([shard]), shards=1)
 
 
-@pytest.mark.parametrize("options", [{"hold": 0, "shuffle_buffer": 1000}, {"hold": 0, "shuffle_buffer": 0}, {}])
+@pytest.mark.parametrize(
+    "options", [{"cache_bytes": 0, "shuffle_buffer": 1000}, {"cache_bytes": 0, "shuffle_buffer": 0}, {}]
+)
 def test_training_reads_them_as_well_shuffled(shuffled_job, options):
     assert_fair(score([read_places(shuffled_job, seed=1, **options)]), shards=1)
 

@@ -30,8 +30,8 @@ LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}
         ({"source": "rows.csv", "offset": 5}, "2: holds neither raw nor raw_base64"),
         ({**LINE, "raw_base64": "eA=="}, "2: holds both raw and raw_base64"),
         ({"source": "rows.csv", "offset": 5, "raw_base64": "?"}, "2: raw_base64 is not base64"),
-        ({**LINE, "raw": 5}, "2: raw is '5'; expected a text"),
-        ({**LINE, "source": "other.csv"}, "2: 'other.csv' is no input of this data set, which was read from "),
+        ({**LINE, "raw": 5}, "2: raw is '5'; expected text"),
+        ({**LINE, "source": "other.csv"}, "2: 'other.csv' is not an input of this dataset, which was read from "),
         ({**LINE, "raw": "\ud800"}, r"2: raw holds '\\ud800', which .*rows.csv cannot: it is in utf-8"),
         ("twice", "2: corrects the record at .* in another way than .*:1 does"),
     ],
@@ -56,7 +56,7 @@ def test_rejects_corrected_in_the_run_itself_are_refused(folder, rejecting):
     (path,) = Path(rejecting.run_dir).glob("rejects-*")
     text = path.read_text()
     path.write_text(text.replace("k3,old", "k3,020"))
-    with pytest.raises(MillraceError, match=r"was changed since the data set was written.*in a copy"):
+    with pytest.raises(MillraceError, match=r"was changed since the dataset was written.*in a copy"):
         folder.replay(str(path))
 
 

@@ -168,7 +168,7 @@ def test_where_all_are_wrong_still_the_data_set_stays_and_they_are_kept(folder, 
     )
     assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
     told = capsys.readouterr().err
-    assert "none of 2 corrected records could be written; the data set is as it was" in told
+    assert "none of 2 corrected records could be written; the dataset is unchanged" in told
     assert "label_not_in_vocabulary 1" in told
     assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
     kept = [r for p in Path(folder.output).glob("failed/*/rejects-*") for r in read_rejects(p.read_bytes())]

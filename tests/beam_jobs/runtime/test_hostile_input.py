@@ -106,7 +106,7 @@ def test_a_bomb_in_the_first_line_is_refused_by_the_first_16_megabytes(tmp_path,
 def test_an_address_of_another_store_is_refused_at_once(tmp_path, capsys, option):
     (tmp_path / "rows.csv").write_bytes(GOOD)
     assert run(tmp_path, tmp_path / "rows.csv", option, "s3://bucket/data") == 2
-    assert f"{option} s3://bucket/data: local paths and gs:// are read and written" in capsys.readouterr().err
+    assert f"{option} s3://bucket/data: unsupported address; use a local path or gs://" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

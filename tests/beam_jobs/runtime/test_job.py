@@ -121,7 +121,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(people, monkeypa
 
     def through_the_runner(*args):
         options = original(*args)
-        return ShardOptions(options.deal, (4, 1, 1), options.shard_bytes, options.compression, options.staging, False)
+        return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, False)
 
     monkeypatch.setattr(job, "plan_shards", through_the_runner)
     dataset = people.run(output=str(people.folder / "out-runner"))
@@ -143,7 +143,7 @@ def test_parity_holds_raw_records_beside_their_transformed_ones(all_kinds):
 @pytest.mark.slow
 def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept(people):
     first = people.run()
-    with pytest.raises(UsageError, match=r"holds a data set already\. Give --overwrite"):
+    with pytest.raises(UsageError, match=r"already contains a dataset\. Give --overwrite"):
         people.run()
     second = people.run(overwrite=True)
     assert second.run != first.run
@@ -154,7 +154,7 @@ def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept
 def test_a_folder_that_holds_something_else_is_left_alone(people):
     people.output.mkdir()
     (people.output / "thesis.doc").write_text("do not lose")
-    with pytest.raises(UsageError, match=r"holds 'thesis\.doc', which is no part of a data set"):
+    with pytest.raises(UsageError, match=r"holds 'thesis\.doc', which is not part of a dataset"):
         people.run()
 
 
@@ -178,7 +178,7 @@ def test_an_input_of_which_nothing_can_be_written_says_so(people):
     assert "too_few_columns 5" in str(failed.value)
     assert str(people.output / layout.FAILED) in str(failed.value)
     people.raw.write_text("")
-    with pytest.raises(MillraceError, match="no record was found"):
+    with pytest.raises(MillraceError, match="contains no records"):
         people.run()
 
 
@@ -273,7 +273,7 @@ def test_missing_input_is_named_before_any_work(people, pattern, capsys):
 
 
 def test_an_option_of_nobody_is_refused(people):
-    with pytest.raises(UsageError, match="--wrokers: neither an option of this command"):
+    with pytest.raises(UsageError, match="--wrokers: not an option of this command"):
         run_job(people.options(beam_args=("--wrokers", "3")))
 
 

@@ -155,7 +155,7 @@ def test_of_two_jobs_at_once_one_wins_and_the_other_says_so(raw, run_jobs):
         assert {p.name for p in output.iterdir()} == {layout.MANIFEST, now.run, *now.previous}
         for report in lost:
             if report["status"] == 2:  # it came without --overwrite, and too late
-                assert "holds a data set already" in report["stderr"]
+                assert "already contains a dataset" in report["stderr"]
             else:
                 assert report["status"] == 1
                 assert f"another job is writing to it: run {now.run} on host" in report["stderr"]
@@ -175,7 +175,7 @@ def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it
             yield held
 
     monkeypatch.setattr(lease, "hold", late)
-    with pytest.raises(UsageError, match="holds a data set already"):
+    with pytest.raises(UsageError, match="already contains a dataset"):
         raw.run()
     now = whole_data_set(raw.output)
     assert now is not None

@@ -160,10 +160,10 @@ def test_a_file_that_does_not_fit_its_schema_is_refused(
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        (lambda data: data[: len(data) // 2], "the gzip file is cut off after"),
-        (lambda data: data[:20], "the gzip file is cut off after"),
-        (lambda data: data[:-8] + b"\0\0\0\0" + data[-4:], "broken gzip after"),
-        (lambda data: data + b"garbage", "broken gzip after"),
+        (lambda data: data[: len(data) // 2], "the gzip file is truncated after"),
+        (lambda data: data[:20], "the gzip file is truncated after"),
+        (lambda data: data[:-8] + b"\0\0\0\0" + data[-4:], "corrupt gzip data after"),
+        (lambda data: data + b"garbage", "corrupt gzip data after"),
     ],
 )
 def test_a_damaged_gzip_file_fails_the_read(tmp_path: Path, damage: object, found: str) -> None:

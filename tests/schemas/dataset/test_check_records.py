@@ -54,11 +54,11 @@ def without(name: str) -> dict[str, list[Any]]:
         (GOOD | {"bag": [b"a"]}, "'bag' holds string, expected int64"),
         (GOOD | {"point": [1.0, 2.0]}, "'point' holds 2 values, expected 3"),
         (GOOD | {"city": [1, 2]}, "'city' holds 2 values, expected 1"),
-        (GOOD | {"point": [1.0, float("nan"), 3.0]}, "'point' is nan, which is no finite number"),
-        (GOOD | {"point": [1.0, 2.0, float("-inf")]}, "'point' is -inf, which is no finite number"),
-        (GOOD | {"city": [5]}, "'city' is 5, which is not from 0 to 4"),
-        (GOOD | {"city": [-1]}, "'city' is -1, which is not from 0 to 4"),
-        (GOOD | {"more": [1]}, "holds 'more', which is no feature of this data set"),
+        (GOOD | {"point": [1.0, float("nan"), 3.0]}, "'point' is nan, which is not a finite number"),
+        (GOOD | {"point": [1.0, 2.0, float("-inf")]}, "'point' is -inf, which is not a finite number"),
+        (GOOD | {"city": [5]}, "'city' is 5, expected 0 to 4"),
+        (GOOD | {"city": [-1]}, "'city' is -1, expected 0 to 4"),
+        (GOOD | {"more": [1]}, "holds 'more', which is not a feature of this dataset"),
         ({}, "'age' holds 0 values, expected 1"),
     ],
 )
@@ -84,7 +84,7 @@ def test_every_record_that_is_wrong_is_named_in_order():
     records = [example(GOOD | {"city": [i]}) for i in range(10)] + [b"\xff", example(without("id"))]
     found = RecordCheck(FEATURES)(records)
     assert list(found) == [*range(5, 10), 10, 11]
-    assert found[10].startswith("is no tf.Example")
+    assert found[10].startswith("is not a tf.Example")
 
 
 PIXELS = np.zeros((4, 6, 3), np.uint8)
@@ -119,18 +119,18 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
         (AS_RAW, RAW, ""),
         (AS_JPEG, IMAGE | {"image/format": [b"PNG"]}, "'image/format' is b'PNG', expected b'JPEG'"),
         (AS_RAW, IMAGE, "'image/format' is b'JPEG', expected b'RAW'"),
-        (AS_JPEG, IMAGE | {"image/height": [5]}, "an image of 5 x 6 pixels, which is not what `resize` leaves"),
-        (AS_RAW, RAW | {"image/height": [5]}, "an image of 5 x 6 pixels, which is not what `resize` leaves"),
+        (AS_JPEG, IMAGE | {"image/height": [5]}, "an image of 5 x 6 pixels, which is not the size that `resize` gives"),
+        (AS_RAW, RAW | {"image/height": [5]}, "an image of 5 x 6 pixels, which is not the size that `resize` gives"),
         (AS_RAW, RAW | {"image/width": [7]}, "'image/encoded' holds 72 bytes for 4 x 7 pixels"),
-        (AS_JPEG, IMAGE | {"image/encoded": [b"GIF89a"]}, "'image/encoded' is no image"),
+        (AS_JPEG, IMAGE | {"image/encoded": [b"GIF89a"]}, "'image/encoded' is not an image"),
         (AS_JPEG, IMAGE | {"image/encoded": [JPEG[:-2]]}, "'image/encoded' ends early"),
         (
             AS_JPEG,
             IMAGE | {"image/encoded": [tf.io.encode_jpeg(PIXELS[:3]).numpy()]},
             "'image/encoded' holds a jpeg of 3 x 6 pixels, expected a jpeg of 4 x 6",
         ),
-        (AS_JPEG, IMAGE | {"image/class/label": [2]}, "'image/class/label' is 2, which is not from 0 to 1"),
-        (AS_JPEG, IMAGE | {"image/class/text": [b"cat"]}, "is of class 1, 'dog', and says b'cat'"),
+        (AS_JPEG, IMAGE | {"image/class/label": [2]}, "'image/class/label' is 2, expected 0 to 1"),
+        (AS_JPEG, IMAGE | {"image/class/text": [b"cat"]}, "is of class 1, 'dog', but says b'cat'"),
     ],
 )
 def test_an_image_that_is_not_as_it_is_stored_is_found(options, record, said):

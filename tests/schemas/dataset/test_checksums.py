@@ -43,7 +43,7 @@ def test_changed(data_dir, manifest, name):
 @pytest.mark.parametrize("name", FILES)
 def test_missing(data_dir, manifest, name):
     storage.delete(f"{data_dir}/{RUN}/{name}")
-    with pytest.raises(MillraceError, match=rf"{name}: missing, and manifest\.json names it"):
+    with pytest.raises(MillraceError, match=rf"{name}: missing, but manifest\.json names it"):
         check_graphs(data_dir, manifest)
 
 
@@ -56,7 +56,7 @@ def test_added(data_dir, manifest, name):
 
 
 def test_checksums(data_dir, manifest):
-    found = checksums(f"{data_dir}/{RUN}/transform_fn", besides=["assets/words"])
+    found = checksums(f"{data_dir}/{RUN}/transform_fn", exclude=["assets/words"])
     assert found == {"saved_model.pb": hashlib.sha256(b"graph").hexdigest()}
 
 

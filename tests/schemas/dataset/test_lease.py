@@ -154,7 +154,7 @@ def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
             assert mine.is_lost()
             assert not storage.exists(path)
             theirs.put(layout.MANIFEST, b"theirs", seen)
-        with pytest.raises(LeaseError, match="who took it is done"):
+        with pytest.raises(LeaseError, match="by a job that has finished"):
             mine.put(layout.MANIFEST, b"mine", seen)
     assert storage.read_bytes(path) == b"theirs"
     assert names(data_dir) == [layout.MANIFEST]
@@ -194,7 +194,7 @@ def test_a_stopped_process_is_overtaken_and_says_so_when_it_goes_on(tmp_path: Pa
         with hold(str(tmp_path), run="mine", stale_seconds=-1):
             os.kill(process.pid, signal.SIGCONT)
             printed, _ = process.communicate("go on\n", timeout=300)
-    assert "was silent for too long, and its lease was taken by run mine" in printed
+    assert "did not renew its lease in time, and the lease was taken over by run mine" in printed
     assert names(str(tmp_path)) == []
 
 
@@ -235,7 +235,7 @@ def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_c
                 seen = compare_and_swap.look(layout.join(root, layout.MANIFEST))
                 os.kill(process.pid, signal.SIGCONT)
                 printed, _ = process.communicate(timeout=300)
-                assert "was silent for too long, and its lease was taken by run mine" in printed
+                assert "did not renew its lease in time, and the lease was taken over by run mine" in printed
                 assert "Nothing of this job was committed" in printed
                 mine.put(layout.MANIFEST, b"mine", seen)
         finally:

@@ -123,7 +123,7 @@ def test_rows_come_in_blocks(rows: int) -> None:
 def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.csv"
     assert main(["covertype", str(path), "--rows", "1000", "--seed", "3"]) == 0
-    assert capsys.readouterr().out == f"{path}: 1,000 invented rows in the shape of covertype (seed 3)\n"
+    assert capsys.readouterr().out == f"{path}: 1,000 synthetic rows in the format of covertype (seed 3)\n"
     assert path.read_bytes() == b"".join(sample_blocks("covertype", rows=1000, seed=3))
 
 

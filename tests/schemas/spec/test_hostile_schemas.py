@@ -94,7 +94,7 @@ def test_of_very_many_mistakes_the_first_are_told() -> None:
         parse_schema(("name: d\nformat: csv\n" + "".join(f"feat{i}: 1\n" for i in range(9000))).encode(), "d.yaml")
     told = str(caught.value).splitlines()
     assert len(told) == 201
-    assert told[-1] == "d.yaml:9002: and 8,802 mistakes more"
+    assert told[-1] == "d.yaml:9002: and 8,802 more mistakes"
 
 
 def mistakes(content: bytes) -> str:

@@ -19,7 +19,7 @@ PAIRS = "name: s\nformat: image_pairs\nimages: {resize: {exact: [8, 8]}}\n"
         (FOLDERS + "split: {by: row}", "s.yaml:4: split.by: found 'row'; allowed: content, name"),
         (
             FOLDERS + "split: {train: 0.8, eval: 0.2}",
-            "s.yaml:4: split: train 0.8, eval 0.2 and test 0.1 are 1.1 together, and must be 1",
+            "s.yaml:4: split: train 0.8, eval 0.2 and test 0.1 sum to 1.1; the sum must be 1",
         ),
         (FOLDERS + "pairs: {}", "s.yaml:4: pairs: unknown key; allowed: name, images, format, label, split"),
         (FOLDERS.replace("images: {", "images: {max_pixels: 2684354560, "), "allowed: 268435456 or less"),

@@ -43,7 +43,10 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         ("- {name: a, kind: numeric, transform: {bucketise: 3}}", f"found {{bucketise: 3}}; {TRANSFORMS}"),
         ("- {name: a, kind: numeric, transform: {bucketize: 1}}", f"found {{bucketize: 1}}; {TRANSFORMS}"),
         ("- {name: a, kind: numeric, transform: {bucketize: 2.5}}", f"found {{bucketize: 2.5}}; {TRANSFORMS}"),
-        ("- {name: a, kind: numeric, transform: {bucketize: [2, 1]}}", "bucketize: boundaries must rise strictly"),
+        (
+            "- {name: a, kind: numeric, transform: {bucketize: [2, 1]}}",
+            "bucketize: boundaries must be strictly increasing",
+        ),
         ("- {name: a, kind: numeric, transform: {bucketize: []}}", "there must be at least one"),
         ("- {name: a, kind: numeric, transform: {scale: [0]}}", f"found {{scale: [0]}}; {TRANSFORMS}"),
         ("- {name: a, kind: numeric, transform: {scale: [1, 1]}}", "scale: [low, high] needs low < high"),
@@ -88,13 +91,19 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         ),
         ("- {name: a, kind: numeric, column: 1, columns: [1, 2]}", "give either `column` or `columns`, not both"),
         ("- {name: a, kind: one_hot}", "features[0]: the key 'columns' is missing"),
-        ("- {name: a, kind: one_hot, columns: [2, 2]}", "a one_hot group needs two columns or more"),
+        ("- {name: a, kind: one_hot, columns: [2, 2]}", "a one_hot group needs two or more columns"),
         ("- {name: a, kind: category, columns: [1, 2]}", "features[0].columns: unknown key, did you mean 'column'?"),
         # category and text
         ("- {name: a, kind: category, values: [a], hash_buckets: 3}", "give `values` or `hash_buckets`, not both"),
         ("- {name: a, kind: category, values: [a], top_k: 3}", "`top_k` and `frequency_threshold` belong to a vocab"),
-        ("- {name: a, kind: category, values: []}", "`values` must hold at least one value, each once"),
-        ("- {name: a, kind: category, values: [a, a]}", "`values` must hold at least one value, each once"),
+        (
+            "- {name: a, kind: category, values: []}",
+            "`values` must contain at least one value, and each value only once",
+        ),
+        (
+            "- {name: a, kind: category, values: [a, a]}",
+            "`values` must contain at least one value, and each value only once",
+        ),
         ("- {name: a, kind: category, values: a}", "features[0].values: found 'a'; allowed: a list, such as [a, b]"),
         ("- {name: a, kind: category, values: [1.5]}", 'values[0]: found 1.5; allowed: text; put it in quotes: "1.5"'),
         (
@@ -124,10 +133,10 @@ def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
         ("{name: y}", "label: the key 'kind' is missing; allowed: category, numeric"),
         ("y", "label: found 'y'; allowed: a mapping"),
         ("{name: y, kind: category, values: [a]}", "label.values: found ['a']; allowed: at least 2 items"),
-        ("{name: y, kind: category, values: [a, a]}", "label: `values` must hold each value once"),
+        ("{name: y, kind: category, values: [a, a]}", "label: `values` must contain each value only once"),
         (
             "{name: y, kind: category, values: [a, b], aliases: {x: c}}",
-            "label: aliases lead to ['c'], which `values` does",
+            "label: aliases map to ['c'], which `values` does",
         ),
         ("{name: y, kind: category, aliases: [a]}", "label.aliases: found ['a']; allowed: a mapping"),
         ("{name: y, kind: numeric, values: [a, b]}", "label.values: unknown key; allowed: name, column, kind"),
@@ -153,15 +162,15 @@ def test_a_mistake_in_the_label(label: str, line: str) -> None:
         ("csv: {missing: '?'}", "csv.missing: found '?'; allowed: a list, such as [a, b]"),
         ("csv: {encoding: latin1}", "csv.encoding: found 'latin1'; allowed: utf-8, utf-16, latin-1"),
         ("csv: {num_columns: 0}", "csv.num_columns: found 0; allowed: more than 0"),
-        ("csv: {columns: [x, y], num_columns: 3}", "csv: columns names 2 columns, num_columns says 3"),
+        ("csv: {columns: [x, y], num_columns: 3}", "csv: `columns` names 2 columns, but num_columns is 3"),
         ("csv: {columns: [x, x]}", "csv: columns must name each column once"),
         ("split: {train: 2}", "split.train: found 2; allowed: 1 or less"),
         ("split: {train: -0.5}", "split.train: found -0.5; allowed: 0 or more"),
         ("split: {train: 0.8, eval: 0.1}", None),
-        ("split: {train: 0.8, eval: 0.3}", "split: train + eval + test is 1.2, and must be 1"),
-        ("split: {train: 0, eval: 0.5, test: 0.5}", "split: train: 0 leaves nothing to learn from"),
+        ("split: {train: 0.8, eval: 0.3}", "split: train + eval + test is 1.2; the sum must be 1"),
+        ("split: {train: 0, eval: 0.5, test: 0.5}", "split: train: 0 leaves no data for training"),
         ("split: {by: customer}", "split.by: found 'customer'; allowed: row, file, or a list of features"),
-        ("split: {by: [customer]}", "split.by: 'customer' is no feature that is read from a column"),
+        ("split: {by: [customer]}", "split.by: 'customer' is not a feature that is read from a column"),
         ("split: {by: file}", "split: the key 'train' is missing"),
         ("split: {by: file, train: 0.8}", 'split.train: found 0.8; allowed: text; put it in quotes: "0.8"'),
         (
@@ -199,7 +208,7 @@ def test_a_mistake_in_the_rest(more: str, line: str | None) -> None:
         ("a: b\nc: [1, 2\n", "d.yaml:3: is not YAML: while parsing a flow sequence: expected ',' or ']'"),
         ("a:\n\tb: 1\n", "d.yaml:2: found a tab where YAML wants spaces; indent with spaces"),
         ("a: b: c\n", "d.yaml:1: is not YAML: mapping values are not allowed here"),
-        ("? [a, b]\n: c\n", "d.yaml:1: a key is one word, not a list or a mapping"),
+        ("? [a, b]\n: c\n", "d.yaml:1: a key must be text, not a list or a mapping"),
         ("a: b\nc: \x07\n", "d.yaml:2: found the character U+0007, which YAML does not allow"),
         (b"a: b\nc: \xff\n", "d.yaml:2: the file is not UTF-8 text"),
         ("a: " + "[" * 5000, "d.yaml:1: is nested more than 16 levels deep"),
@@ -246,12 +255,12 @@ def test_every_mistake_between_features_is_told() -> None:
     assert mistakes(content) == [
         "d.yaml:5: features[1].name: the name 'a_missing' is used twice",
         "d.yaml:5: features[1]: 'a_missing' and 'a' both read column 0",
-        "d.yaml:7: features[3]: a data set has one key at most",
-        "d.yaml:7: features[3]: 'j' reads column 9, and a row has columns 0 to 4",
+        "d.yaml:7: features[3]: a dataset has one key at most",
+        "d.yaml:7: features[3]: 'j' reads column 9, but a row has columns 0 to 4",
         "d.yaml:8: features[4].of: 'a' is no category, one_hot or bucketized feature of one column",
         "d.yaml:8: features[4].of: 'nowhere' is no category, one_hot or bucketized feature of one column",
         "d.yaml:9: label.name: the name 'a' is used twice",
-        "d.yaml:11: split.by: 'c' is no feature that is read from a column",
+        "d.yaml:11: split.by: 'c' is not a feature that is read from a column",
     ]
 
 
@@ -268,7 +277,7 @@ def test_what_is_surely_not_meant_is_a_mistake_for_a_job_and_no_reason_not_to_op
     )
     holds = "a vocabulary holds neither an empty value nor one with a line end; give another, such as '<unknown>'"
     assert mistakes(content, for_job=True) == [
-        "d.yaml:6: features[2].of: 'b' is crossed with itself; name each feature once",
+        "d.yaml:6: features[2].of: 'b' is crossed with itself; name each feature only once",
         f"d.yaml:7: features[3].missing: found ''; {holds}",
         f"d.yaml:8: features[4].missing: found 'two\\nlines'; {holds}",
         "d.yaml:12: split.by: 'y' is the label, whose classes would not be spread over the splits; "

@@ -86,7 +86,7 @@ def test_verify_tells_it_and_no_reader_follows_it(data: Written, put: Callable[[
     found = [problem for problem in data.problems() if problem.kind != "extra"]
     assert [(problem.path, problem.kind) for problem in found] == [(path, "link")]
     assert "is a link to " in found[0].message
-    with pytest.raises(MillraceError, match=f"{path}: is a link to .* or write the data set again"):
+    with pytest.raises(MillraceError, match=f"{path}: is a link to .* or write the dataset again"):
         open_dataset(str(data.path))
 
 
@@ -114,7 +114,7 @@ def test_so_is_one_anywhere_in_the_run(data: Written) -> None:
 def test_a_graph_that_becomes_a_link_while_the_data_set_is_open(data: Written) -> None:
     dataset = open_dataset(str(data.path))
     the_transform(data)
-    with pytest.raises(MillraceError, match=r"transform_fn: is a link to .* No graph is loaded through it"):
+    with pytest.raises(MillraceError, match=r"transform_fn: is a link to .* No graph is loaded through a link"):
         _ = dataset.graphs_dir
 
 

@@ -64,10 +64,10 @@ class TestWhatIsRead:
             batches(people, "dev", EVAL, SMALL)
 
 
-@pytest.fixture(params=[0, InputOptions.hold], ids=["streamed", "held"])
+@pytest.fixture(params=[0, InputOptions.cache_bytes], ids=["streamed", "held"])
 def small(request) -> InputOptions:
     """Training reads a split from its shards in each epoch, or holds it in memory."""
-    return dataclasses.replace(SMALL, hold=request.param)
+    return dataclasses.replace(SMALL, cache_bytes=request.param)
 
 
 class TestOrder:
@@ -92,9 +92,9 @@ class TestOrder:
         assert abs(np.corrcoef(first, np.arange(len(first)))[0, 1]) < 0.25
         assert abs(np.corrcoef(first, second)[0, 1]) < 0.25
 
-    @pytest.mark.parametrize("hold", [0, InputOptions.hold])
-    def test_training_goes_on_for_ever(self, people, hold):
-        endless = input_fn(people, "train", mode=TRAIN, options=InputOptions(batch_size=64, hold=hold))
+    @pytest.mark.parametrize("cache_bytes", [0, InputOptions.cache_bytes])
+    def test_training_goes_on_for_ever(self, people, cache_bytes):
+        endless = input_fn(people, "train", mode=TRAIN, options=InputOptions(batch_size=64, cache_bytes=cache_bytes))
         assert sum(int(label.shape[0]) for _, label in endless.take(50)) == 50 * 64
 
     def test_deterministic_training_repeats_itself(self, people, small):
@@ -123,10 +123,12 @@ class TestHeld:
         streamed, kept = (
             collections.Counter(
                 (float(age), int(work), float(wage))
-                for features, wages_of in batches(wages, "train", TRAIN, dataclasses.replace(SMALL, hold=hold))
+                for features, wages_of in batches(
+                    wages, "train", TRAIN, dataclasses.replace(SMALL, cache_bytes=cache_bytes)
+                )
                 for age, work, wage in zip(features["age"], features["work"], wages_of, strict=True)
             )
-            for hold in (0, InputOptions.hold)
+            for cache_bytes in (0, InputOptions.cache_bytes)
         )
         assert streamed == kept
         assert sum(kept.values()) == wages.rows("train")
@@ -142,8 +144,8 @@ class TestHeld:
         width = 4 + 8 + 4  # age, work, wage
         for dataset, least in ((wages, wages.rows("train") * width), (people, None)):
             size = least or sum(shard.bytes for shard in dataset.manifest.splits["train"].shards)
-            assert is_held(dataset, "train", InputOptions(hold=size))
-            assert not is_held(dataset, "train", InputOptions(hold=size - 1))
+            assert is_held(dataset, "train", InputOptions(cache_bytes=size))
+            assert not is_held(dataset, "train", InputOptions(cache_bytes=size - 1))
             assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0))
 
     def test_static_shapes(self, wages):
@@ -198,7 +200,7 @@ class TestWorkers:
     [
         {"batch_size": 0},
         {"shuffle_buffer": -1},
-        {"hold": -1},
+        {"cache_bytes": -1},
         {"num_epochs": 0},
         {"cycle_length": 0},
         {"block_length": 0},
@@ -228,7 +230,7 @@ class TestDamage:
 
     def test_names_the_file(self, damaged):
         found = find_unreadable_shard(damaged, "train")
-        assert str(found).startswith(f"{damaged.shards('train')[1]}: cannot be read beyond record ")
+        assert str(found).startswith(f"{damaged.shards('train')[1]}: cannot be read after record ")
 
     def test_whole_split_has_none(self, damaged):
         assert find_unreadable_shard(damaged, "eval") is None

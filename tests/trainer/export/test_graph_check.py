@@ -205,7 +205,7 @@ class TestObjectGraphs:
             check_graph(str(tmp_path), objects=True)
 
     def test_a_graph_of_tensorflow_1_is_none(self, titanic_model):
-        with pytest.raises(MillraceError, match="not of TensorFlow 2"):
+        with pytest.raises(MillraceError, match="not a TensorFlow 2 SavedModel"):
             check_graph(str(titanic_model.export), objects=True)
 
 

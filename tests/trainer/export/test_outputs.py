@@ -57,7 +57,7 @@ class TestClassification:
         ("predictions", "message"),
         [
             ({"a": tensor([1]), "b": tensor([2])}, r"predicts \['a', 'b'\]; it must predict probabilities or logits"),
-            ({"logits": tensor([1.0, 2.0])}, "predicts 2 classes, and the label has 3"),
+            ({"logits": tensor([1.0, 2.0])}, "predicts 2 classes, but the label has 3"),
         ],
     )
     def test_others_are_refused(self, predictions, message):
@@ -105,7 +105,7 @@ class TestWithheld:
         assert withheld({"value": tensor(1, 2)}, None)["error"].numpy().tolist() == [b"", b""]
 
     def test_a_model_may_not_predict_an_error_of_its_own(self):
-        with pytest.raises(ValueError, match=r"the model predicts 'error'.*give it another name"):
+        with pytest.raises(ValueError, match=r"the model predicts 'error'.*rename the prediction"):
             withheld({"value": tensor(1), "error": tensor(2)}, None)
 
 

@@ -37,14 +37,14 @@ READERS = {  # each answers with the file's content
     hostile.read_lines: ("TextLineDataset", "the signature '"),
     hostile.foreign_table: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
     hostile.asset_that_no_one_feeds: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
-    hostile.asset_out_of_the_export: ("../../../victim", "is outside its folder of assets"),
+    hostile.asset_out_of_the_export: ("../../../victim", "is outside the assets folder"),
     hostile.foreign_checkpoint: ("RestoreV2", "for a file that is not its own"),
 }
 OTHERS = {  # these fail, or harm nobody here
     hostile.write_out_of_reach: ("WriteFile", "which nothing leads to"),
     hostile.save_in_init: ("SaveV2", "the init op"),
     hostile.python_function: ("PyFunc", "the signature '"),
-    hostile.absolute_asset: ("victim", "is outside its folder of assets"),
+    hostile.absolute_asset: ("victim", "is outside the assets folder"),
     hostile.foreign_checkpoint_in_restore: ("RestoreV2", "for a file that is not its own"),
 }
 
@@ -152,7 +152,7 @@ class TestForms:
         self.changed(
             export, lambda saved_model: saved_model.meta_graphs[0].graph_def.node.add(name="save/Const", op="NoOp")
         )
-        with pytest.raises(MillraceError, match="two nodes or functions of one name"):
+        with pytest.raises(MillraceError, match="two nodes or functions with one name"):
             ServedModel(str(export))
 
     def test_a_function_with_the_name_of_an_op_is_none_to_tensorflow(self, export, victim):
@@ -172,7 +172,7 @@ class TestForms:
     def test_what_is_no_saved_model(self, export, content):
         (export / "saved_model.pb").write_bytes(content)
         hostile.forge_notes(export)
-        with pytest.raises(MillraceError, match="no TensorFlow SavedModel"):
+        with pytest.raises(MillraceError, match="not a TensorFlow SavedModel"):
             ServedModel(str(export))
 
     def test_a_chunked_one(self, export):

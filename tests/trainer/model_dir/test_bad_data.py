@@ -59,7 +59,7 @@ class TestVerifyData:
         out, file = with_last_bit_flipped(late, tmp_path, late.manifest.splits[split].shards[0].path)
         assert run(open_dataset(str(out)), tmp_path / "model", "--verify_data") == 1
         err = capsys.readouterr().err
-        assert "not whole, and nothing was trained on it:" in err
+        assert "invalid dataset; nothing was trained:" in err
         assert str(file.relative_to(out)) in err
         assert not (tmp_path / "model").exists()
 
@@ -79,8 +79,8 @@ class TestWhileItIsRead:
         assert run(open_dataset(str(out)), tmp_path / "model", *argv, model=DAMAGING, steps=120) == 1
         err = capsys.readouterr().err
         assert f"{shard}: " in err
-        expected = {"removed": "No such file", "cut_between_records": "the file was cut or changed"}
-        assert expected.get(how, "cannot be read beyond record ") in err
+        expected = {"removed": "No such file", "cut_between_records": "the file was truncated or changed"}
+        assert expected.get(how, "cannot be read after record ") in err
         checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model"))
         assert what_is_wrong(checkpoint) is None
         assert how == "cut_between_records" or f"The last good checkpoint is {checkpoint}." in err

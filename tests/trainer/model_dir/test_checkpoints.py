@@ -60,8 +60,8 @@ class TestDamaged:
         damage(model_dir / file)
         name, told = recovered(model_dir)
         assert name == "model.ckpt-2"
-        assert told[0].startswith(f"{model_dir}/model.ckpt-3: not whole (")
-        assert told[1] == f"going on from {model_dir}/model.ckpt-2, the newest checkpoint that is whole"
+        assert told[0].startswith(f"{model_dir}/model.ckpt-3: damaged (")
+        assert told[1] == f"resuming from {model_dir}/model.ckpt-2, the latest valid checkpoint"
         assert tf.train.latest_checkpoint(str(model_dir)) == f"{model_dir}/model.ckpt-2"
         assert recovered(model_dir) == ("model.ckpt-2", [])  # settled
 
@@ -77,7 +77,7 @@ class TestDamaged:
     def test_none_whole_is_refused(self, model_dir):
         for step in (1, 2, 3):
             cut(model_dir / f"model.ckpt-{step}.data-00000-of-00001")
-        with pytest.raises(MillraceError, match="none of its 3 checkpoints is whole"):
+        with pytest.raises(MillraceError, match="none of its 3 checkpoints is valid"):
             recovered(model_dir)
 
 

@@ -180,7 +180,7 @@ class TestPaths:
 
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [("dropout=1", "dropout=1.0, and must be below 1"), ("width=0", "width=0, and must be 1 or more")],
+    [("dropout=1", "dropout=1.0: must be below 1"), ("width=0", "width=0: must be 1 or more")],
 )
 def test_refuses(setting, message):
     with pytest.raises(UsageError) as refused:

@@ -71,7 +71,7 @@ def test_regression(wages, tmp_path, name):
 
 
 def test_softmax_is_for_classes(wages, tmp_path):
-    with pytest.raises(MillraceError, match="model 'softmax' is for classes, and the label 'wage' is a number"):
+    with pytest.raises(MillraceError, match="model 'softmax' is for classification, but the label 'wage' is a number"):
         trained(build("softmax", wages, tmp_path), wages)
 
 
@@ -163,7 +163,7 @@ class TestOwn:
         ("name", "message"),
         [
             ("uncompiled", "returned a tf.keras model that is not compiled; expected a compiled tf.keras model"),
-            ("of_another_feature", "reads ['height'], which the data set does not have; its features are ['age', "),
+            ("of_another_feature", "reads ['height'], which the dataset does not have; its features are ['age', "),
         ],
     )
     def test_refuses_a_keras_model(self, people, tmp_path, name, message):

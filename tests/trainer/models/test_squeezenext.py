@@ -81,7 +81,7 @@ def test_small_images_are_not_halved_by_the_stem(side, stride):
 
 @pytest.mark.parametrize("shape", [(None, 15, 64, 3), (None, None, 64, 3)])
 def test_refuses_images_too_small_or_of_unknown_size(shape):
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="sides that are known, of 16 or more"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="known sides of 16 or more"):
         embed(tf.compat.v1.placeholder(tf.float32, shape), variant=TINY, options=PREDICT)
 
 

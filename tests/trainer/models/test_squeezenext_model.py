@@ -219,7 +219,7 @@ class TestFineTuning:
         ("hparams", "message"),
         [
             ({"variant": "2.0-SqNxt-23"}, "holds it as [1, 1, 64, 16]"),
-            ({"variant": "1.0-SqNxt-23v5"}, "Take a checkpoint of the same model"),
+            ({"variant": "1.0-SqNxt-23v5"}, "Use a checkpoint of the same model"),
             ({"fine_tune_checkpoint": "/nowhere/at/all"}, "no checkpoint there"),
         ],
     )
@@ -234,10 +234,10 @@ class TestHparams:
         ("setting", "message"),
         [
             ("variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
-            ("warmup=1", "warmup=1.0, and must be below 1"),
-            ("momentum=1", "momentum=1.0, and must be below 1"),
-            ("l2=-1", "l2=-1.0, and must be 0 or more"),
-            ("stem_stride=0", "stem_stride=0, and must be 1 or more, or none"),
+            ("warmup=1", "warmup=1.0: must be below 1"),
+            ("momentum=1", "momentum=1.0: must be below 1"),
+            ("l2=-1", "l2=-1.0: must be 0 or more"),
+            ("stem_stride=0", "stem_stride=0: must be 1 or more, or none"),
         ],
     )
     def test_refuses(self, setting, message):
@@ -263,7 +263,7 @@ def test_softmax_works_on_small_images(colors, tmp_path):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("dnn", "model 'dnn' reads columns of a CSV data set; for images there are: softmax, squeezenext"),
+        ("dnn", "model 'dnn' reads columns of a CSV dataset; for images there are: softmax, squeezenext"),
         ("face_pairs", "model 'face_pairs' reads pairs of images; for images there are: softmax, squeezenext"),
     ],
 )
@@ -274,5 +274,5 @@ def test_models_for_other_data_are_refused(colors, tmp_path, model, message):
 
 
 def test_images_are_refused_for_columns(people, tmp_path):
-    with pytest.raises(UsageError, match="model 'squeezenext' reads images; for columns of a CSV data set there are"):
+    with pytest.raises(UsageError, match="model 'squeezenext' reads images; for columns of a CSV dataset there are"):
         build("squeezenext", people, tmp_path)

@@ -90,7 +90,7 @@ class TestNoFile:
         os.link(raw, tmp_path / "hard.csv")
         path = spelled.format(tmp_path, tmp_path.name)
         assert predict.main(command(raw, output=path, more=("--overwrite",))) == 2
-        assert f"{path}: is an input as well as an output" in capsys.readouterr().err
+        assert f"{path}: is both an input and an output" in capsys.readouterr().err
         assert raw.read_bytes() == titanic_csv.read_bytes()
 
 
@@ -117,7 +117,7 @@ class TestStandardOutput:
 
     def test_rejects_go_to_a_file(self, command, titanic_csv, tmp_path, capsys):
         assert predict.main(command(titanic_csv, output=tmp_path / "p.jsonl", more=("--rejects", "-"))) == 2
-        assert "--rejects -: only --output is written to standard output" in capsys.readouterr().err
+        assert "--rejects -: only --output can be standard output" in capsys.readouterr().err
 
     def test_too_many_rejects_are_told_without_a_promise(self, command, titanic_csv, tmp_path, capfd):
         (tmp_path / "dirty.csv").write_text(titanic_csv.read_text() + "too,few\n")
@@ -125,7 +125,7 @@ class TestStandardOutput:
         assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 1
         out, err = capfd.readouterr()
         assert len(out.splitlines()) == 1000
-        assert "the predictions made by then were printed" in err
+        assert "only part of the predictions was printed" in err
 
     @pytest.mark.slow
     def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):

@@ -167,7 +167,7 @@ class TestAskedWrongly:
         copy = tmp_path / "predictions.jsonl"
         copy.write_bytes(titanic_csv.read_bytes())
         assert run(copy, more=("--overwrite",)) == 2
-        assert "is an input as well as an output" in capsys.readouterr().err
+        assert "is both an input and an output" in capsys.readouterr().err
 
     def test_help_answers_without_a_heavy_import(self):
         code = "import sys; from trainer import predict\n"

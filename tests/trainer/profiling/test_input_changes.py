@@ -17,7 +17,7 @@ from trainer.profiling.input_changes import Source, changes
 from trainer.spec.augmentation import Augmentation
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
-STREAMED = InputOptions(batch_size=16, hold=0, num_epochs=1)
+STREAMED = InputOptions(batch_size=16, cache_bytes=0, num_epochs=1)
 
 
 @pytest.fixture

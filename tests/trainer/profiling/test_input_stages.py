@@ -15,8 +15,12 @@ from trainer.profiling.input_stages import WHOLE, made_ahead, prefixes
     ("name", "options", "stages"),
     [
         ("wages", {}, ["gather"]),
-        ("wages", {"hold": 0}, ["read", "parse", "shuffle"]),
-        ("people", {"hold": 0}, ["read", "shuffle", "parse"]),  # sparse features: what is shuffled is not parsed yet
+        ("wages", {"cache_bytes": 0}, ["read", "parse", "shuffle"]),
+        (
+            "people",
+            {"cache_bytes": 0},
+            ["read", "shuffle", "parse"],
+        ),  # sparse features: what is shuffled is not parsed yet
         ("wages", {"shuffle_buffer": 0}, ["read", "parse"]),
     ],
 )
@@ -43,7 +47,9 @@ def test_stages_of_images_keep_their_order_where_training_does(stripes, monkeypa
 
 def test_two_windows_are_made_ahead_of_rows_that_are_not_held(wages, stripes):
     rows = wages.rows("train")
-    assert made_ahead(wages, InputOptions(batch_size=16, hold=0)) == -(-2 * rows // 16)  # all of so few are one window
+    assert made_ahead(wages, InputOptions(batch_size=16, cache_bytes=0)) == -(
+        -2 * rows // 16
+    )  # all of so few are one window
     assert made_ahead(wages, InputOptions(batch_size=16)) == 0
     assert made_ahead(wages, InputOptions(batch_size=16, shuffle_buffer=0)) == 0
     assert made_ahead(stripes, InputOptions(batch_size=16)) == 0

@@ -55,7 +55,7 @@ def test_reads_values_by_type(settings, expected):
     [
         ("cuont=1", "model 'm' has no hyper-parameter 'cuont'. Did you mean count? It has: count=1, rate=0.5"),
         ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
-        ("count", "'count': give key=value"),
+        ("count", "'count': expected key=value"),
         ("count=1.5", "count=1.5: expected an integer"),
         ("rate=fast", "rate=fast: expected a number"),
         ("on=maybe", "on=maybe: expected true or false"),
