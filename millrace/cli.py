@@ -51,7 +51,7 @@ examples:
   %(prog)s preprocess --schema schemas/covertype.yaml --input covertype.csv --output out/
   %(prog)s train --data_dir out/ --model_dir model/ --model dnn
 
-`%(prog)s COMMAND --help` says all of a command. Exit code: 0 done, 1 failed, 2 usage error.
+`%(prog)s COMMAND --help` describes a command. Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 

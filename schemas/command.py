@@ -69,9 +69,9 @@ def run(
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             report = work(argv, prog)
     except MillraceError as error:
-        return _failed(prog, error, as_json=as_json)
+        return _failed(error, as_json=as_json)
     except KeyboardInterrupt:
-        return _failed(prog, Interrupted("interrupted"), as_json=as_json)
+        return _failed(Interrupted("interrupted"), as_json=as_json)
     text = _to_json(report.data) if as_json else report.text
     if text:
         print(text)
@@ -86,8 +86,8 @@ def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
     return not (takes_file and following and not following[0].startswith("-"))
 
 
-def _failed(prog: str, error: MillraceError, *, as_json: bool) -> int:
-    print(f"{prog.removeprefix('python -m ')}: {error}", file=sys.stderr)
+def _failed(error: MillraceError, *, as_json: bool) -> int:
+    print(f"error: {error}", file=sys.stderr)
     if as_json:
         print(_to_json({"error": str(error), "exit_code": error.exit_code}))
     return error.exit_code

@@ -42,8 +42,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=(__doc__ or "").replace(PROG, "%(prog)s"),
-        epilog="Exit code: 0 done, 1 failed, 2 asked wrongly, 130 interrupted, 143 terminated. A failed run leaves no "
-        "predictions behind, but for what it has printed by then with --output -.",
+        epilog="Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated. A failed run writes no "
+        "predictions, except those that it has already printed with --output -.",
     )
     result.add_argument(
         "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"

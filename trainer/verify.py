@@ -93,7 +93,7 @@ def _model_dir(saved_model: str) -> str:
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
-    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit code: ")
+    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit codes: ")
     result = command.Parser(
         prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,

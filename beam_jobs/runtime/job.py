@@ -245,7 +245,7 @@ def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractCo
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptions:
-    """How rows are dealt to shards, given what is known before the data is read."""
+    """How rows are distributed over shards, given what is known before the data is read."""
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 
     shares = source.shares()
@@ -254,7 +254,7 @@ def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptio
     wanted = options.num_shards
     if wanted is None and not through_files:  # a cluster's shuffle has to know the number in advance
         wanted = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
-    deal = plan_deal(
+    plan = plan_shuffle(
         shares,
         estimated_bytes=source.estimated_bytes,
         num_shards=wanted,

@@ -19,8 +19,7 @@ examples:
   %(prog)s verify gs://bucket/out
   %(prog)s prune out/ --all --dry_run
 
-Exit code: 0 all is well, 1 something is wrong with the data set or it could not be done, 2 it was asked wrongly,
-130 interrupted.
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A problem that verify finds is a failure.
 """
 
 
@@ -31,7 +30,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     p = command.Parser(
         prog=prog,
-        description="Checks, describes or tidies a data set directory.",
+        description="Inspects, verifies and cleans up a dataset directory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

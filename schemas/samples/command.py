@@ -1,4 +1,4 @@
-"""`python -m schemas.samples NAME OUTPUT`: a sample in the shape of a data set that ships, or drawn images."""
+"""`python -m schemas.samples NAME OUTPUT`: synthetic rows in the format of a shipped schema, or synthetic images."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ examples:
   %(prog)s covertype covertype.csv --rows 20000 --seed 1
   %(prog)s shapes shapes/ --each 150
 
-The rows are invented and the shapes are drawn: no figure in them means anything.
-Exit code: 0 done, 2 usage error.
+The rows and images are synthetic: nothing real can be learned from them.
+Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 
@@ -29,15 +29,15 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     p = command.Parser(
         prog=prog,
-        description="Makes a sample: a CSV file in the shape of a data set whose schema ships, or a folder of images.",
+        description="Generates a CSV file of synthetic rows in the format of a shipped schema, or synthetic images.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("name", choices=(*sorted(SAMPLES), IMAGES), help="what the sample is like")
-    p.add_argument("output", metavar="FILE", help=f"the file to write; of {IMAGES}, the folder")
-    p.add_argument("--rows", type=int, metavar="N", help=f"how many rows (default: {ROWS}); not of {IMAGES}")
-    p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); of {IMAGES} alone")
-    p.add_argument("--seed", type=int, default=1, metavar="N", help="another seed makes others (default: %(default)s)")
+    p.add_argument("name", choices=(*sorted(SAMPLES), IMAGES), help="the schema, or shapes for images")
+    p.add_argument("output", metavar="FILE", help=f"the file to write; for {IMAGES}, the folder")
+    p.add_argument("--rows", type=int, metavar="N", help=f"number of rows (default: {ROWS}); not for {IMAGES}")
+    p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); only for {IMAGES}")
+    p.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     p.add_argument("--json", action="store_true", help=command.JSON_HELP)
     return p
 
@@ -52,7 +52,7 @@ def image_main(argv: Sequence[str] | None = None, *, prog: str = "python -m sche
     p = command.Parser(prog=prog, description="Draws discs, squares and triangles, in a folder for each.")
     p.add_argument("output", metavar="DIR", help="the folder to write into")
     p.add_argument("--each", type=int, default=EACH, metavar="N", help="images of each shape (default: %(default)s)")
-    p.add_argument("--seed", type=int, default=1, metavar="N", help="another seed draws others (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     p.add_argument("--json", action="store_true", help=command.JSON_HELP)
 
     def draw(argv: Sequence[str], prog: str) -> command.Report:
@@ -74,7 +74,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     if rows < 1 or options.seed < 0:
         raise UsageError("--rows must be 1 or more, and --seed 0 or more")
     write_sample(options.name, options.output, rows=rows, seed=options.seed)
-    text = f"{options.output}: {rows:,} invented rows in the shape of {options.name} (seed {options.seed})"
+    text = f"{options.output}: {rows:,} synthetic rows in the format of {options.name} (seed {options.seed})"
     return command.Report(text, {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed})
 
 
@@ -82,7 +82,7 @@ def _images(folder: str, *, each: int, seed: int) -> command.Report:
     if each < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
     if os.path.lexists(folder) and not os.path.isdir(folder):
-        raise UsageError(f"{folder}: is no folder; name one, or a new name")
+        raise UsageError(f"{folder}: is not a folder; name a folder, or a new name")
     count = write_shapes(folder, each=each, seed=seed)
-    text = f"{count} drawn images of {', '.join(SHAPES)} in {folder}"
+    text = f"{count} synthetic images of {', '.join(SHAPES)} in {folder}"
     return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.shuffle_plan import Deal, ShardOptions
+from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.output import encode
 from beam_jobs.preprocess import main
 from beam_jobs.runtime import job
