@@ -170,7 +170,7 @@ class TestPreprocess:
         assert "Give --overwrite" in json.loads(capsys.readouterr().out)["error"]
 
     def test_a_usage_error_is_raised(self, people, people_csv, tmp_path):
-        with pytest.raises(UsageError, match="holds a data set already"):
+        with pytest.raises(UsageError, match="already contains a dataset"):
             millrace.preprocess(schema=people_csv.parent / "people.yaml", input=people_csv, output=people.path)
         with pytest.raises(UsageError, match=r"preprocess\(\) has no option 'max_reject'; did you mean max_rejects"):
             millrace.preprocess(schema="x", input="y", output=tmp_path, max_reject=1)

@@ -66,7 +66,7 @@ class TestFinds:
         assert found["share"] == max(0, 1 - found["memory"]["seconds"] / found["training"]["seconds"])
         told = capsys.readouterr().out
         assert found["verdict"] in told
-        assert f"training from the data set{found['training']['seconds'] * 1e3:>22.2f}" in told
+        assert f"training from the dataset{found['training']['seconds'] * 1e3:>23.2f}" in told
         assert not list(scratch.glob("millrace-*"))
 
     @pytest.mark.slow
@@ -143,7 +143,7 @@ class TestRefuses:
     def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         assert doctor.main(["--data_dir", people.path, *BRIEF, "--model", "tests.support.own_models:nan_model_fn"]) == 1
-        assert "\ntrainer.doctor: the loss became NaN" in capsys.readouterr().err
+        assert "\nerror: the loss became NaN" in capsys.readouterr().err
 
     def test_a_cluster(self, people, monkeypatch, capsys):
         monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')

@@ -207,7 +207,8 @@ def check(judged: Judged, served: ServedModel) -> None:
         if not same or (error and answered):
             raise SkewError(
                 f"a row whose {case.name!r} is {str(case.value)[:60]} is {_told(verdict)} by the job, but "
-                f"{_told(error)} by the export" + (f", which gives its {answered[0]!r}" if error and answered else "")
+                f"{_told(error)} by the export"
+                + (f", which still gives {answered[0]!r}." if error and answered else ".")
             )
     for name, values in found.items():
         if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):

@@ -71,7 +71,7 @@ class TestBestMetric:
         assert best_metric(wages, metrics) == BestMetric("average_loss", higher=False)
 
     def test_one_that_is_not_there_is_refused(self, late):
-        with pytest.raises(UsageError, match=r"no metric 'f1'.*it gives accuracy, loss"):
+        with pytest.raises(UsageError, match=r"no metric 'f1'.*it has accuracy, loss"):
             best_metric(late, {"loss": 1.0, "accuracy": 1.0, "global_step": 1}, "f1")
 
     @pytest.mark.parametrize(
@@ -135,7 +135,9 @@ class TestSkew:
         self, late, late_estimator, random_estimator, tmp_path
     ):
         best, _ = exporters(late)
-        with pytest.raises(SkewError, match=r"record 0, '(logits|probabilities).*The export was refused; it lies in"):
+        with pytest.raises(
+            SkewError, match=r"record 0, '(logits|probabilities).*The export was rejected; inspect it in"
+        ):
             evaluated(best, random_estimator, tmp_path, 0.9)
         assert [p.name for p in tmp_path.iterdir()] == ["rejected"]
 

@@ -270,17 +270,17 @@ class TestTheCheckOfAnExport:
             return {**given, "error": tf.fill(rows, "") if errors is None else errors}
 
         monkeypatch.setattr(outputs, "withheld", told_only)
-        with pytest.raises(SkewError, match="which gives its '"):
+        with pytest.raises(SkewError, match="which still gives '"):
             self.write(strict, make_estimator, tmp_path)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("reason", "told"),
         [
-            ("not_a_bool", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, and taken by the"),
+            ("not_a_bool", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, but taken by the"),
             ("missing_value", r"'age' is nan is rejected \(age: missing_value\) by the job"),
-            ("not_one_hot", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, and taken by the export"),
-            ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, and taken by the export"),
+            ("not_one_hot", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, but taken by the export"),
+            ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but taken by the export"),
         ],
     )
     def test_a_rule_that_is_left_out(self, strict, make_estimator, tmp_path, monkeypatch, reason, told):
@@ -292,7 +292,7 @@ class TestTheCheckOfAnExport:
         monkeypatch.setattr(row_errors, "_first", some_rules)
         if reason == "missing_value":
             told = (
-                r"is rejected \(age: missing_value\) by the job, and (taken|rejected \(age: not_finite\)) by the export"
+                r"is rejected \(age: missing_value\) by the job, but (taken|rejected \(age: not_finite\)) by the export"
             )
         with pytest.raises(SkewError, match=told):
             self.write(strict, make_estimator, tmp_path)

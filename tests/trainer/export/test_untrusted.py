@@ -89,7 +89,7 @@ def test_a_hostile_export_is_refused_by_the_op_before_it_is_loaded(
     monkeypatch.setattr(tf.compat.v1.saved_model, "load", lambda *_: pytest.fail("it was loaded"))
     assert run_predict() == 1
     said = capsys.readouterr().err
-    assert f"trainer.predict: {export}/saved_model.pb: " in said
+    assert f"error: {export}/saved_model.pb: " in said
     assert all(part in said for part in (op, reached, "give --trust"))
     assert sorted(tmp_path.rglob("*")) == lying_there
 
@@ -178,5 +178,5 @@ class TestForms:
     def test_a_chunked_one(self, export):
         (export / "saved_model.cpb").write_bytes(b"")
         hostile.forge_notes(export)
-        with pytest.raises(MillraceError, match=r"saved_model\.cpb: some of TensorFlow's loaders take it"):
+        with pytest.raises(MillraceError, match=r"saved_model\.cpb: some TensorFlow loaders read it"):
             ServedModel(str(export))

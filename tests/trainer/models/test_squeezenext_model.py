@@ -263,8 +263,8 @@ def test_softmax_works_on_small_images(colors, tmp_path):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("dnn", "model 'dnn' reads columns of a CSV dataset; for images there are: softmax, squeezenext"),
-        ("face_pairs", "model 'face_pairs' reads pairs of images; for images there are: softmax, squeezenext"),
+        ("dnn", "model 'dnn' reads columns of a CSV dataset; for images use: softmax, squeezenext"),
+        ("face_pairs", "model 'face_pairs' reads pairs of images; for images use: softmax, squeezenext"),
     ],
 )
 def test_models_for_other_data_are_refused(colors, tmp_path, model, message):
@@ -274,5 +274,5 @@ def test_models_for_other_data_are_refused(colors, tmp_path, model, message):
 
 
 def test_images_are_refused_for_columns(people, tmp_path):
-    with pytest.raises(UsageError, match="model 'squeezenext' reads images; for columns of a CSV dataset there are"):
+    with pytest.raises(UsageError, match="model 'squeezenext' reads images; for columns of a CSV dataset use"):
         build("squeezenext", people, tmp_path)

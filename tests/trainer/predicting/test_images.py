@@ -103,7 +103,7 @@ class TestRejects:
     @pytest.mark.parametrize(
         ("data", "reason", "detail"),
         [
-            (b"", "empty_file", "no bytes"),
+            (b"", "empty_file", "0 bytes"),
             (b"this is no image", "not_an_image", "the first bytes are"),
             (CUT, "truncated_image", "PNG"),
             (HUGE, "too_many_pixels", "60,000 x 60,000"),

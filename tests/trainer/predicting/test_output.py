@@ -134,10 +134,7 @@ class TestStandardOutput:
         assert process.stdout.readline().startswith(b'{"source"')
         process.stdout.close()
         _, err = process.communicate(timeout=300)
-        assert (
-            err.decode().splitlines()[-1]
-            == "trainer.predict: standard output: closed before all predictions were written"
-        )
+        assert err.decode().splitlines()[-1] == "error: standard output: closed before all predictions were written"
         assert process.returncode == 1
         assert b"Traceback" not in err
         assert b"Exception" not in err
