@@ -111,7 +111,7 @@ class TestRefuses:
             (["--data_dir", "d", "--rounds", "1"], 2, "--rounds 1: must be 2 or more"),
             (["--data_dir", "d", "--seconds", "inf"], 2, "--seconds inf: must be 1 or more, and finite"),
             (["--data_dir", "d", "--seconds", "nan"], 2, "--seconds nan: must be 1 or more"),
-            (["--data_dir", "d", "--json", "/"], 2, "/: is a folder, which a file would replace; name a file"),
+            (["--data_dir", "d", "--json", "/"], 2, "/: is a folder, which a file would replace; give a file name"),
             (["--data_dir", "d", "--json", "/dev/null"], 2, "/dev/null: is a pipe, a socket or a device"),
             (["--data_dir", "d", "--json", "/dev/stdout"], 2, "/dev/stdout: is a link"),
             (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is not a writable folder"),

@@ -227,7 +227,7 @@ class TestFailures:
     @pytest.mark.slow
     def test_no_such_metric(self, late, tmp_path, capsys):
         assert run(late, tmp_path / "model", "--best_metric", "f1") == 2
-        assert "no metric 'f1' to choose the best model by; it gives accuracy" in capsys.readouterr().err
+        assert "no metric 'f1' to select the best model by; it has accuracy" in capsys.readouterr().err
 
 
 class TestEarlyStopping:

@@ -149,7 +149,9 @@ def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
     with hold(data_dir, run="mine", beat_seconds=1000) as mine:
         seen = compare_and_swap.look(path)
         with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
-            with pytest.raises(LeaseError, match=r"run mine\) was silent for too long.* taken by run theirs"):
+            with pytest.raises(
+                LeaseError, match=r"run mine\) did not renew its lease in time.* taken over by run theirs"
+            ):
                 mine.put(layout.MANIFEST, b"mine", seen)
             assert mine.is_lost()
             assert not storage.exists(path)

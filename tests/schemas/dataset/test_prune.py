@@ -134,7 +134,7 @@ def test_whose_lease_was_taken_removes_nothing_any_more(root, monkeypatch):
             theirs.enter_context(hold(root, run="theirs", stale_seconds=-1))
 
         monkeypatch.setattr(folders, "remove", overtaken)
-        with pytest.raises(LeaseError, match="its lease was taken by run theirs") as told:
+        with pytest.raises(LeaseError, match="lease was taken over by run theirs") as told:
             prune_held(root, mine)
         assert "committed" not in str(told.value)  # it may have been
     assert OLD not in storage.listdir(root)

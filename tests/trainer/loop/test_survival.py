@@ -133,7 +133,7 @@ class TestFullDisk:
             )
         assert status == 1, log.read_text()
         assert "writing failed: " in log.read_text()
-        assert "No space left on device. Make room" in log.read_text()
+        assert "No space left on device. Free some space" in log.read_text()
         assert "Traceback" not in log.read_text()
         step = latest_step(kept)
         open_exports(kept)

@@ -78,7 +78,7 @@ def test_what_is_not_a_number_is_not_saved(tmp_path, value):
 
 def test_a_checkpoint_that_cannot_be_written_is_no_end_of_the_training(tmp_path):
     small = SmallFiles()
-    with pytest.raises(MillraceError, match=r"writing failed: .*File too large\. Make room.*ckpt-2\.$"):
+    with pytest.raises(MillraceError, match=r"writing failed: .*File too large\. Free some space.*ckpt-2\.$"):
         train(estimator(tmp_path), 10, small)
     small.lift()
     assert what_is_wrong(str(tmp_path / "model.ckpt-2")) is None
