@@ -23,7 +23,7 @@ def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
     )
     try:
         deadline = time.monotonic() + 300
-        while not list(people.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:  # the first read runs
+        while not list(people.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:
             time.sleep(0.01)
         job.send_signal(signal.SIGINT)
         _, printed = job.communicate(timeout=300)
