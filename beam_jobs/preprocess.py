@@ -42,7 +42,7 @@ def summarize(output: str, manifest: Manifest) -> str:
 
 
 def summarize_replay(output: str, outcome: Outcome) -> str:
-    """What became of the lines of a replay, and what the data set holds now."""
+    """What became of the lines of a replay, and what the dataset holds now."""
     from schemas.spec.loader import records_called
 
     choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()

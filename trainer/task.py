@@ -84,7 +84,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     parser = step_parser(
         prog,
-        description="Trains a model on a data set that beam_jobs.preprocess wrote, evaluates it and exports it.",
+        description="Trains a model on a dataset that beam_jobs.preprocess wrote, evaluates it and exports it.",
         examples=EXAMPLES,
     )
     add = parser.add_argument
@@ -128,7 +128,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         action="store_true",
         help="resume even if the data, the model or its hyper-parameters differ from those of the checkpoint",
     )
-    add("--verify_data", action="store_true", help="read all of the data set first; train if it is whole")
+    add("--verify_data", action="store_true", help="read all of the dataset first; train if it is whole")
     add("--json", action="store_true", help=command.JSON_HELP)
     return parser
 
@@ -150,7 +150,7 @@ def verify_data(dataset: Dataset) -> None:
 
 
 def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None, prog: str = PROG) -> str:
-    """What a training left behind, for people. `images`: the schema of a data set of images; None for CSV."""
+    """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)

@@ -38,7 +38,7 @@ PROG = "python -m trainer.verify"
 def verify(
     *, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False, verbose: bool = False
 ) -> int:
-    """Checks an export against a data set; the Estimator is rebuilt from `model_dir` with the export's own variables.
+    """Checks an export against a dataset; the Estimator is rebuilt from `model_dir` with the export's own variables.
 
     Returns:
       How many records were compared.
@@ -100,7 +100,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description=description,
         epilog=f"Exit codes: {exit_codes}",
     )
-    result.add_argument("--data_dir", required=True, metavar="DIR", help="the data set that the model was trained on")
+    result.add_argument("--data_dir", required=True, metavar="DIR", help="the dataset that the model was trained on")
     result.add_argument(
         "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
     )

@@ -58,7 +58,7 @@ class Source(Protocol):
 
     @property
     def estimated_bytes(self) -> int:
-        """About how large the data set will be."""
+        """About how large the dataset will be."""
 
     @property
     def estimated_rows(self) -> int:
@@ -80,7 +80,7 @@ class Source(Protocol):
         """The rejected records' raw bytes, read again from the input, each file once at most where it is a stream."""
 
     def misfit_of(self, other: Dataset) -> str | None:
-        """Why another data set's transform cannot be applied to this data, to be told of it; None where it can."""
+        """Why another dataset's transform cannot be applied to this data, to be told of it; None where it can."""
 
 
 @dataclasses.dataclass(frozen=True)

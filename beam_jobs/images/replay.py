@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class KnownAs:
-    """A reject of the new listing -> as the data set knows it. `records` are the listed images, in order."""
+    """A reject of the new listing -> as the dataset knows it. `records` are the listed images, in order."""
 
     records: tuple[Chosen, ...]
 
@@ -58,7 +58,7 @@ class ImageReplay:
 
 
 def replay_images(schema: ImageSchema, base: Dataset) -> ImageReplay:
-    """Rejected images of a data set, to be tried again.
+    """Rejected images of a dataset, to be tried again.
 
     Raises:
       UsageError: these are pairs.
@@ -66,7 +66,7 @@ def replay_images(schema: ImageSchema, base: Dataset) -> ImageReplay:
     if not isinstance(schema, ImageFolderSchema):
         raise UsageError(
             f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
-            "replayed one by one. Mend the images and write the data set again with --overwrite."
+            "replayed one by one. Mend the images and write the dataset again with --overwrite."
         )
     (listing,) = (file.path for file in base.manifest.inputs)
     return ImageReplay(schema, listing, base.manifest.classes)

@@ -1,4 +1,4 @@
-"""The data set that a replay appends to: opened, its rejects read, and what stays of its run copied."""
+"""The dataset that a replay appends to: opened, its rejects read, and what stays of its run copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.spec import split_hash
 
 
 def open_base(path: str, *, trust: bool) -> Dataset:
-    """The data set to append to.
+    """The dataset to append to.
 
     Raises:
       UsageError: there is none, or none that can be appended to.
@@ -33,7 +33,7 @@ def open_base(path: str, *, trust: bool) -> Dataset:
 
 
 def rejects_of(base: Dataset) -> dict[Key, Reject]:
-    """All rejects of the data set's current run.
+    """All rejects of the dataset's current run.
 
     Raises:
       MillraceError: a file of rejects is not as it was written.

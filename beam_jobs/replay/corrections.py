@@ -1,4 +1,4 @@
-"""Corrected rejects: read from JSON lines, and matched with the rejects that a data set still has."""
+"""Corrected rejects: read from JSON lines, and matched with the rejects that a dataset still has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas import storage
 from schemas.errors import UsageError
 from schemas.rejects import Reject
 
-Key = tuple[str, int]  # a reject's source and offset: no two rejects of a data set share them
+Key = tuple[str, int]  # a reject's source and offset: no two rejects of a dataset share them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What is tried again, and how many lines are not: no reject of the data set, unchanged, or given before."""
+    """What is tried again, and how many lines are not: no reject of the dataset, unchanged, or given before."""
 
     records: tuple[Chosen, ...]
     gone: int
@@ -114,7 +114,7 @@ def choose(
 
     Args:
       corrections: as they were read.
-      rejects: what the data set's current run still rejects.
+      rejects: what the dataset's current run still rejects.
       encodings: see `beam_jobs.core.source.ReplaySource`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A data set with replayed records added: what its manifest says, worked out from the manifest before it."""
+"""A dataset with replayed records added: what its manifest says, worked out from the manifest before it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from schemas.rejects import Reject
 class Added:
     """What a replay wrote, and what it did not.
 
-    splits: the new shards by split, by path relative to the data set directory; only splits that got some.
+    splits: the new shards by split, by path relative to the dataset directory; only splits that got some.
     written: how many records, by input and split.
-    rejects: all that the data set rejects now.
+    rejects: all that the dataset rejects now.
     """
 
     splits: Mapping[str, Split]
@@ -27,7 +27,7 @@ class Added:
 
 
 def still_rejects(before: Mapping[Key, Reject], tried: Sequence[Key], again: Sequence[Reject]) -> list[Reject]:
-    """The data set's rejects after a replay, by place: what was not tried, as it was, and what was rejected again."""
+    """The dataset's rejects after a replay, by place: what was not tried, as it was, and what was rejected again."""
     gone = frozenset(tried)
     left = {key: reject for key, reject in before.items() if key not in gone}
     left |= {(reject.source, reject.offset): reject for reject in again}

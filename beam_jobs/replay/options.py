@@ -1,4 +1,4 @@
-"""The options of a replay: corrected rejects into the data set that rejected them."""
+"""The options of a replay: corrected rejects into the dataset that rejected them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARED = ("runner", "quiet", "trust")
 
 @dataclasses.dataclass(frozen=True)
 class ReplayOptions:
-    """What one replay is asked to do. All else is the data set's own: schema, transform, compression, seed."""
+    """What one replay is asked to do. All else is the dataset's own: schema, transform, compression, seed."""
 
     replay: tuple[str, ...]
     append_to: str

@@ -1,4 +1,4 @@
-"""A replay: corrected rejects through the data set's own transform, into a new run beside the old shards."""
+"""A replay: corrected rejects through the dataset's own transform, into a new run beside the old shards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a replay: the manifest now, what was tried, and how many records the data set has gained."""
+    """What became of a replay: the manifest now, what was tried, and how many records the dataset has gained."""
 
     manifest: Manifest
     choice: Choice
@@ -44,11 +44,11 @@ class Outcome:
 
 
 def run_replay(options: ReplayOptions) -> Outcome:
-    """Runs the replay to its end. Where no line is left to try, the data set stays as it is.
+    """Runs the replay to its end. Where no line is left to try, the dataset stays as it is.
 
     Raises:
       UsageError: invalid usage; nothing was done.
-      MillraceError: it failed, or no corrected record could be written; the data set is as it was.
+      MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
     """
     corrections = read_corrections(options.replay)
     base = open_base(options.append_to, trust=options.trust)

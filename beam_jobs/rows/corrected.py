@@ -38,7 +38,7 @@ class CorrectedRecords:
 
 
 def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chosen]) -> Iterator[CorrectedRecords]:
-    """Records sorted by place, in parts of one file each. `manifest`: of the data set that rejected them."""
+    """Records sorted by place, in parts of one file each. `manifest`: of the dataset that rejected them."""
     inputs = {file.path: file for file in manifest.inputs}
     for path, group in itertools.groupby(records, key=lambda record: record.was.source):
         header = inputs[path].header

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RowReplay:
-    """See `beam_jobs.core.source.ReplaySource`. `manifest` is that of the data set that rejected the records."""
+    """See `beam_jobs.core.source.ReplaySource`. `manifest` is that of the dataset that rejected the records."""
 
     schema: Schema
     manifest: Manifest
@@ -42,7 +42,7 @@ class RowReplay:
 
 
 def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
-    """Rejected rows of a data set, to be tried again.
+    """Rejected rows of a dataset, to be tried again.
 
     Raises:
       UsageError: the manifest does not say how the input files were laid out.
@@ -50,6 +50,6 @@ def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
     if any(file.encoding is None for file in base.manifest.inputs):
         raise UsageError(
             f"--append_to {base.path}: was written by a version that did not keep how the input files were laid out. "
-            "Write the data set again."
+            "Write the dataset again."
         )
     return RowReplay(schema, base.manifest)

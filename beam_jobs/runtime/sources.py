@@ -29,5 +29,5 @@ def open_source(schema: AnySchema, raw: RawFiles) -> Source:
 
 
 def open_replay(base: Dataset) -> ReplaySource:
-    """What a replay is to read. Raises UsageError where records of this data set cannot be replayed."""
+    """What a replay is to read. Raises UsageError where records of this dataset cannot be replayed."""
     return SOURCES[type(base.declared)].open_replay(base.declared, base)

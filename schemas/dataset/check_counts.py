@@ -180,7 +180,7 @@ def _read(data_dir: str, path: str, kept: _Reasons) -> Iterator[Issue]:
                 reject = json.loads(line)
                 kept[reject["stage"], reject["reason"]] += 1
             except (ValueError, LookupError, TypeError) as error:
-                yield Issue(path, "account", f"line {number:,} is no reject: {error}")
+                yield Issue(path, "account", f"line {number:,} is not a reject: {error}")
 
 
 def _off(message: str) -> Issue:

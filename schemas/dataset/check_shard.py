@@ -60,7 +60,7 @@ class ShardCheck:
         """Everything that is wrong with a shard. Holds a few MB and one record, however large it is."""
         path = layout.join(self.data_dir, shard.path)
         if not storage.exists(path):
-            return [Issue(shard.path, "missing", "is missing. Restore it, or write the data set again.")]
+            return [Issue(shard.path, "missing", "is missing. Restore it, or write the dataset again.")]
         seen = _Seen()
         try:
             with storage.wrap_errors(path), storage.open_read(path) as file:

@@ -58,7 +58,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     ):
         sub = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
         place = sub.add_mutually_exclusive_group(required=True)
-        place.add_argument("dir", nargs="?", metavar="DIR", help="the data set directory, local or gs://")
+        place.add_argument("dir", nargs="?", metavar="DIR", help="the dataset directory, local or gs://")
         place.add_argument("--data_dir", metavar="DIR", help="the same, under the name that other commands give it")
         sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
         if name == "verify":
@@ -66,7 +66,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
         elif name == "prune":
             sub.add_argument("--dry_run", action="store_true", help="only say what would be removed")
-            sub.add_argument("--all", action="store_true", help="the runs of the data set before this one too")
+            sub.add_argument("--all", action="store_true", help="the runs of the dataset before this one too")
     return p
 
 
@@ -133,7 +133,7 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report
 
 
 def show(data_dir: str) -> command.Report:
-    """What the data set is."""
+    """What the dataset is."""
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
@@ -146,7 +146,7 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> comma
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
-    read_manifest(data_dir)  # before a lease is written into a folder that is no data set
+    read_manifest(data_dir)  # before a lease is written into a folder that is no dataset
     with lease.hold(data_dir, run=f"{prog} prune") as held:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
@@ -155,7 +155,7 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> comma
     verb = "would remove" if dry_run else "removed"
     left_alone = pruning.foreign(data_dir)
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
-    lines += [f"left alone: {name}, which is no part of a data set" for name in left_alone]
+    lines += [f"left alone: {name}, which is no part of a dataset" for name in left_alone]
     lines.append(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
     return command.Report(
         "\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, "left_alone": left_alone}

@@ -35,7 +35,7 @@ _GRAPHS = {
 
 
 def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Issue]:
-    """Reads all of a data set and finds everything that is wrong with it.
+    """Reads all of a dataset and finds everything that is wrong with it.
 
     Args:
       data_dir: a dataset directory, local or gs://.
@@ -116,10 +116,10 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
     try:
         schema = load_schema(layout.join(data_dir, path))
         if schema.fingerprint != manifest.schema_fingerprint:
-            return None, [Issue(path, "schema", "is not the schema that this data set was written with")]
+            return None, [Issue(path, "schema", "is not the schema that this dataset was written with")]
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
-        return None, [Issue(path, "schema", f"so the records are not compared with the schema: {error}")]
+        return None, [Issue(path, "schema", f"the records were not checked against the schema: {error}")]
     return functools.partial(RecordCheck, features, _images(schema, manifest)), []
 
 
@@ -134,7 +134,7 @@ def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally)
     """A file that is no shard: its size and its checksum."""
     path = layout.join(data_dir, file.path)
     if not storage.exists(path):
-        return [Issue(file.path, "missing", "is missing. Restore it, or write the data set again.")]
+        return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
     digest, size = hashlib.sha256(), 0
     try:
         with storage.wrap_errors(path), storage.open_read(path) as opened:

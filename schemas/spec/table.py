@@ -104,7 +104,7 @@ Split = Annotated[Annotated[HashSplit, Tag("hash")] | Annotated[FileSplit, Tag("
 
 
 class Schema(Strict):
-    """A data set of rows: its files, features, label and splits."""
+    """A dataset of rows: its files, features, label and splits."""
 
     records: ClassVar[str] = "rows"  # what its records are called
 

@@ -1,4 +1,4 @@
-"""Data sets to run a job on, to read, and to replay rejects into."""
+"""Datasets to run a job on, to read, and to replay rejects into."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def people(tmp_path: Path) -> Job:
 
 @pytest.fixture(scope="session")
 def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """The data set of 500 rows with every kind of feature, written once. Not to be changed."""
+    """The dataset of 500 rows with every kind of feature, written once. Not to be changed."""
     return make_job(tmp_path_factory.mktemp("all_kinds"), SCHEMA).run()
 
 

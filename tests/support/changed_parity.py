@@ -1,4 +1,4 @@
-"""Data sets whose parity records are changed, as a skew would."""
+"""Datasets whose parity records are changed, as a skew would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.dataset import Dataset, layout, open_dataset
 
 
 def copy_of(dataset: Dataset, folder: Path) -> Dataset:
-    """The same data set in another place."""
+    """The same dataset in another place."""
     shutil.copytree(dataset.path, folder / "out")
     return open_dataset(str(folder / "out"))
 

@@ -1,4 +1,4 @@
-"""Schemas and rows of small CSV data sets, and the job that writes them."""
+"""Schemas and rows of small CSV datasets, and the job that writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault that can befall a data set that a job wrote, and the problems that verification is to find."""
+"""Every fault that can befall a dataset that a job wrote, and the problems that verification is to find."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def lose_a_reject(data: Written) -> Expected:
     (path,) = data.run.glob("rejects-*.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
     return [
-        ("rejects-*.jsonl", "account", r"\d rejects of stage '\w+' and reason '\w+', and manifest.json counts \d"),
+        ("rejects-*.jsonl", "account", r"\d rejects of stage '\w+' and reason '\w+', but manifest.json counts \d"),
         (path.name, "changed", "was changed after it was written"),
     ]
 
@@ -184,7 +184,7 @@ def miscount_a_split(data: Written) -> Expected:
     write_json(data.path / "manifest.json", lambda m: m["splits"]["eval"].update(rows=rows + 1))
     return [
         ("manifest.json", "account", f"split 'eval': {rows + 1} rows, but those of its shards sum to {rows}"),
-        ("manifest.json", "account", f"split 'eval': {rows + 1} rows, and {rows} are counted as written to it"),
+        ("manifest.json", "account", f"split 'eval': {rows + 1} rows, but {rows} are counted as written to it"),
     ]
 
 
@@ -205,7 +205,7 @@ def miscount_the_rejected(data: Written) -> Expected:
     write_json(data.path / "manifest.json", change)
     return [
         ("manifest.json", "account", "rejected is .*, but its counts sum to"),
-        ("rejects-*.jsonl", "account", "and manifest.json counts"),
+        ("rejects-*.jsonl", "account", "manifest.json counts"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Image data sets small enough to learn in seconds, drawn and then written by the job."""
+"""Image datasets small enough to learn in seconds, drawn and then written by the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small problem that a linear model can solve, for the tests of Estimator itself: no data set, no schema.
+"""A small problem that a linear model can solve, for the tests of Estimator itself: no dataset, no schema.
 
 `x` is float32 [batch, 3], `word` string [batch]; the label depends on x alone:
 

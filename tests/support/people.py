@@ -1,4 +1,4 @@
-"""A small data set of every kind of feature, its schema file, and the job run on it."""
+"""A small dataset of every kind of feature, its schema file, and the job run on it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Folder:
         return open_dataset(options["output"])
 
     def correct(self, dataset: Dataset, mend: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
-        """The data set's rejects with what `mend` makes of each; None leaves one out."""
+        """The dataset's rejects with what `mend` makes of each; None leaves one out."""
         lines = []
         for reject in rejects_of(dataset):
             row = json.loads(reject.to_json())
@@ -79,7 +79,7 @@ class Folder:
 
 
 def write_rejecting(path: Path) -> tuple[Folder, Dataset]:
-    """The 40 rows in a folder, and their data set, which rejects the broken ones."""
+    """The 40 rows in a folder, and their dataset, which rejects the broken ones."""
     folder = Folder(path)
     dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *BAD]))
     assert sorted(r.reason for r in rejects_of(dataset)) == sorted(reason for _, reason in BROKEN.values())

@@ -79,7 +79,7 @@ def job(data_dir: str, run: str, *, appends: bool, committed: list[str]) -> Work
         held.put(layout.MANIFEST, new.to_json(), replaces)
         committed.append(run)
         yield
-        with contextlib.suppress(LeaseError):  # as `cleanup.clear` does: the data set is written
+        with contextlib.suppress(LeaseError):  # as `cleanup.clear` does: the dataset is written
             prune(data_dir, held)
         yield
 

@@ -1,4 +1,4 @@
-"""Data sets of every kind that a job wrote, on disk, with some rejects."""
+"""Datasets of every kind that a job wrote, on disk, with some rejects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A data set directory, and what its manifest says."""
+    """A dataset directory, and what its manifest says."""
 
     path: Path
     manifest: Manifest

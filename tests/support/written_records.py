@@ -1,4 +1,4 @@
-"""What a data set holds, read back from its shards."""
+"""What a dataset holds, read back from its shards."""
 
 from __future__ import annotations
 

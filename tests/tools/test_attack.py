@@ -49,7 +49,7 @@ def children(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(children, tmp_path_factory) -> Ground:
-    """A data set of every kind of feature, with four rejects."""
+    """A dataset of every kind of feature, with four rejects."""
     return ground("csv", children, tmp_path_factory.mktemp("ground"))
 
 

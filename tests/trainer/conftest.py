@@ -1,4 +1,4 @@
-"""Data sets that the job wrote, and models trained on them, shared by a session's tests; none changes them."""
+"""Datasets that the job wrote, and models trained on them, shared by a session's tests; none changes them."""
 
 from __future__ import annotations
 

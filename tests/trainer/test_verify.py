@@ -18,7 +18,7 @@ from trainer.export.skew_check import check_export, check_transform, judge
 
 @pytest.fixture
 def copied(people, tmp_path) -> Dataset:
-    """The data set, to be changed."""
+    """The dataset, to be changed."""
     return copy_of(people, tmp_path)
 
 

@@ -114,7 +114,7 @@ def test_a_range_that_nobody_or_everybody_reads_fails_the_job(people, capsys, mo
 
 
 def account(dataset: Dataset) -> dict[str, Any]:
-    """What a data set says of its input, without what depends on when and how it was written."""
+    """What a dataset says of its input, without what depends on when and how it was written."""
     manifest = dataset.manifest
     for file in manifest.inputs:
         of_file = [c for c in manifest.counts if c.input == file.path]

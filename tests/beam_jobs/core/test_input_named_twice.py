@@ -1,4 +1,4 @@
-"""A job on files that are given under several names: the same data set as of each once, and it is said."""
+"""A job on files that are given under several names: the same dataset as of each once, and it is said."""
 
 from __future__ import annotations
 

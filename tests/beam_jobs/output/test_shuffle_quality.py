@@ -15,7 +15,7 @@ SIGMAS = 4.5  # a fair shuffle exceeds them once in 150,000 times; the seed is f
 
 @pytest.fixture(scope="module")
 def shuffled_job(tmp_path_factory):
-    """A data set of numbered rows, of several ranges of the input and eight shards."""
+    """A dataset of numbered rows, of several ranges of the input and eight shards."""
     folder = tmp_path_factory.mktemp("numbered")
     write_numbered(str(folder / "raw.csv"), ROWS)
     (folder / "numbered.yaml").write_text(SCHEMA)

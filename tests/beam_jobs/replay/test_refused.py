@@ -1,4 +1,4 @@
-"""What a replay refuses, and what it leaves behind when it fails: the data set is as it was."""
+"""What a replay refuses, and what it leaves behind when it fails: the dataset is as it was."""
 
 from __future__ import annotations
 

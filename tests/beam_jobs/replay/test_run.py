@@ -1,4 +1,4 @@
-"""Replays on real data sets: corrected rejects become records, once, and are what they would have been at first."""
+"""Replays on real datasets: corrected rejects become records, once, and are what they would have been at first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
     ids=["plain", "reordered header", "utf-16", "gzip", "latin-1", "split by row"],
 )
 def test_bad_rows_replayed_make_the_data_set_that_good_rows_make(folder, schema, change, name, encoding):
-    """The source is gone by then, and the other data set applies the same transform to the good file."""
+    """The source is gone by then, and the other dataset applies the same transform to the good file."""
     source = folder.write(name, map(change, [HEADER, *BAD]), encoding=encoding)
     before = folder.job(schema, source)
     data = as_offsets_count(source, encoding)

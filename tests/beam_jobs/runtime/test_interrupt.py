@@ -1,4 +1,4 @@
-"""Ctrl-C: nothing is left that could be taken for a data set."""
+"""Ctrl-C: nothing is left that could be taken for a dataset."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_new_data_goes_through_an_existing_transform(people):
         assert files[0] == files[1] != {}
     assert sum(second.rows(s) for s in second.splits) == 100
     ages = {e["id"][0]: e["age"][0] for d in (first, second) for s in d.splits for e in examples(d, s)}
-    assert ages[b"k1002"] == ages[b"k2"] != 0  # both are 22, scaled by the first data set's mean and deviation
+    assert ages[b"k1002"] == ages[b"k2"] != 0  # both are 22, scaled by the first dataset's mean and deviation
 
 
 def test_a_transform_of_another_schema_is_refused(people):

@@ -61,7 +61,7 @@ def assert_whole(output: Path, manifest: Manifest) -> None:
 
 
 def whole_data_set(output: Path) -> Manifest | None:
-    """The data set that is there, if there is one, with every row of the input."""
+    """The dataset that is there, if there is one, with every row of the input."""
     if not (output / layout.MANIFEST).exists():
         return None
     dataset = open_dataset(str(output))
@@ -88,7 +88,7 @@ class Lane:
         return {"argv": command(self.job, self.output, "--overwrite"), **kill}
 
     def check_killed(self) -> None:
-        """The old data set or the new one, whole."""
+        """The old dataset or the new one, whole."""
         now = whole_data_set(self.output)
         if self.before is not None:
             assert now is not None

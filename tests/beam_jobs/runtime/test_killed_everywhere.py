@@ -22,7 +22,7 @@ CRASHED = "20200101T000000Z-0000"
 
 
 class Scene:
-    """A data set over an older one and what a killed job left, to be copied; and a command on a copy."""
+    """A dataset over an older one and what a killed job left, to be copied; and a command on a copy."""
 
     def __init__(self, kind: str, path: Path, written: tuple[Folder, Dataset], run_jobs: Run) -> None:
         self.kind, self.path, self.run_jobs = kind, path, run_jobs
@@ -68,7 +68,7 @@ class Scene:
         return now
 
     def check_killed(self, output: Path) -> None:
-        """The old data set or the new one, whole."""
+        """The old dataset or the new one, whole."""
         now = self.check_whole(output)
         if now.run != self.before.run:
             assert self.kind != "prune"

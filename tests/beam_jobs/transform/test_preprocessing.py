@@ -1,4 +1,4 @@
-"""The derived preprocessing, feature by feature: one data set, every combination that the other tests leave out."""
+"""The derived preprocessing, feature by feature: one dataset, every combination that the other tests leave out."""
 
 from __future__ import annotations
 

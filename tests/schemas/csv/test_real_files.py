@@ -1,4 +1,4 @@
-"""Real files: the twelve of csv-spectrum against what they mean, and the data sets whose schemas ship."""
+"""Real files: the twelve of csv-spectrum against what they mean, and the datasets whose schemas ship."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FILES = {
 
 @pytest.fixture
 def manifest(data_dir) -> Manifest:
-    """Graphs in a data set directory, local and gs://, and the manifest that names them."""
+    """Graphs in a dataset directory, local and gs://, and the manifest that names them."""
     for name, content in FILES.items():
         storage.write_bytes(f"{data_dir}/{RUN}/{name}", content)
     storage.write_bytes(f"{data_dir}/{RUN}/schema.yaml", b"no part of a graph")

@@ -21,7 +21,7 @@ OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 500 rows. Not to be changed."""
+    """A dataset of 500 rows. Not to be changed."""
     return write_csv(tmp_path_factory.mktemp("csv")).path
 
 

@@ -1,4 +1,4 @@
-"""Who may write to a data set directory, told by real processes that live, die, and are silent."""
+"""Who may write to a dataset directory, told by real processes that live, die, and are silent."""
 
 from __future__ import annotations
 
@@ -149,9 +149,7 @@ def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
     with hold(data_dir, run="mine", beat_seconds=1000) as mine:
         seen = compare_and_swap.look(path)
         with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
-            with pytest.raises(
-                LeaseError, match=r"run mine\) did not renew its lease .* by run theirs"
-            ):
+            with pytest.raises(LeaseError, match=r"run mine\) did not renew its lease .* by run theirs"):
                 mine.put(layout.MANIFEST, b"mine", seen)
             assert mine.is_lost()
             assert not storage.exists(path)

@@ -41,7 +41,7 @@ KINDS = {"job": a_job, "replay": a_replay, "prune": a_prune}
 
 @pytest.fixture
 def fresh(data_dir: str) -> Callable[[], str]:
-    """Makes data set directories, one after another: two runs that are named, and one that a killed job left."""
+    """Makes dataset directories, one after another: two runs that are named, and one that a killed job left."""
     count = 0
 
     def make() -> str:
@@ -57,7 +57,7 @@ def fresh(data_dir: str) -> Callable[[], str]:
 
 
 def check(root: str, committed: list[str]) -> None:
-    """The data set is whole, and of those who ended with 0 each saw the one before it."""
+    """The dataset is whole, and of those who ended with 0 each saw the one before it."""
     assert missing(root) == []
     now = read_manifest(root)
     assert now.run in (committed or [FIRST])

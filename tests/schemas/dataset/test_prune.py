@@ -1,4 +1,4 @@
-"""What a data set directory holds beside its data set: what is removed, and what never is."""
+"""What a dataset directory holds beside its dataset: what is removed, and what never is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def prune(root: str, *, keep_previous: bool = True) -> list[str]:
 
 @pytest.fixture
 def root(data_dir: str) -> str:
-    """A data set directory of five runs, on disk and in a bucket."""
+    """A dataset directory of five runs, on disk and in a bucket."""
     make(data_dir)
     return data_dir
 

@@ -1,4 +1,4 @@
-"""Every fault that can befall a data set, done to one that a job wrote, and what verification says of it."""
+"""Every fault that can befall a dataset, done to one that a job wrote, and what verification says of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS: dict[str, Callable[[Path], Written]] = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A whole data set. Not to be changed."""
+    """A whole dataset. Not to be changed."""
     return KINDS[request.param](tmp_path_factory.mktemp(request.param))
 
 

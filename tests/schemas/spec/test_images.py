@@ -1,4 +1,4 @@
-"""What is said of mistakes in the schema file of an image data set."""
+"""What is said of mistakes in the schema file of an image dataset."""
 
 from __future__ import annotations
 

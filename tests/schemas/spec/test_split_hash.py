@@ -1,4 +1,4 @@
-"""The split's hash is pinned: data sets written years apart must agree."""
+"""The split's hash is pinned: datasets written years apart must agree."""
 
 from __future__ import annotations
 

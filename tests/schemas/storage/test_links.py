@@ -16,7 +16,7 @@ from tests.support.written_datasets import Written, write_csv
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A whole data set. Not to be changed."""
+    """A whole dataset. Not to be changed."""
     return write_csv(tmp_path_factory.mktemp("linked"))
 
 

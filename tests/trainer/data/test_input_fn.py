@@ -1,4 +1,4 @@
-"""What training, evaluation and prediction read of a data set."""
+"""What training, evaluation and prediction read of a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader that has a data set open while a job writes it anew."""
+"""A reader that has a dataset open while a job writes it anew."""
 
 from __future__ import annotations
 

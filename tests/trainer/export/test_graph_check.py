@@ -210,11 +210,11 @@ class TestObjectGraphs:
 
 
 class TestDataSets:
-    """A data set's graphs are loaded as well: by whatever trains on it, and by jobs that apply its transform."""
+    """A dataset's graphs are loaded as well: by whatever trains on it, and by jobs that apply its transform."""
 
     @pytest.fixture
     def hostile(self, people, tmp_path) -> tuple[Path, Path]:
-        """A data set whose transform writes a file when it is loaded, and that file; its manifest fits."""
+        """A dataset whose transform writes a file when it is loaded, and that file; its manifest fits."""
         out, victim = Path(shutil.copytree(people.path, tmp_path / "out")), tmp_path / "victim"
         path = out / people.run / layout.TRANSFORM_FN / "saved_model.pb"
         saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())

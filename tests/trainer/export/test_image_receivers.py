@@ -30,7 +30,7 @@ def served(stripes_model):
 
 @pytest.fixture(scope="module")
 def files(stripes) -> list[bytes]:
-    """The raw files of the data set, all of them."""
+    """The raw files of the dataset, all of them."""
     paths = sorted(Path(stripes.path).parent.glob("raw/*/*"))
     return [path.read_bytes() for path in paths]
 
@@ -127,7 +127,7 @@ class TestSignatures:
 
 @pytest.fixture
 def copied(stripes, tmp_path) -> Dataset:
-    """The data set, to be changed."""
+    """The dataset, to be changed."""
     return copy_of(stripes, tmp_path)
 
 

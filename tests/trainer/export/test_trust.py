@@ -24,7 +24,7 @@ def change(path: Path) -> None:
 
 
 def copied(dataset, tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of the data set, and its run's folder."""
+    """A copy of the dataset, and its run's folder."""
     out = Path(shutil.copytree(dataset.path, tmp_path / "out"))
     return out, out / dataset.run
 

@@ -1,4 +1,4 @@
-"""What training, evaluation and prediction read of a data set of images."""
+"""What training, evaluation and prediction read of a dataset of images."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DAMAGING = "tests.support.damaging_model:model_fn"
 
 
 def with_last_bit_flipped(dataset, tmp_path: Path, path: str) -> tuple[Path, Path]:
-    """A copy of the data set, and the file in it that was changed."""
+    """A copy of the dataset, and the file in it that was changed."""
     out = Path(shutil.copytree(dataset.path, tmp_path / "out"))
     file = Path(layout.join(str(out), path))
     content = bytearray(file.read_bytes())
