@@ -84,7 +84,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     parser = step_parser(
         prog,
-        description="Says whether training is bound by its input or by its model, and which setting to change.",
+        description="Finds out whether the input or the model limits training speed, and which setting to change.",
         examples=EXAMPLES,
     )
     add = parser.add_argument
@@ -131,7 +131,7 @@ def parse_options(argv: Sequence[str], prog: str = PROG) -> DoctorOptions:
         if value is not None and not least <= value < math.inf:
             raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
     if "cluster" in os.environ.get("TF_CONFIG", ""):
-        raise UsageError("TF_CONFIG names a cluster; one process is measured: unset it")
+        raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
     figures = arguments.pop("json") or None
     if figures is not None:
         check_writable(figures)

@@ -60,15 +60,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--output",
         default=DEFAULT_OUTPUT,
         metavar="FILE",
-        help="where to write the predictions, JSON lines; - is standard output; default: %(default)s",
+        help="file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
     )
     result.add_argument(
         "--rejects",
         metavar="FILE",
-        help="where to write what cannot be read; default: predictions.rejects.jsonl for predictions.jsonl, and for -",
+        help="file for rejected rows or images (default: predictions.rejects.jsonl for predictions.jsonl, and for -)",
     )
     result.add_argument(
-        "--root", metavar="DIR", help="the folder that the paths in a CSV file of pairs are under; default: its own"
+        "--root",
+        metavar="DIR",
+        help="folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)",
     )
     result.add_argument(
         "--quiet", action="store_true", help=f"{command.QUIET_HELP}, and do not print the predictions on images"

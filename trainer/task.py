@@ -59,7 +59,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             trained = train(dataset, options, Display(quiet=options.quiet))
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
-        raise command.Interrupted(f"{how}; run it again to go on from the last checkpoint", code) from None
+        raise command.Interrupted(f"{how}; run the command again to resume from the last checkpoint", code) from None
     if trained is None:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)

@@ -105,7 +105,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
     )
     result.add_argument(
-        "--model_dir", metavar="DIR", help="where the model was trained; default: three folders above --saved_model"
+        "--model_dir",
+        metavar="DIR",
+        help="the --model_dir of the training (default: three folders above --saved_model)",
     )
     result.add_argument("--trust", action="store_true", help=TRUST_HELP)
     result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)

@@ -152,7 +152,7 @@ def _listed(schema: ImageSchema, raw: RawFiles) -> ImageSource:
         return ImageSource(schema, raw.schema_text, source, listing, SAME, pairs, splits)
     classes = schema.label.values or listing.classes
     if len(classes) < 2:
-        raise UsageError(f"{name}: holds the one class {classes[0]!r}; a classifier needs two or more")
+        raise UsageError(f"{name}: has only the class {classes[0]!r}; a classifier needs two or more")
     return ImageSource(schema, raw.schema_text, source, listing, classes)
 
 

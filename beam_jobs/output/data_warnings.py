@@ -59,7 +59,7 @@ def _warning(name: str, code: str, message: str) -> DataWarning:
 def _unknown(item: Item) -> str:
     return (
         f"none of its `values` ({_some(item.listed or ())}) occurs in the train split, so that all rows share the ids "
-        f"of unknown values. Compare how they are written with the column {item.refs[0]!r}."
+        f"of unknown values. Compare their spelling with the column {item.refs[0]!r}."
     )
 
 

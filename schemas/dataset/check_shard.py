@@ -68,7 +68,7 @@ class ShardCheck:
                 self._read(chunks, seen, tally)
                 collections.deque(chunks, maxlen=0)  # what stands behind a place that cannot be read
         except MillraceError as error:
-            return [Issue(shard.path, "unreadable", f"cannot be read to its end: {error}")]
+            return [Issue(shard.path, "unreadable", f"cannot be read to the end: {error}")]
         tally.add(files=1)
         return list(self._judge(shard, seen))
 
@@ -109,7 +109,7 @@ class ShardCheck:
         for record, offset, what in seen.faults[:TOLD]:
             yield Issue(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
         if more := len(seen.faults[TOLD:]):
-            yield Issue(shard.path, "record", f"{more:,} more records that are not as the schema says")
+            yield Issue(shard.path, "record", f"{more:,} more records that do not match the schema")
 
 
 def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
@@ -117,7 +117,8 @@ def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
     readable = f"{seen.rows:,} of its {shard.rows:,} records can be read"
     if seen.bytes < shard.bytes:
         where = seen.broken or f"behind record {seen.rows - 1:,}, at the boundary of a record"
-        yield Issue(shard.path, "cut", f"{seen.bytes:,} of {shard.bytes:,} bytes are left, cut {where}; {readable}")
+        left = f"{seen.bytes:,} of {shard.bytes:,} bytes are left"
+        yield Issue(shard.path, "cut", f"{left}, truncated {where}; {readable}")
     elif seen.broken:
         yield Issue(shard.path, "damaged", f"{seen.broken}; {readable}")
 

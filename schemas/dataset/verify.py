@@ -89,7 +89,7 @@ def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterato
     for name in folders.walk(layout.join(data_dir, manifest.run)):
         path = layout.join(manifest.run, name)
         if path not in known and not path.endswith("/") and not _behind(links, path):
-            yield Issue(path, "extra", f"is not named by {layout.MANIFEST}: no reader reads it, and no job wrote it")
+            yield Issue(path, "extra", f"is not named by {layout.MANIFEST}: readers ignore it, and no job wrote it")
 
 
 def _checks(
@@ -143,7 +143,7 @@ def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally)
                 size += len(chunk)
                 tally.add(bytes=len(chunk))
     except MillraceError as error:
-        return [Issue(file.path, "unreadable", f"cannot be read to its end: {error}")]
+        return [Issue(file.path, "unreadable", f"cannot be read to the end: {error}")]
     tally.add(files=1)
     if (size, digest.hexdigest()) == (file.bytes, file.sha256):
         return []

@@ -156,7 +156,7 @@ def _problem(row: list[str]) -> tuple[CellError | None, str | None]:
     if (problem := path_problem(name, relative_to="the root")) is not None:
         return problem, "path"
     if CONTROL.search(label):
-        return CellError("bad_name", f"the label {label[:200]!r} has a control sign"), "label"
+        return CellError("bad_name", f"the label {label[:200]!r} has a control character"), "label"
     return (None, None) if label.strip() else (CellError("missing_label", f"no label for {name[:200]!r}"), "label")
 
 

@@ -34,7 +34,7 @@ def fields(line: str) -> list[str]:
 def path_problem(name: str, *, relative_to: str) -> CellError | None:
     """What is wrong with a path that must stay below a root, which the message calls `relative_to`."""
     if not name or CONTROL.search(name):
-        return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control sign")
+        return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control character")
     if is_absolute(name):
         return CellError("path_outside_root", f"found {name[:200]!r}; expected a path relative to {relative_to}")
     if ".." in re.split(r"[/\\]", name):
@@ -49,7 +49,7 @@ def name_problem(path: str) -> CellError | None:
         clean = CONTROL.search(path) is None
     except UnicodeDecodeError:
         clean = False
-    return None if clean else CellError("bad_name", f"the name {plain(path)} has a control sign, or is not UTF-8")
+    return None if clean else CellError("bad_name", f"the name {plain(path)} has a control character, or is not UTF-8")
 
 
 def plain(text: str) -> str:

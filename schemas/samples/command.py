@@ -82,7 +82,7 @@ def _images(folder: str, *, each: int, seed: int) -> command.Report:
     if each < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
     if os.path.lexists(folder) and not os.path.isdir(folder):
-        raise UsageError(f"{folder}: is not a folder; name a folder, or a new name")
+        raise UsageError(f"{folder}: is not a folder; give a folder or a new name")
     count = write_shapes(folder, each=each, seed=seed)
     text = f"{count} synthetic images of {', '.join(SHAPES)} in {folder}"
     return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})

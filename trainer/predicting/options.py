@@ -28,7 +28,7 @@ class PredictOptions:
       batch_size: rows or images a batch; None: 4,096 rows, 64 images.
       max_rejects: how many rejects are stood for, whatever their share,
       max_reject_fraction: or what share of the input.
-      overwrite: replace an output that exists.
+      overwrite: replace existing output files.
       max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
       root: the folder that paths in a CSV file of pairs are relative to; None: the file's own.
       trust: load the model even if its graph can do more than compute.

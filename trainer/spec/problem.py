@@ -79,7 +79,7 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
     spec = output.transformed_feature_spec()
     schema = dataset.schema
     if schema.label.name not in spec:
-        raise MillraceError(f"{dataset.run_dir}: the transformed records hold no label {schema.label.name!r}")
+        raise MillraceError(f"{dataset.run_dir}: the transformed records contain no label {schema.label.name!r}")
     set_aside = {schema.label.name, *(f.name for f in schema.features if not f.is_input)}
     declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
     ordered = [name for name in declared if name in spec] + [n for n in spec if n not in declared]

@@ -29,7 +29,7 @@ class Bool(Single, ReadAsStrings, FeatureKind):
     def _true_is_not_false(self) -> Bool:
         both = sorted({t.lower() for t in self.true} & {f.lower() for f in self.false})
         if both:
-            raise ValueError(f"`true` and `false` both hold {both[0]!r}")
+            raise ValueError(f"`true` and `false` both contain {both[0]!r}")
         return self
 
     @property

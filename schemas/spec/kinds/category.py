@@ -30,7 +30,7 @@ class Category(FromWords):
                 "`top_k` and `frequency_threshold` belong to a vocabulary, not to `values` or hash buckets"
             )
         if self.values is not None and (not self.values or len(set(self.values)) != len(self.values)):
-            raise ValueError("`values` must hold at least one value, each once")
+            raise ValueError("`values` must contain at least one value, and each value only once")
         return self
 
     @property
@@ -72,10 +72,10 @@ class CategoryLabel(Single, ReadAsStrings):
     def _aliases_name_values(self) -> CategoryLabel:
         if self.values is not None:
             if len(set(self.values)) != len(self.values):
-                raise ValueError("`values` must hold each value once")
+                raise ValueError("`values` must contain each value only once")
             unknown = sorted(set(self.aliases.values()) - set(self.values))
             if unknown:
-                raise ValueError(f"aliases lead to {unknown}, which `values` does not hold")
+                raise ValueError(f"aliases map to {unknown}, which `values` does not contain")
         return self
 
     @property

@@ -40,4 +40,4 @@ class Cross(FeatureKind):
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
         for name in sorted({name for name in self.of if self.of.count(name) > 1}):
-            yield "of", f"{name!r} is crossed with itself; name each feature once"
+            yield "of", f"{name!r} is crossed with itself; name each feature only once"

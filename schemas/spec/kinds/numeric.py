@@ -36,7 +36,7 @@ class Bucketize(Strict):
         if isinstance(self.bucketize, tuple) and (
             not self.bucketize or any(b <= a for a, b in zip(self.bucketize, self.bucketize[1:], strict=False))
         ):
-            raise ValueError("bucketize: boundaries must rise strictly, and there must be at least one")
+            raise ValueError("bucketize: boundaries must be strictly increasing, and there must be at least one")
         return self
 
     @property
@@ -58,7 +58,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
     @model_validator(mode="after")
     def _indicator_needs_a_filling(self) -> Numeric:
         if self.indicator and self.missing is None:
-            raise ValueError("indicator: true needs `missing:` (mean, median or a number) to fill the value itself")
+            raise ValueError("indicator: true needs `missing:` (mean, median or a number) to replace the missing value")
         return self
 
     @property

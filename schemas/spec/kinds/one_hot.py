@@ -28,7 +28,7 @@ class OneHot(ReadAsNumbers, FeatureKind):
     def _at_least_two(self) -> OneHot:
         check_range(self.columns)
         if self.width < 2:
-            raise ValueError("a one_hot group needs two columns or more")
+            raise ValueError("a one_hot group needs two or more columns")
         return self
 
     @property
@@ -65,7 +65,7 @@ class OneHot(ReadAsNumbers, FeatureKind):
         good = (np.count_nonzero(ones, axis=1) == 1) & (np.count_nonzero(rows, axis=1) == 1)
         for row in np.flatnonzero(~good).tolist():
             found = f"found {np.count_nonzero(ones[row])} ones and {np.count_nonzero(rows[row] == 0)} zeros"
-            yield row, CellError("not_one_hot", f"{found} in {self.width} columns, expected one 1 and else 0")
+            yield row, CellError("not_one_hot", f"{found} in {self.width} columns, expected one 1, and 0 elsewhere")
 
     def split_values(self, rows: np.ndarray) -> np.ndarray:
         """The position of the 1."""

@@ -107,4 +107,4 @@ def test_no_file_is_put_in_place_of_what_is_none(
 def test_images_are_drawn_into_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     link(tmp_path / "out")
     assert command.image_main([str(tmp_path / "out")]) == 2
-    assert "out: is no folder" in capsys.readouterr().err
+    assert "out: is not a folder" in capsys.readouterr().err

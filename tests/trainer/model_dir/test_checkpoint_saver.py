@@ -78,9 +78,11 @@ def test_what_is_not_a_number_is_not_saved(tmp_path, value):
 
 def test_a_checkpoint_that_cannot_be_written_is_no_end_of_the_training(tmp_path):
     small = SmallFiles()
-    with pytest.raises(MillraceError, match=r"writing failed: .*File too large\. Free some space.*ckpt-2\.$"):
-        train(estimator(tmp_path), 10, small)
-    small.lift()
+    try:
+        with pytest.raises(MillraceError, match=r"writing failed: .*File too large\. Free some space.*ckpt-2\.$"):
+            train(estimator(tmp_path), 10, small)
+    finally:
+        small.lift()  # else no test after this one could write a file
     assert what_is_wrong(str(tmp_path / "model.ckpt-2")) is None
     train(estimator(tmp_path), 6)
     assert tf.train.load_variable(str(tmp_path / "model.ckpt-6"), "weight") == 6
