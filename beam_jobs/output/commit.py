@@ -82,7 +82,7 @@ def check(run: Run, result: Result) -> None:
             f"--max_reject_fraction {run.limit.fraction:g} allow"
         )
     if not read:
-        raise MillraceError(f"{', '.join(f.path for f in run.source.files)}: no record was found in the input")
+        raise MillraceError(f"{', '.join(f.path for f in run.source.files)}: the input contains no records")
     if not in_shards:
         raise MillraceError(f"all {read:,} records were rejected, so there is nothing to write")
     for split in run.source.schema.split_names:

@@ -118,7 +118,7 @@ def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
     if seen.bytes < shard.bytes:
         where = seen.broken or f"behind record {seen.rows - 1:,}, at the boundary of a record"
         left = f"{seen.bytes:,} of {shard.bytes:,} bytes are left"
-        yield Issue(shard.path, "cut", f"{left}, truncated {where}; {readable}")
+        yield Issue(shard.path, "cut", f"{left}, truncated: {where}; {readable}")
     elif seen.broken:
         yield Issue(shard.path, "damaged", f"{seen.broken}; {readable}")
 

@@ -117,7 +117,7 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report
             thread.join()
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     seconds = max(time.monotonic() - begun, 1e-9)
-    said = f"{len(problems):,} problem(s)" if problems else "whole"
+    said = f"{len(problems):,} problem(s)" if problems else "valid"
     read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"
     rate = f"{seconds:,.1f} s, {tally.bytes / seconds / 1e9:.3f} GB/s"
     data = {

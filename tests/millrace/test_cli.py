@@ -126,7 +126,7 @@ class TestUnknown:
         error = json.loads(captured.out)
         assert set(error) == {"error", "exit_code"}
         assert error["exit_code"] == 2
-        assert captured.err == f"millrace {name}: {error['error']}\n"
+        assert captured.err == f"error: {error['error']}\n"
 
 
 def printed(argv: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 0) -> Any:
@@ -171,7 +171,7 @@ class TestJson:
         (out.path / out.shards()[0].path).unlink()
         argv = ["train", "--data_dir", str(out.path), "--model_dir", str(out.path / "m")]
         error = printed(argv, capsys, code=1)
-        assert "missing, and manifest.json names it" in error["error"]
+        assert "missing, but manifest.json names it" in error["error"]
 
     def test_predictions_and_json_do_not_share_standard_output(self, tmp_path, capsys):
         argv = ["predict", "--saved_model", str(tmp_path), "--input", "x.csv", "--output", "-"]

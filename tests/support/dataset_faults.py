@@ -39,9 +39,19 @@ def cut_at_a_record(data: Written) -> Expected:
     if data.compressed:  # whole gzip again, so that nothing but the manifest can tell
         left = (data.path / shard.path).stat().st_size
         return [
-            (shard.path, "cut", f"{left:,} of {shard.bytes:,} bytes are left, cut behind record 4, at the boundary")
+            (
+                shard.path,
+                "cut",
+                f"{left:,} of {shard.bytes:,} bytes are left, truncated: behind record 4, at the boundary",
+            )
         ]
-    return [(shard.path, "cut", f"{end:,} of .* cut behind record 4, at the boundary.*; 5 of its {shard.rows} records")]
+    return [
+        (
+            shard.path,
+            "cut",
+            f"{end:,} of .* truncated: behind record 4, at the boundary.*; 5 of its {shard.rows} records",
+        )
+    ]
 
 
 def cut_inside_a_record(data: Written) -> Expected:
@@ -52,7 +62,7 @@ def cut_inside_a_record(data: Written) -> Expected:
         return [(shard.path, "cut", "whole records, at compressed byte .*: the gzip stream ends early")]
     first, second = frame_ends(data.content(shard))[:2]
     path.write_bytes(path.read_bytes()[: second - 9])
-    said = f"cut record 1 at byte {first:,}: the file ends inside it"
+    said = f"truncated: record 1 at byte {first:,}: the file ends inside it"
     return [(shard.path, "cut", said)]
 
 

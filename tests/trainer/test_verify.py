@@ -139,7 +139,7 @@ class TestCommand:
         notes = export / "assets.extra" / "millrace.json"
         notes.write_text(json.dumps({**json.loads(notes.read_text()), "schema_fingerprint": "0"}))
         assert verify.main(["--data_dir", titanic.path, "--saved_model", str(export)]) == 1
-        assert "another schema than schema.yaml beside it" in capsys.readouterr().err
+        assert "does not match schema.yaml next to it" in capsys.readouterr().err
 
     def test_the_data_of_another_schema_is_refused(self, people, titanic_model, capsys):
         assert verify.main(["--data_dir", people.path, "--saved_model", str(titanic_model.export)]) == 2

@@ -195,4 +195,4 @@ def test_the_command_tells_what_became_of_every_line(folder, rejecting, capsys):
         "1 given more than once",
     ]
     assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
-    assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is as it was\n")
+    assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is unchanged\n")
