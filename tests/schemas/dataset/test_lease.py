@@ -88,7 +88,7 @@ def test_a_process_number_that_is_in_use_again_holds_nothing(data_dir):
 @pytest.mark.parametrize("elsewhere", [{"host": "elsewhere"}, {"system": "another boot, or another container"}])
 def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_path, elsewhere):
     nobody = {"pid": 2**22 + 1, **elsewhere}  # of a number that no process has
-    put_holder(str(tmp_path), **nobody, beat=time.time() - 100)
+    put_holder(str(tmp_path), **nobody, beat=time.time())  # 120 s from being stale
     with pytest.raises(LeaseError, match="120 s after its last sign of life"), hold(str(tmp_path), run="mine"):
         pass
     put_holder(str(tmp_path), **nobody, beat=time.time() - 130)
