@@ -93,9 +93,12 @@ class CheckedExport:
         self.dataset = dataset
         self._expected: tuple[ParityRecords, Judged] | None = None
         self._told = False
+        self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and where that lies
 
     def write(self, estimator: Any, *, export_path: str, checkpoint_path: str) -> str:
         """Exports `estimator` at `checkpoint_path` to `export_path/<number>`; returns that folder.
+
+        A second export of one checkpoint (the last is often the best) is a copy of the first.
 
         Raises:
           SkewError: the export predicts otherwise than the Estimator; it lies in `export_path/rejected`.
@@ -103,21 +106,28 @@ class CheckedExport:
         _remove_left_over(export_path)
         aside = _aside(export_path)
         try:
-            receiver = serving_input_receiver_fn(self.dataset)
-            written = estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path)
-            written = tf.compat.as_str(written)
-            try:
-                self._check(written, estimator, checkpoint_path)
-            except SkewError as error:
-                rejected = os.path.join(export_path, "rejected")
-                tf.io.gfile.rename(written, rejected)
-                raise SkewError(f"{error} The export was rejected; inspect it in {rejected}.") from error
+            if self._last is not None and self._last[0] == checkpoint_path and tf.io.gfile.isdir(self._last[1]):
+                written = _copy(self._last[1], os.path.join(aside, "copy"))
+            else:
+                written = self._write_checked(estimator, aside, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))
             tf.io.gfile.rename(written, final)
+            self._last = checkpoint_path, final
             return final
         finally:
             if tf.io.gfile.exists(aside):
                 tf.io.gfile.rmtree(aside)
+
+    def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
+        receiver = serving_input_receiver_fn(self.dataset)
+        written = tf.compat.as_str(estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path))
+        try:
+            self._check(written, estimator, checkpoint_path)
+        except SkewError as error:
+            rejected = os.path.join(export_path, "rejected")
+            tf.io.gfile.rename(written, rejected)
+            raise SkewError(f"{error} The export was rejected; inspect it in {rejected}.") from error
+        return written
 
     def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
         if self._expected is None:  # the transform and the records stay the same while a model is trained
@@ -227,6 +237,15 @@ def prune(export_path: str, *, keep: int) -> None:
         aside = _aside(export_path)
         tf.io.gfile.rename(os.path.join(export_path, str(number)), aside)
         tf.io.gfile.rmtree(aside)
+
+
+def _copy(folder: str, to: str) -> str:
+    for path, _, names in tf.io.gfile.walk(folder):
+        there = to + path[len(folder) :]
+        tf.io.gfile.makedirs(there)
+        for name in names:
+            tf.io.gfile.copy(os.path.join(path, name), os.path.join(there, name))
+    return to
 
 
 def _aside(export_path: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas.dataset import Dataset
@@ -16,6 +17,18 @@ def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
     return {c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], tf.as_dtype(c.dtype)) for c in columns}
 
 
+def one_off_session() -> Any:
+    """The configuration of a session that runs a graph a few times: without Grappler.
+
+    Optimizing the graph of an image export takes two seconds for each signature, and running it on some records none.
+    """
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto(gpu_options={"allow_growth": True})
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config
+
+
 def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[bytes]) -> dict[str, Any]:
     """The values of what `build` makes of serialized records, in a graph of its own: the caller may be inside another.
 
@@ -23,14 +36,27 @@ def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[by
       build: from string `[records]` to tensors by name.
       records: what is fed.
     """
+    with opened_graph(build) as values:
+        return values(records)
+
+
+@contextlib.contextmanager
+def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable[[Sequence[bytes]], dict[str, Any]]]:
+    """The same, to be fed more than once: yields a function from records to values by name."""
     import tensorflow as tf
 
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=one_off_session()) as session:
         serialized = tf.compat.v1.placeholder(tf.string, [None])
         tensors = dict(build(serialized))
         session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
-        values = session.run(tensors, {serialized: list(records)})
-    return {name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in values.items()}
+
+        def values(records: Sequence[bytes]) -> dict[str, Any]:
+            found = session.run(tensors, {serialized: list(records)})
+            return {
+                name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in found.items()
+            }
+
+        yield values
 
 
 def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
 from schemas.spec.not_finite import NOT_FINITE
 from schemas.spec.raw_columns import raw_columns
 from schemas.spec.table import Schema
-from trainer.export.graph_values import graph_values, transformed_values
+from trainer.export.graph_values import opened_graph, transformed_values
 from trainer.export.outputs import ERROR, KEY
 from trainer.export.saved_model import ServedModel
 
@@ -147,17 +147,19 @@ def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
     schema = dataset.image_schema
     assert schema is not None  # noqa: S101 - the caller has looked
 
-    def verdict(case: Case) -> str:
-        try:
-            check_image(case.value, schema.images)
-            graph_values(lambda files: ingest_records(load_ingest(dataset), files), [case.value])
-        except BadImage as bad:
-            return f"{case.name}: {bad.reason}"
-        except tf.errors.OpError:
-            return f"{case.name}: undecodable_image"
-        return ""
+    with opened_graph(lambda files: ingest_records(load_ingest(dataset), files)) as ingested:
 
-    return [verdict(case) for case in cases]
+        def verdict(case: Case) -> str:
+            try:
+                check_image(case.value, schema.images)
+                ingested([case.value])
+            except BadImage as bad:
+                return f"{case.name}: {bad.reason}"
+            except tf.errors.OpError:
+                return f"{case.name}: undecodable_image"
+            return ""
+
+        return [verdict(case) for case in cases]
 
 
 @dataclasses.dataclass(frozen=True)
