@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from schemas.dataset.checksums import checksums
 from schemas.errors import SkewError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import BestMetric, best_metric, exporters, prune
-from trainer.export.saved_model import NOTES_FORMAT, read_notes
+from trainer.export.saved_model import NOTES_FORMAT, check_files, read_notes
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +101,15 @@ class TestBest:
         mark = json.loads((path / "best.json").read_text())
         of = {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
         assert mark == {**of, "notes_format": NOTES_FORMAT}
+
+    def test_a_second_export_of_one_checkpoint_is_a_copy(self, late, late_estimator, tmp_path, monkeypatch):
+        best, final = exporters(late)
+        first = evaluated(best, late_estimator, tmp_path / "best", 0.5)
+        monkeypatch.setattr(late_estimator, "export_saved_model", None)  # it is not called
+        second = evaluated(final, late_estimator, tmp_path / "final", 0.5, final=True)
+        assert checksums(first) == checksums(second)
+        assert read_notes(first) == read_notes(second)
+        check_files(second, read_notes(second)[1])
 
     def test_an_export_carries_what_it_is(self, people, people_export):
         schema, notes = read_notes(people_export)
