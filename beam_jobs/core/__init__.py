@@ -5,6 +5,7 @@ __all__ = [
     "coders",
     "counting",
     "options",
+    "parity_files",
     "parity_sample",
     "progress",
     "shuffle_plan",

@@ -23,11 +23,8 @@ def threshold(estimated_rows: int) -> int:
     return min(2**64 - 1, TARGET * (2**64 - 1) // max(estimated_rows, 1))
 
 
-def chosen(count: int, limit: int) -> frozenset[int]:
-    """As `choose`, of the records 0 to `count` of one input that numbers them."""
-    return frozenset(choose(0, np.arange(count), limit).tolist())
-
-
-def choose(file: int, offsets: np.ndarray, limit: int) -> np.ndarray:
-    """The positions in `offsets` of the records to keep, int64."""
+def choose(file: int, offsets: np.ndarray, limit: int | None) -> np.ndarray:
+    """The positions in `offsets` of the records to keep, int64; none without a limit."""
+    if limit is None:
+        return np.empty(0, np.int64)
     return np.flatnonzero(place_hash(file, offsets) <= np.uint64(limit))

@@ -20,7 +20,7 @@ class Plan:
     temp_dir: str
     total: int  # of the input, in the units that progress is counted in
     limit: RejectLimit
-    parity_threshold: int
+    parity_threshold: int | None  # None: no parity records are kept
     shards: ShardOptions
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
     derived: bool  # the transform that is applied is the schema's own, and no function of the user's
@@ -34,12 +34,13 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """The PCollections that a kind of raw data ends in."""
+    """The PCollections that a kind of raw data ends in. Parity records travel as bytes, or lie in files."""
 
     encoded: beam.PCollection  # of Encoded
     transform_fn: Any
     counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
     reject_files: beam.PCollection  # of RejectFile
     late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
-    parity_raw: beam.PCollection  # of (place, tf.Example)
-    parity_stored: beam.PCollection  # of (place, tf.Example)
+    parity_raw: beam.PCollection | None = None  # of (place, tf.Example)
+    parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
+    parity_files: beam.PCollection | None = None  # of ParityFiles

@@ -25,6 +25,7 @@ import tensorflow as tf
 from beam_jobs.images.resize import resize
 from schemas.images.header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
 from schemas.images.keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
+from schemas.images.limits import RATIOS
 from schemas.spec.image_options import LONGEST_SIDE, Exact, ImageOptions
 
 INPUT = "image_bytes"
@@ -89,44 +90,66 @@ def save_ingest(images: ImageOptions, path: str) -> None:
 
 def canonical(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     """Check, decode, resize: uint8 `[height, width, 3]` from a file's bytes, a string scalar."""
-    image = decode(data, images)
-    height, width = tf.shape(image)[0], tf.shape(image)[1]
-    size = target_size(height, width, images)
+    image, sides, ratio = decode(data, images)
+    size = target_size(sides[0], sides[1], images)
     exact = images.resize.exact if isinstance(images.resize, Exact) else (None, None)
-    same = tf.logical_and(tf.equal(height, size[0]), tf.equal(width, size[1]))
-    resized = tf.cond(same, lambda: image, lambda: resize(image, size))
+    same = tf.reduce_all(tf.equal(tf.shape(image)[:2], size))
+    extent = tf.cast(sides, tf.float32) / tf.cast(ratio, tf.float32)
+    resized = tf.cond(same, lambda: image, lambda: resize(image, size, extent))
     return tf.ensure_shape(resized, (*exact, 3))
 
 
-def decode(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """uint8 `[height, width, 3]` from a file's bytes, by their format, after a look at the dimensions."""
+def decode(data: tf.Tensor, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Decodes a file's bytes by their format, after a look at the dimensions.
+
+    Returns:
+      The image, uint8 `[ceil(height / ratio), ceil(width / ratio), 3]`; the file's height and width, int32 `[2]`; and
+      ratio, int32 `[]`: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size (`schemas.images.limits`).
+    """
 
     def starts(magic: bytes) -> tf.Tensor:
         return tf.equal(tf.strings.substr(data, 0, len(magic)), magic)
 
-    def jpeg() -> tf.Tensor:
-        size = tf.io.extract_jpeg_shape(data)
-        with tf.control_dependencies([check_size(size[0], size[1], images), check_scans(data)]):
-            return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
+    def whole(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return tf.ensure_shape(image, [None, None, 3]), tf.shape(image)[:2], tf.constant(1)
 
-    def png() -> tf.Tensor:
+    def jpeg() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        shape = tf.io.extract_jpeg_shape(data)
+        with tf.control_dependencies([check_size(shape[0], shape[1], images), check_scans(data)]):
+            return scaled_jpeg(data, shape[:2], images)
+
+    def png() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         with tf.control_dependencies([check_size(_integer(data, 20, big=True), _integer(data, 16, big=True), images)]):
-            return tf.io.decode_png(data, channels=3)
+            return whole(tf.io.decode_png(data, channels=3))
 
-    def gif() -> tf.Tensor:
+    def gif() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         frame, height, width = first_frame(data)
         with tf.control_dependencies([check_size(height, width, images)]):
-            return tf.io.decode_gif(frame)[0]
+            return whole(tf.io.decode_gif(frame)[0])
 
-    def unknown() -> tf.Tensor:
+    def unknown() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         with tf.control_dependencies([tf.debugging.Assert(False, ["not_an_image: JPEG, PNG, GIF and BMP are read"])]):
-            return tf.zeros([1, 1, 3], tf.uint8)
+            return whole(tf.zeros([1, 1, 3], tf.uint8))
 
     is_gif = tf.logical_or(starts(b"GIF87a"), starts(b"GIF89a"))
     is_jpeg, is_png, is_bmp = starts(b"\xff\xd8\xff"), starts(PNG), starts(b"BM")
-    branches = [(is_jpeg, jpeg), (is_png, png), (is_gif, gif), (is_bmp, lambda: bmp(data, images))]
-    image = tf.case(branches, default=unknown)
-    return tf.ensure_shape(image, [None, None, 3])
+    branches = [(is_jpeg, jpeg), (is_png, png), (is_gif, gif), (is_bmp, lambda: whole(bmp(data, images)))]
+    image, sides, ratio = tf.case(branches, default=unknown)
+    return image, sides, ratio
+
+
+def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """As `decode`, of a JPEG of the height and width `sides`; the ratio is `schemas.images.limits.decoding_ratio`."""
+    ratios = (1, *reversed(RATIOS))
+
+    def decoded(ratio: int) -> Callable[[], tf.Tensor]:
+        return lambda: tf.io.decode_jpeg(data, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
+
+    size = tf.cast(target_size(sides[0], sides[1], images), tf.int64)
+    fitting = [tf.reduce_all(tf.cast(sides, tf.int64) >= 2 * ratio * size) for ratio in ratios[1:]]
+    index = tf.add_n([tf.cast(fits, tf.int32) for fits in fitting])
+    image = tf.switch_case(index, [decoded(ratio) for ratio in ratios])
+    return tf.ensure_shape(image, [None, None, 3]), sides, tf.gather(tf.constant(ratios), index)
 
 
 def bmp(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:

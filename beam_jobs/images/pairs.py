@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from beam_jobs.core.accounting import COUNTS, PARITY, WRITTEN
 from beam_jobs.core.counting import counted, covered, kept_rejects
+from beam_jobs.core.parity_files import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
@@ -37,14 +38,14 @@ class PairUse:
 
 @dataclasses.dataclass(frozen=True)
 class StoredImage:
-    """A canonical image, as a record holds it; and the file's bytes, where the pair becomes a parity record."""
+    """A canonical image, as a record holds it; and the copy of its file, if there is one."""
 
     encoded: bytes
     format: bytes
     height: int
     width: int
     filename: bytes
-    raw: bytes | None = None
+    kept: KeptFile | None = None
 
 
 def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
@@ -62,12 +63,6 @@ def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def raw_pair(files: Mapping[str, bytes], *, same: bool) -> bytes:
-    """The raw parity record of a pair, a serialised tf.Example: both files, and the class's name."""
-    features = {side: _bytes(data) for side, data in files.items()} | {"label": _bytes(SAME[same].encode())}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
 def _bytes(value: bytes) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
@@ -79,21 +74,24 @@ def _int(value: int) -> tf.train.Feature:
 class AssemblePairs(beam.DoFn):
     """(chunk, its images) -> Encoded. A pair with a rejected image is a reject itself, for that image's reason.
 
-    Side outputs: counts, reject files, raw parity records in PARITY and stored ones in "stored".
+    Side outputs: counts, reject files, and ParityFiles in PARITY of the pairs that `ranks` has.
     """
 
-    def __init__(self, pairs: Sequence[Pair], paths: Sequence[str], *, source: str, plan: Plan) -> None:
+    def __init__(
+        self, pairs: Sequence[Pair], paths: Sequence[str], *, source: str, plan: Plan, ranks: Mapping[int, int]
+    ) -> None:
         self.pairs = tuple(pairs)
         self.paths = tuple(paths)
         self.source = source
         self.staging = plan.staging
+        self.ranks = ranks
 
     def process(self, element: tuple[int, Iterable[tuple[PairUse, StoredImage | Reject]]]) -> Iterator[Any]:
         _, uses = element
         by_pair: dict[int, dict[str, StoredImage | Reject]] = collections.defaultdict(dict)
         for use, image in uses:
             by_pair[use.pair][use.side] = image
-        rejects, numbers, examples, raw = [], [], [], {}
+        rejects, numbers, examples = [], [], []
         for number in sorted(by_pair):
             sides = by_pair[number]
             bad = next((sides[side] for side in SIDES if isinstance(sides[side], Reject)), None)
@@ -103,9 +101,11 @@ class AssemblePairs(beam.DoFn):
             numbers.append(number)
             good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
             examples.append(pair_example(good, same=self.pairs[number].same))
-            files = {side: image.raw for side, image in good.items() if image.raw is not None}
-            if len(files) == len(SIDES):
-                raw[number] = raw_pair(files, same=self.pairs[number].same)
+            files = {side: image.kept for side, image in good.items() if image.kept is not None}
+            if number in self.ranks and len(files) == len(SIDES):
+                stored = write_stored(self.staging, examples[-1])
+                label = SAME[self.pairs[number].same]
+                yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(self.ranks[number], files, label, stored))
         yield from counted(self.source, read=len(by_pair), rejects=rejects)
         yield covered(self.source, len(by_pair))
         yield from kept_rejects(self.staging, rejects)
@@ -114,10 +114,6 @@ class AssemblePairs(beam.DoFn):
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
         for split, rows in collections.Counter(splits.tolist()).items():
             yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, WRITTEN, SPLITS[split]), rows))
-        for number, example in zip(numbers, examples, strict=True):
-            if number in raw:
-                yield beam.pvalue.TaggedOutput(PARITY, ((0, number), raw[number]))
-                yield beam.pvalue.TaggedOutput("stored", ((0, number), example))
         yield Encoded(tfrecord_frames.framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:

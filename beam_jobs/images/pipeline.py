@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 
@@ -23,12 +24,15 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.counting import counted, covered, kept_rejects
+from beam_jobs.core.parity_files import RECORDS as PARITY_RECORDS
+from beam_jobs.core.parity_files import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.pairs import AssemblePairs, PairUse, StoredImage
 from beam_jobs.images.reader import ImageReader
-from beam_jobs.images.records import ImageBatch
-from beam_jobs.output.encode import Encoded, EncodeExamples
+from beam_jobs.images.records import RECORDS, ImageBatch
+from beam_jobs.output import tfrecord_frames
+from beam_jobs.output.encode import Encoded, EncodeExamples, encode, passthrough
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
@@ -60,8 +64,7 @@ def image_steps(
 
     `source` is the listing's name. `known_as` gives an image's reject another place than the listing's, if need be.
     """
-    kept = parity_sample.chosen(len(listing.paths), plan.parity_threshold)
-    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, keep_raw=kept)
+    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, records=len(listing.paths))
     rows = (
         pipeline
         | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
@@ -77,9 +80,8 @@ def image_steps(
             Watched(frozenset({key.CLASS})),
             paths=[source],
             staging=plan.staging,
-            parity_threshold=plan.parity_threshold,
         )
-    ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, PARITY, main="examples")
+    ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, main="examples")
     listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
     return Steps(
         encoded=encoded.examples,
@@ -87,8 +89,7 @@ def image_steps(
         counts=(rows[COUNTS], encoded[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
-        parity_raw=rows[PARITY],
-        parity_stored=encoded[PARITY],
+        parity_files=rows[PARITY],
     )
 
 
@@ -107,9 +108,10 @@ def pair_steps(
     for number, pair in enumerate(pairs):
         uses[pair.a].append(PairUse(number, "left"))
         uses[pair.b].append(PairUse(number, "right"))
-    kept_pairs = parity_sample.chosen(len(pairs), plan.parity_threshold)
-    kept = frozenset(place for number in kept_pairs for place in (pairs[number].a, pairs[number].b))
-    ingest = IngestImages(images, classes=listing.classes, split=identity_splits, plan=plan, keep_raw=kept)
+    pair_ranks, ranks = ranks_of(pairs)
+    ingest = IngestImages(
+        images, classes=listing.classes, split=identity_splits, plan=plan, records=len(pairs), ranks=ranks
+    )
     ingested = (
         pipeline
         | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
@@ -118,12 +120,12 @@ def pair_steps(
     moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
     rows = (
         ingested
-        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE, keep_raw=kept_pairs)
+        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE)
         | "ByChunk" >> beam.GroupByKey()
         | "Assemble"
-        >> beam.ParDo(AssemblePairs(pairs, listing.paths, source=source, plan=plan))
+        >> beam.ParDo(AssemblePairs(pairs, listing.paths, source=source, plan=plan, ranks=pair_ranks))
         .with_output_types(Encoded)
-        .with_outputs(COUNTS, REJECTS, PARITY, "stored", main="examples")
+        .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
     )
     listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
     return Steps(
@@ -132,8 +134,7 @@ def pair_steps(
         counts=(rows[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
-        parity_raw=rows[PARITY],
-        parity_stored=rows["stored"],
+        parity_files=rows[PARITY],
     )
 
 
@@ -170,17 +171,29 @@ class IngestImages(beam.DoFn):
         classes: tuple[str, ...],
         split: ImageSplit | Mapping[str, str],
         plan: Plan,
-        keep_raw: frozenset[int],
+        records: int,
+        ranks: Mapping[int, int] | None = None,
     ) -> None:
         self.images = images
         self.classes = classes
         self.split = split
-        self.keep_raw = keep_raw
+        self.staging = plan.staging
+        self.keeps = plan.parity_threshold is not None
+        self.records = records
+        self.ranks = ranks
         self.limit = plan.limit
         self.total = plan.total
 
     def setup(self) -> None:
-        self.reader = ImageReader(self.images, classes=self.classes, split=self.split, keep_raw=self.keep_raw)
+        in_pairs = self.ranks is not None  # a branch's image without its partner would make no record
+        keeper = FileKeeper(self.staging, self.records, files=1 + in_pairs, each_branch=not in_pairs)
+        self.reader = ImageReader(
+            self.images,
+            classes=self.classes,
+            split=self.split,
+            keeper=keeper if self.keeps else None,
+            ranks=self.ranks,
+        )
 
     def teardown(self) -> None:
         self.reader.close()
@@ -213,33 +226,46 @@ class AccountImages(beam.DoFn):
         yield from kept_rejects(self.staging, rejects)
         if not batch.records.num_rows:
             return
-        for place, raw in batch.raw.items():
-            record = raw_example(image=raw, label=self.labels[place].encode())
-            yield beam.pvalue.TaggedOutput(PARITY, ((0, place), record))
+        yield from self.parity(batch)
         if batch.moments.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, preprocessing.to_analyze(batch.moments))
         yield batch.records
 
+    def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:
+        """The records of kept files, each with what is stored of it."""
+        places = passthrough(batch.records, OFFSET)
+        for i, rank in enumerate(parity_sample.place_hash(0, places).tolist()):
+            file = batch.kept.get(int(places[i]))
+            if file is not None:
+                features = batch.records.slice(i, 1).select(RECORDS.names)
+                stored = write_stored(self.staging, tfrecord_frames.record(encode(features), 0))
+                label = self.labels[int(places[i])]
+                yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, {"image": file}, label, stored))
 
-def raw_example(**features: bytes) -> bytes:
-    """A serialised tf.Example of strings."""
-    import tensorflow as tf
 
-    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
+def ranks_of(pairs: Sequence[Pair]) -> tuple[dict[int, int], dict[int, int]]:
+    """The pairs that may become parity records, each with its rank; and their images, each with its best pair's."""
+    ranks = parity_sample.place_hash(0, np.arange(len(pairs))).tolist()
+    most = PARITY_RECORDS * 2**64 // max(len(pairs), 1)
+    of_pairs = {number: rank for number, rank in enumerate(ranks) if rank <= most}
+    of_images: dict[int, int] = {}
+    for number, rank in of_pairs.items():
+        for place in (pairs[number].a, pairs[number].b):
+            of_images[place] = min(rank, of_images.get(place, rank))
+    return of_pairs, of_images
 
 
 def deal_to_pairs(
-    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int, keep_raw: Collection[int]
+    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int
 ) -> Iterable[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
-    """An image to every pair that shows it, by the pairs' chunk; with its file's bytes to the pairs in `keep_raw`."""
+    """An image to every pair that shows it, by the pairs' chunk."""
     images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]
     if batch.records.num_rows:
         columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
-        names = (key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
-        rows = zip(*(columns[name] for name in names), strict=True)
-        images += [(place, StoredImage(*row)) for place, row in zip(columns[OFFSET], rows, strict=True)]
+        names = (OFFSET, key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
+        for place, *row in zip(*(columns[name] for name in names), strict=True):
+            stored = StoredImage(*row)
+            images.append((place, dataclasses.replace(stored, kept=batch.kept.get(place))))
     for place, image in images:
         for use in uses.get(place, ()):
-            keep = use.pair in keep_raw and isinstance(image, StoredImage)
-            yield use.pair // chunk, (use, dataclasses.replace(image, raw=batch.raw[place]) if keep else image)
+            yield use.pair // chunk, (use, image)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
 
+from beam_jobs.core.parity_files import FileKeeper
+from beam_jobs.core.parity_sample import place_hash
 from beam_jobs.images.ingest import stored_and_pixels
 from beam_jobs.images.records import ImageBatch, RecordMaker, Stored, moments
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
 from schemas.images.file import ERRORS, ImageFile, undecodable
 from schemas.images.header import ImageHeader
-from schemas.images.limits import decoding_bytes
+from schemas.images.limits import decoding_branches, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
 from schemas.rejects import Reject
 from schemas.spec.image_options import ImageOptions, ImageSplit
@@ -34,7 +36,8 @@ class ImageReader:
         images: how images are stored.
         classes: the labels in the order of their ids; another label is a reject.
         split: shares of a hash, or the split of each label (for identities, which are never in two splits).
-        keep_raw: places whose files' bytes go along. Nobody reads a file again: by then it may be another, or gone.
+        keeper: keeps copies of some files, for parity records. Nobody reads a file again: by then it may be another.
+        ranks: the ranks by which these are chosen, by place; None: each place's own. Places without are not kept.
         threads: how many images are worked on at once; see `default_threads`.
     """
 
@@ -44,13 +47,15 @@ class ImageReader:
         *,
         classes: Sequence[str],
         split: ImageSplit | Mapping[str, str],
-        keep_raw: Collection[int] = (),
+        keeper: FileKeeper | None = None,
+        ranks: Mapping[int, int] | None = None,
         threads: int | None = None,
     ) -> None:
         self._images = images
         self._classes = frozenset(classes)
         self._split = split
-        self._keep_raw = keep_raw
+        self._keeper = keeper
+        self._ranks = ranks
         self._make = RecordMaker(images.store, tuple(classes), split)
         self._threads = threads
         self._reads = ByteBudget(READ_BYTES)
@@ -76,7 +81,9 @@ class ImageReader:
         rejects: list[Reject] = []
         size = 0
         places = range(bundle.first, bundle.first + len(bundle.paths))
-        items = zip(places, bundle.paths, bundle.names, bundle.labels, strict=True)
+        own = place_hash(0, np.array(places)).tolist()
+        ranks = own if self._ranks is None else map(self._ranks.get, places)
+        items = zip(places, bundle.paths, bundle.names, bundle.labels, ranks, strict=True)
         threads = self._threads or default_threads(bundle.paths)
         for outcome in map_in_order(self._pool(threads), self._one, items, max_pending=4 * threads):
             if isinstance(outcome, Reject):
@@ -95,8 +102,8 @@ class ImageReader:
             self._pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
         return self._pools[threads]
 
-    def _one(self, item: tuple[int, str, str, str]) -> Stored | Reject:
-        place, path, name, label = item
+    def _one(self, item: tuple[int, str, str, str, int | None]) -> Stored | Reject:
+        place, path, name, label, rank = item
         by_csv = self._images.listing == "csv"
         raw = listed_as(path, name, label, by_csv=by_csv)
         if label not in self._classes:
@@ -110,11 +117,13 @@ class ImageReader:
                     encoded, pixels = self._decode(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
+                kept = None
+                if self._keeper is not None and rank is not None:
+                    kept = self._keeper.keep(rank, data, decoding_branches(header, self._images))
         except ERRORS as error:
             refusal = file.refusal(error)
             return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
         height, width = pixels.shape[:2]
-        kept = data if place in self._keep_raw else None
         split_by = int.from_bytes(digest, "little")
         return Stored(place, name, label, encoded, height, width, moments(pixels), split_by, kept)
 

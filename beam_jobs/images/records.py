@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
+from beam_jobs.core.parity_files import KeptFile
 from schemas.images import keys as key
 from schemas.rejects import Reject
 from schemas.spec.image_options import ImageSplit
@@ -40,23 +41,23 @@ class ImageBatch:
     records: KEYED_RECORDS. The file's number is 0 throughout, since a listing is one input; the offset is the place in
         the listing.
     moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
-    raw: the files' bytes of some rows, by place: those that parity records are made of.
+    kept: copies of some rows' files, by place: those that parity records may be made of.
     """
 
     read: int
     records: pa.RecordBatch
     moments: pa.RecordBatch
     rejects: tuple[Reject, ...]
-    raw: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
+    kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        return int(self.records.nbytes + self.moments.nbytes) + sum(map(len, self.raw.values()))
+        return int(self.records.nbytes + self.moments.nbytes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """One image as it is stored, the hash that its split follows from, and the file's bytes where they are kept."""
+    """One image as it is stored, the hash that its split follows from, and the copy of its file if there is one."""
 
     place: int
     name: str
@@ -66,7 +67,7 @@ class Stored:
     width: int
     moments: np.ndarray  # int64 [2, 3]
     digest: int
-    raw: bytes | None = None
+    kept: KeptFile | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +109,8 @@ class RecordMaker:
         of_all = pa.RecordBatch.from_pydict(measured, schema=MOMENTS)
         in_train = pa.array(splits == SPLITS.index("train"))
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
-        raw = {row.place: row.raw for row in rows if row.raw is not None}
-        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), raw)
+        kept = {row.place: row.kept for row in rows if row.kept is not None}
+        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), kept)
 
     def splits(self, rows: Sequence[Stored]) -> np.ndarray:
         """int8 `[rows]`: indices into SPLITS."""

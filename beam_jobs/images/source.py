@@ -55,8 +55,7 @@ class ImageSource:
 
     @property
     def estimated_rows(self) -> int:
-        """Eight times as many as there are: of files that are a thousand times a row, fewer are kept as parity."""
-        return 8 * (len(self.pairs) or self.total)
+        return len(self.pairs) or self.total
 
     def shares(self) -> dict[str, float]:
         """By the schema; by their numbers, for pairs."""

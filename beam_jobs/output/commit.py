@@ -7,10 +7,10 @@ import datetime as dt
 import hashlib
 import importlib.metadata
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from beam_jobs.core import parity_sample
+from beam_jobs.core import parity_files, parity_sample
 from beam_jobs.core.accounting import COVERED, READ, WRITTEN, RejectLimit, rejects
 from beam_jobs.core.source import InputFile, Source
 from beam_jobs.output.data_warnings import find_warnings
@@ -178,19 +178,35 @@ def place_rejects(run: Run, result: Result) -> None:
 
 
 def place_parity(run: Run, result: Result) -> None:
-    """The records of which both sides were kept, raw and transformed in the same order."""
+    """Writes the raw and the transformed parity records, in the same order."""
     import tensorflow as tf
 
-    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
-    both = places[:: max(1, -(-len(places) // parity_sample.LIMIT))]
     folders.make(layout.join(run.folder, "parity"))
-    for name, records in (
-        (layout.PARITY_RAW, result.parity_raw),
-        (layout.PARITY_TRANSFORMED, result.parity_transformed),
+    with (
+        tf.io.TFRecordWriter(layout.join(run.folder, layout.PARITY_RAW)) as raw,
+        tf.io.TFRecordWriter(layout.join(run.folder, layout.PARITY_TRANSFORMED)) as transformed,
     ):
-        with tf.io.TFRecordWriter(layout.join(run.folder, name)) as writer:
-            for place in both:
-                writer.write(records[place])
+        for one, other in parity_records(result):
+            raw.write(one)
+            transformed.write(other)
+
+
+def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs of a raw and a transformed record, of which both sides were kept."""
+    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
+    for place in places[:: max(1, -(-len(places) // parity_sample.LIMIT))]:
+        yield result.parity_raw[place], result.parity_transformed[place]
+    for record in parity_files.choose(result.parity_files):
+        raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
+        yield raw_example(**raw, label=record.label.encode()), storage.read_bytes(record.stored)
+
+
+def raw_example(**features: bytes) -> bytes:
+    """A serialized tf.Example of strings."""
+    import tensorflow as tf
+
+    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
 
 
 def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...]]) -> Input:

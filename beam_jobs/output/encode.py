@@ -56,14 +56,20 @@ class EncodeExamples(beam.DoFn):
     """RecordBatch of records with the passthrough columns -> Encoded.
 
     Side outputs: what was written, by file and split, in COUNTS; the rows that the transform cannot take as RejectFile
-    in REJECTS (see `beam_jobs.transform.rejects`); (place, tf.Example) in PARITY. In COUNTS, too, what
-    the train rows show (see `beam_jobs.transform.observed`).
+    in REJECTS (see `beam_jobs.transform.rejects`); (place, tf.Example) in PARITY, where a threshold is given. In
+    COUNTS, too, what the train rows show (see `beam_jobs.transform.observed`).
     """
 
     observed: Observed  # of a bundle
 
     def __init__(
-        self, outputs: Outputs, watched: Watched, *, paths: Sequence[str], staging: str, parity_threshold: int
+        self,
+        outputs: Outputs,
+        watched: Watched,
+        *,
+        paths: Sequence[str],
+        staging: str,
+        parity_threshold: int | None = None,
     ) -> None:
         self.outputs = outputs
         self.watched = watched

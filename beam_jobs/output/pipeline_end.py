@@ -20,9 +20,11 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
         for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
             copy_tree(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
     counts = steps.counts | "AllCounts" >> beam.Flatten() | "SumCounts" >> beam.CombinePerKey(sum)
-    parts = (shards, counts, steps.reject_files, steps.late_rejects, steps.parity_raw, steps.parity_stored)
+    parts = {"shards": shards, "counts": counts, "reject_files": steps.reject_files, "late_rejects": steps.late_rejects}
+    parity = {"raw": steps.parity_raw, "transformed": steps.parity_stored, "parity_files": steps.parity_files}
+    parts |= {name: part for name, part in parity.items() if part is not None}
     _ = (
         pipeline
         | "Finally" >> beam.Create([layout.join(plan.staging, RESULT)])
-        | "WriteResult" >> beam.Map(write_result, *map(beam.pvalue.AsList, parts))
+        | "WriteResult" >> beam.Map(write_result, **{name: beam.pvalue.AsList(part) for name, part in parts.items()})
     )

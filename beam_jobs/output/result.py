@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Sequence
 
 from beam_jobs.core.accounting import CountKey, RejectFile, rejects, write_reject_file
+from beam_jobs.core.parity_files import ParityFiles
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
@@ -26,6 +28,7 @@ class Result:
     late_rejects: tuple[RejectFile, ...]  # of the transform; their raw bytes are still to be read
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
+    parity_files: tuple[ParityFiles, ...]
 
     def total(self, stage: str, *, path: str | None = None, reason: str | None = None) -> int:
         """Records counted in a stage, of one input file or of all, for one reason (of WRITTEN: a split) or for all."""
@@ -57,12 +60,13 @@ def write_result(
     counts: list[tuple[CountKey, int]],
     reject_files: list[RejectFile],
     late_rejects: list[RejectFile],
-    raw: list[tuple[Place, bytes]],
-    transformed: list[tuple[Place, bytes]],
+    raw: Sequence[tuple[Place, bytes]] = (),
+    transformed: Sequence[tuple[Place, bytes]] = (),
+    parity_files: Sequence[ParityFiles] = (),
 ) -> None:
     """Writes the account in one put."""
 
-    def places(records: list[tuple[Place, bytes]]) -> list[list[object]]:
+    def places(records: Sequence[tuple[Place, bytes]]) -> list[list[object]]:
         return [[*place, base64.b64encode(record).decode()] for place, record in records]
 
     account = {
@@ -72,6 +76,7 @@ def write_result(
         "late_rejects": [dataclasses.asdict(f) for f in late_rejects],
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
+        "parity_files": [dataclasses.asdict(record) for record in parity_files],
     }
     storage.write_bytes(path, json.dumps(account).encode())
 
@@ -90,4 +95,5 @@ def read_result(path: str) -> Result:
         late_rejects=tuple(RejectFile(**f) for f in account["late_rejects"]),
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
+        parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
     )

@@ -126,7 +126,7 @@ def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str
         temp_dir=temp_dir,
         total=len(choice.records),
         limit=RejectLimit(len(choice.records), 1.0),  # what is still wrong stays rejected, however much it is
-        parity_threshold=0,  # the old run's are kept
+        parity_threshold=None,  # the old run's are kept
         shards=_shards(options, base, choice, staging),
         preprocessing_fn=None,
         derived=base.manifest.preprocessing_fn is None,

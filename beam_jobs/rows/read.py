@@ -148,7 +148,7 @@ class ReadForTransform(_ReadRanges):
         total: int,
         *,
         file_numbers: Mapping[str, int],
-        parity_threshold: int,
+        parity_threshold: int | None,
         keep_in: str | None = None,
     ) -> None:
         super().__init__(schema, staging, limit, total, keep_in=keep_in)

@@ -39,13 +39,15 @@ _MARKER = re.compile(b"\xff[^\x00\xff]")  # behind any number of fill bytes
 class ImageHeader:
     """A file's format and dimensions in pixels; of a GIF, those of its first frame.
 
-    `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans).
+    `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans). `components`: of a
+    JPEG's colours, 1 for gray, 4 for CMYK.
     """
 
     format: Format
     height: int
     width: int
     buffered: bool = False
+    components: int = 3
 
     @property
     def pixels(self) -> int:
@@ -156,7 +158,7 @@ def _jpeg(data: bytes) -> ImageHeader:
             progressive = coding in (0xC2, 0xCA)
             if (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
                 raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
-            return ImageHeader("jpeg", height, width, progressive or data[place + 4] < components)
+            return ImageHeader("jpeg", height, width, progressive or data[place + 4] < components, components)
         place += 2 + length
 
 

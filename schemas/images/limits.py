@@ -1,9 +1,11 @@
-"""Whether an image may be decoded: its header against the schema's limits, and the memory that it will take."""
+"""Whether an image may be decoded, at which scale, and in how much memory: by its header and the schema."""
 
 from __future__ import annotations
 
 from schemas.images.header import BadImage, ImageHeader, check_complete, read_header
 from schemas.spec.image_options import LONGEST_SIDE, ImageOptions
+
+RATIOS = (8, 4, 2)  # the scales at which libjpeg decodes, each one divided by this
 
 
 def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
@@ -24,9 +26,36 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
     return header
 
 
+def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
+    """A JPEG is decoded at 1/8, 1/4 or 1/2 of its size, the smallest that is twice what it is resized to, or whole.
+
+    libjpeg computes fewer of the cosines then, which is what decoding takes most of its time for. As
+    `beam_jobs.images.ingest` has it, from the header and the schema alone.
+    """
+    if header.format != "jpeg":
+        return 1
+    height, width = images.resize.size(header.height, header.width)
+    return next((r for r in RATIOS if header.height >= 2 * r * height and header.width >= 2 * r * width), 1)
+
+
 def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
     """About how much memory decoding, resizing and encoding take at their peak."""
     height, width = images.resize.size(header.height, header.width)
-    decoding = header.pixels * (12 if header.buffered else 4)
-    resizing = 3 * header.pixels + 24 * height * header.width + 30 * height * width
+    ratio = decoding_ratio(header, images)
+    decoded_height, decoded_width = -(-header.height // ratio), -(-header.width // ratio)
+    decoded = decoded_height * decoded_width
+    decoding = 4 * decoded + (8 * header.pixels if header.buffered else 0)
+    resizing = 3 * decoded + 24 * height * decoded_width + 30 * height * width
     return max(decoding, resizing)
+
+
+def decoding_branches(header: ImageHeader, images: ImageOptions) -> tuple[str, ...]:
+    """The parts of the decoder that an image goes through: by its format, of a JPEG by its scale, scans and colours."""
+    if header.format != "jpeg":
+        return (header.format,)
+    branches = [f"jpeg 1/{decoding_ratio(header, images)}"]
+    if header.buffered:
+        branches.append("jpeg of several scans")
+    if header.components != 3:
+        branches.append({1: "gray jpeg", 4: "cmyk jpeg"}.get(header.components, "other jpeg"))
+    return tuple(branches)

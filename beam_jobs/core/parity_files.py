@@ -1,0 +1,126 @@
+"""Image files for `parity/`: written to the staging folder as they are read, chosen by a budget when the job commits.
+
+Files of photos are a thousand times a row, so they never travel through the pipeline; what travels is where they lie.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from schemas import storage
+from schemas.dataset import layout
+
+BUDGET = 32 << 20  # bytes of raw files that are kept
+LIMIT = 64 << 20  # with those that are kept because no other one goes through some part of the decoder
+RECORDS = 125  # aimed at, where the files are small
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptFile:
+    """A copy of a raw file in the staging folder. `branches` are the parts of the decoder that it goes through."""
+
+    path: str
+    size: int
+    branches: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ParityFiles:
+    """A record that may become a parity record: its raw files by input, its label, and the path of what is stored."""
+
+    rank: int
+    raw: Mapping[str, KeptFile]
+    label: str
+    stored: str
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> ParityFiles:
+        """The inverse of `dataclasses.asdict`, through JSON."""
+        raw = {name: KeptFile(**{**file, "branches": tuple(file["branches"])}) for name, file in fields["raw"].items()}
+        return cls(**{**fields, "raw": raw})
+
+    @property
+    def size(self) -> int:
+        """Bytes of its raw files."""
+        return sum(file.size for file in self.raw.values())
+
+    @property
+    def branches(self) -> frozenset[str]:
+        """The parts of the decoder that its raw files go through."""
+        return frozenset(branch for file in self.raw.values() for branch in file.branches)
+
+
+class FileKeeper:
+    """Decides file by file which to keep, so that a job keeps little more than its budget with any number of workers.
+
+    A file is kept where the hash of its place is small enough for RECORDS of all files, and for 1.5 times BUDGET of
+    their bytes, going by the mean size so far. Besides, of each branch the file of the smallest hash so far is kept.
+    Safe to use from several threads.
+
+    Args:
+      staging: where copies are written.
+      records: how many records there are in all, each of `files` files.
+      each_branch: whether a branch's file is kept beyond the budget.
+    """
+
+    def __init__(self, staging: str, records: int, *, files: int = 1, each_branch: bool = True) -> None:
+        self._staging = staging
+        self._share = 2**64 / max(records, 1)
+        self._budget = 1.5 * BUDGET / files
+        self._each_branch = each_branch
+        self._seen = self._bytes = 0
+        self._smallest: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, rank: int, data: bytes, branches: tuple[str, ...]) -> KeptFile | None:
+        """Writes a copy of a file, if it is to be kept. `rank` is the hash of its place."""
+        if not self._chosen(rank, len(data), branches):
+            return None
+        path = layout.join(self._staging, f"parity-{uuid.uuid4().hex}")
+        storage.write_bytes(path, data)
+        return KeptFile(path, len(data), branches)
+
+    def _chosen(self, rank: int, size: int, branches: tuple[str, ...]) -> bool:
+        with self._lock:
+            self._seen += 1
+            self._bytes += size
+            within = rank <= self._share * min(RECORDS, self._budget * self._seen / max(self._bytes, 1))
+            first = [branch for branch in branches if rank < self._smallest.get(branch, 2**64)]
+            if not within and not (self._each_branch and size <= LIMIT and first):
+                return False
+            self._smallest.update(dict.fromkeys(first, rank))
+            return True
+
+
+def write_stored(staging: str, example: bytes) -> str:
+    """Writes a stored record, a serialized tf.Example, and returns its path."""
+    path = layout.join(staging, f"parity-{uuid.uuid4().hex}")
+    storage.write_bytes(path, example)
+    return path
+
+
+def choose(records: Iterable[ParityFiles], *, budget: int = BUDGET, limit: int = LIMIT) -> list[ParityFiles]:
+    """The records to keep, by rank.
+
+    Those of the smallest ranks that `budget` holds; then the first of each branch that is missing, while `limit` holds
+    them; and if all are larger than that, the smallest of them.
+    """
+    ordered = sorted(records, key=lambda record: record.rank)
+    chosen: list[ParityFiles] = []
+    size = 0
+    for record in ordered:
+        if size + record.size > budget:
+            break
+        chosen.append(record)
+        size += record.size
+    branches = {branch for record in chosen for branch in record.branches}
+    for record in ordered[len(chosen) :]:
+        if not record.branches <= branches and size + record.size <= limit:
+            chosen.append(record)
+            size += record.size
+            branches |= record.branches
+    return chosen or sorted(ordered, key=lambda record: record.size)[:1]
