@@ -201,8 +201,11 @@ class IngestImages(beam.DoFn):
     def process(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
         progress.enter("ingesting")
         progress.begin(bundle.first)
-        for batch in prefetch(self.reader.read(bundle)):
-            progress.add(bundle.first, read=batch.read, done=batch.read, rejected=len(batch.rejects))
+
+        def count(rejected: bool) -> None:
+            progress.add(bundle.first, read=1, done=1, rejected=int(rejected))
+
+        for batch in prefetch(self.reader.read(bundle, count=count)):
             yield batch
             most = max(self.total, progress.counters.read)
             give_up_if_certain(self.limit, most, records="images", of=f" of {self.total:,}")

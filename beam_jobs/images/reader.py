@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -75,8 +75,11 @@ class ImageReader:
             pool.shutdown(cancel_futures=True)
         self._pools.clear()
 
-    def read(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
-        """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject."""
+    def read(self, bundle: ImageBundle, *, count: Callable[[bool], None] = lambda _: None) -> Iterator[ImageBatch]:
+        """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject.
+
+        Calls `count` for each image at once, with whether it was rejected: a batch of small images may take a minute.
+        """
         rows: list[Stored] = []
         rejects: list[Reject] = []
         size = 0
@@ -86,6 +89,7 @@ class ImageReader:
         items = zip(places, bundle.paths, bundle.names, bundle.labels, ranks, strict=True)
         threads = self._threads or default_threads(bundle.paths)
         for outcome in map_in_order(self._pool(threads), self._one, items, max_pending=4 * threads):
+            count(isinstance(outcome, Reject))
             if isinstance(outcome, Reject):
                 rejects.append(outcome)
                 continue
