@@ -112,12 +112,48 @@ def test_limits(data: bytes, reason: str) -> None:
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("height", "width", "resize", "ratio"),
+    [
+        (4000, 6000, Exact(exact=(256, 256)), 4),
+        (4096, 4096, Exact(exact=(256, 256)), 8),
+        (4095, 9999, Exact(exact=(256, 256)), 4),
+        (9999, 1023, Exact(exact=(256, 256)), 1),
+        (9999, 1024, Exact(exact=(256, 256)), 2),
+        (3000, 4000, Shorter(shorter=187), 8),
+        (3000, 4000, Shorter(shorter=188), 4),
+        (300, 400, Shorter(shorter=224), 1),
+        (100, 100, Exact(exact=(256, 256)), 1),
+    ],
+)
+def test_a_jpeg_is_decoded_at_a_scale_that_leaves_twice_the_target(height, width, resize, ratio) -> None:
+    options = ImageOptions(resize=resize, crop=(8, 8))
+    assert decoding_ratio(ImageHeader("jpeg", height, width), options) == ratio
+    assert decoding_ratio(ImageHeader("png", height, width), options) == 1
+
+
 def test_memory_is_told_before_decoding() -> None:
-    photo = jpeg_header(4000, 6000)
-    options = ImageOptions(resize=Exact(exact=(256, 256)))
-    assert 24e6 * 3 < decoding_bytes(check_image(photo, options), options) < 24e6 * 5
-    progressive = jpeg_header(4000, 6000, coding=2)
-    assert decoding_bytes(check_image(progressive, options), options) > 24e6 * 9
+    whole, quarter = (ImageOptions(resize=Exact(exact=(side, side))) for side in (2048, 256))
+    photo, progressive = jpeg_header(4000, 6000), jpeg_header(4000, 6000, coding=2)
+    assert 24e6 * 3 < decoding_bytes(check_image(photo, whole), whole) < 24e6 * 12
+    assert decoding_bytes(check_image(progressive, whole), whole) > 24e6 * 9
+    assert decoding_bytes(check_image(photo, quarter), quarter) < 24e6
+    assert decoding_bytes(check_image(progressive, quarter), quarter) > 24e6 * 8
+
+
+@pytest.mark.parametrize(
+    ("data", "branches"),
+    [
+        (jpeg_header(600, 600), ("jpeg 1/1",)),
+        (jpeg_header(4000, 6000, coding=2), ("jpeg 1/4", "jpeg of several scans")),
+        (png(PIXELS), ("png",)),
+        (bmp(PIXELS), ("bmp",)),
+        (gif([FRAME]), ("gif",)),
+    ],
+)
+def test_the_parts_of_the_decoder_that_an_image_goes_through(data: bytes, branches: tuple[str, ...]) -> None:
+    options = ImageOptions(resize=Exact(exact=(400, 400)))
+    assert decoding_branches(read_header(data), options) == branches
 
 
 @pytest.mark.parametrize(
