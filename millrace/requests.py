@@ -123,9 +123,7 @@ def image_request(data: Any, schema: ImageSchema) -> Request:
     Raises:
       UsageError: an element is neither.
     """
-    from trainer.images.names import image_names
-
-    names = image_names(schema)
+    names = schema.image_names
     if isinstance(data, str | bytes | os.PathLike):
         raise UsageError("images are a list, of one image too")
     files: dict[str, list[bytes]] = {name: [] for name in names}

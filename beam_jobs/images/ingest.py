@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from beam_jobs.images.resize import resize
 from schemas.images.header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
-from schemas.images.keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
+from schemas.spec.image_keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
 from schemas.spec.image_options import LONGEST_SIDE, Exact, ImageOptions
 
 INPUT = "image_bytes"

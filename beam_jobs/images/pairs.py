@@ -16,15 +16,14 @@ from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.steps import Plan
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
-from schemas.images import keys as key
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
 from schemas.rejects import Reject
-from schemas.spec.images import SAME
+from schemas.spec import image_keys as key
+from schemas.spec.images import SAMENESS, ImagePairsSchema
 from schemas.spec.table import SPLITS
 
-LABEL = "same"  # int64 []: 1 where both images show one identity
-SIDES = ("left", "right")
+SIDES = LEFT, RIGHT = ImagePairsSchema.image_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +49,22 @@ class StoredImage:
 def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
     """A serialised tf.Example: `left/image/encoded` and so on, the same with `right/`, and `same`."""
     features: dict[str, tf.train.Feature] = {}
+    stored_key = ImagePairsSchema.stored_key
     for side, image in sides.items():
         features |= {
-            f"{side}/{key.ENCODED}": _bytes(image.encoded),
-            f"{side}/{key.FORMAT}": _bytes(image.format),
-            f"{side}/{key.HEIGHT}": _int(image.height),
-            f"{side}/{key.WIDTH}": _int(image.width),
-            f"{side}/{key.FILENAME}": _bytes(image.filename),
+            stored_key(side, key.ENCODED): _bytes(image.encoded),
+            stored_key(side, key.FORMAT): _bytes(image.format),
+            stored_key(side, key.HEIGHT): _int(image.height),
+            stored_key(side, key.WIDTH): _int(image.width),
+            stored_key(side, key.FILENAME): _bytes(image.filename),
         }
-    features[LABEL] = _int(int(same))
+    features[key.SAME] = _int(int(same))
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 def raw_pair(files: Mapping[str, bytes], *, same: bool) -> bytes:
     """The raw parity record of a pair, a serialised tf.Example: both files, and the class's name."""
-    features = {side: _bytes(data) for side, data in files.items()} | {"label": _bytes(SAME[same].encode())}
+    features = {side: _bytes(data) for side, data in files.items()} | {"label": _bytes(SAMENESS[same].encode())}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 

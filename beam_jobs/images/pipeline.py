@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -25,23 +24,19 @@ from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
-from beam_jobs.images.pairs import AssemblePairs, PairUse, StoredImage
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.records import ImageBatch
 from beam_jobs.output.encode import Encoded, EncodeExamples
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
-from schemas.images import keys as key
 from schemas.images.listing import ImageBundle, Listing, bundles
-from schemas.images.pairs import Pair
 from schemas.rejects import Reject
+from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageOptions, ImageSplit
 from schemas.spec.images import ImageFolderSchema
-from schemas.spec.raw_columns import OFFSET
 
 MOMENTS = "moments"
-PAIRS_AT_ONCE = 64  # pairs that are put together in one go
 
 beam.coders.registry.register_coder(ImageBatch, BatchCoder)
 
@@ -89,51 +84,6 @@ def image_steps(
         late_rejects=encoded[REJECTS],
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
-    )
-
-
-def pair_steps(
-    pipeline: beam.Pipeline,
-    plan: Plan,
-    *,
-    images: ImageOptions,
-    listing: Listing,
-    source: str,
-    pairs: Sequence[Pair],
-    identity_splits: Mapping[str, str],
-) -> Steps:
-    """Applies the steps from a listing to encoded pairs: each image is ingested once, however many pairs show it."""
-    uses: dict[int, list[PairUse]] = collections.defaultdict(list)
-    for number, pair in enumerate(pairs):
-        uses[pair.a].append(PairUse(number, "left"))
-        uses[pair.b].append(PairUse(number, "right"))
-    kept_pairs = parity_sample.chosen(len(pairs), plan.parity_threshold)
-    kept = frozenset(place for number in kept_pairs for place in (pairs[number].a, pairs[number].b))
-    ingest = IngestImages(images, classes=listing.classes, split=identity_splits, plan=plan, keep_raw=kept)
-    ingested = (
-        pipeline
-        | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
-        | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-    )
-    moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
-    rows = (
-        ingested
-        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE, keep_raw=kept_pairs)
-        | "ByChunk" >> beam.GroupByKey()
-        | "Assemble"
-        >> beam.ParDo(AssemblePairs(pairs, listing.paths, source=source, plan=plan))
-        .with_output_types(Encoded)
-        .with_outputs(COUNTS, REJECTS, PARITY, "stored", main="examples")
-    )
-    listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
-    return Steps(
-        encoded=rows.examples,
-        transform_fn=analyze(pipeline, plan, moments),
-        counts=(rows[COUNTS], listed_counts),
-        reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
-        late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
-        parity_raw=rows[PARITY],
-        parity_stored=rows["stored"],
     )
 
 
@@ -227,19 +177,3 @@ def raw_example(**features: bytes) -> bytes:
 
     lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
-
-
-def deal_to_pairs(
-    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int, keep_raw: Collection[int]
-) -> Iterable[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
-    """An image to every pair that shows it, by the pairs' chunk; with its file's bytes to the pairs in `keep_raw`."""
-    images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]
-    if batch.records.num_rows:
-        columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
-        names = (key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
-        rows = zip(*(columns[name] for name in names), strict=True)
-        images += [(place, StoredImage(*row)) for place, row in zip(columns[OFFSET], rows, strict=True)]
-    for place, image in images:
-        for use in uses.get(place, ()):
-            keep = use.pair in keep_raw and isinstance(image, StoredImage)
-            yield use.pair // chunk, (use, dataclasses.replace(image, raw=batch.raw[place]) if keep else image)

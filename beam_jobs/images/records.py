@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
-from schemas.images import keys as key
 from schemas.rejects import Reject
+from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageSplit
 from schemas.spec.raw_columns import OFFSET, SPLIT
 from schemas.spec.split_hash import assign_splits, hash_rows

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
-from beam_jobs.output.cleanup import after_failure, clear
+from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_source
 from schemas import storage
-from schemas.dataset import layout, lease
+from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError
-from schemas.quick_import import quick_import
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
-from schemas.storage import compare_and_swap, folders
+from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -48,39 +45,17 @@ def run_job(
     """
     source = check_inputs(options, tell)
     transform = open_transform(options, source)
-    run_id = layout.new_run_id()
-    with lease.hold(options.output, run=run_id) as held:
+    with new_run(options.output) as run:
         check_output(options)  # again: before the lease was ours, another job may have committed
-        replaces = compare_and_swap.look(layout.join(options.output, layout.MANIFEST))
         if configure:
             load_libraries()
         preprocessing_fn = load_preprocessing(options, source)
-        progress.reset(total=source.total)
-        with progress.Display(enabled=not options.quiet):
-            target = Target(run_id, layout.join(options.output, run_id, "staging"), held, replaces)
-            try:
-                manifest = _run(options, source, preprocessing_fn, target, transform=transform)
-            except BaseException as error:
-                manifest = after_failure(
-                    error,
-                    output=options.output,
-                    run_id=run_id,
-                    staging=target.staging,
-                    held=held,
-                    raw_bytes=source.raw_bytes,
-                )
-            clear(options.output, held)
-    return manifest
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """The run that is being written, and what it takes to commit it."""
-
-    run_id: str
-    staging: str
-    lease: lease.Lease
-    replaces: compare_and_swap.Seen  # the manifest that was there when the lease was taken
+        return run.write(
+            lambda: _run(options, source, preprocessing_fn, run, transform=transform),
+            total=source.total,
+            quiet=options.quiet,
+            raw_bytes=source.raw_bytes,
+        )
 
 
 def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Source:
@@ -151,18 +126,6 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
 
 
-def load_libraries() -> None:
-    """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    quick_import("beam_jobs.output.pipeline_end")
-    tensorflow = importlib.import_module("tensorflow")
-    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
-    with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
-        # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
-        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
-
-
 def load_preprocessing(options: JobOptions, source: Source) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The schema's own preprocessing_fn, or the user's.
 
@@ -182,7 +145,7 @@ def _run(
     options: JobOptions,
     source: Source,
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
-    target: Target,
+    run: NewRun,
     *,
     transform: OtherTransform | None,
 ) -> Manifest:
@@ -192,14 +155,13 @@ def _run(
     from beam_jobs.runtime import runner
 
     begun = time.monotonic()
-    run_id, staging = target.run_id, target.staging
+    staging = run.staging
     folders.make(staging)
-    run_dir = layout.join(options.output, run_id)
-    source.write_description(run_dir)
+    source.write_description(run.folder)
     limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
     with temporary_folder(options, staging) as temp_dir:
         plan = Plan(
-            run_dir=run_dir,
+            run_dir=run.folder,
             temp_dir=temp_dir,
             total=source.total,
             limit=limit,
@@ -217,9 +179,9 @@ def _run(
         runner.run(options, build)
     progress.enter("committing")
     account = result.read_result(layout.join(staging, result.RESULT))
-    run = commit.Run(
+    finished = commit.Run(
         output=options.output,
-        id=run_id,
+        id=run.id,
         staging=staging,
         source=source,
         limit=limit,
@@ -227,21 +189,11 @@ def _run(
         seed=options.seed,
         transform_from=transform.run if transform else None,
         preprocessing_fn=(transform or options).preprocessing_fn,
-        lease=target.lease,
-        replaces=target.replaces,
+        lease=run.lease,
+        replaces=run.replaces,
     )
-    commit.check(run, account)
-    return commit.commit(run, result.complete(account, staging, source.raw_bytes), begun=begun)
-
-
-def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
-    """Where tf.Transform keeps its graphs: in the staging folder, which goes when a killed job's leftovers go.
-
-    Except where one machine writes to GCS: what is local is faster on a local disk.
-    """
-    if options.is_local and not storage.is_local(staging):
-        return tempfile.TemporaryDirectory()
-    return contextlib.nullcontext(layout.join(staging, "tft"))
+    commit.check(finished, account)
+    return commit.commit(finished, result.complete(account, staging, source.raw_bytes), begun=begun)
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptions:

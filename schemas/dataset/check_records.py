@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.dataset.stored_features import StoredFeature
-from schemas.images import keys
 from schemas.images.header import BadImage, ends_early, read_header
+from schemas.spec import image_keys as keys
 from schemas.spec.image_options import Exact, ImageOptions
+from schemas.spec.images import ImageSchema
 
 _DTYPES = {"int64": pa.int64(), "float32": pa.float32(), "string": pa.large_binary()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -26,10 +27,9 @@ Fault = tuple[int, str]  # a record's place in the batch, and what is wrong with
 
 @dataclasses.dataclass(frozen=True)
 class StoredImages:
-    """How a dataset's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
+    """How a dataset's images are stored: as its schema says, and the classes by id."""
 
-    sides: tuple[str, ...]
-    options: ImageOptions
+    schema: ImageSchema
     classes: tuple[str, ...]
 
 
@@ -94,10 +94,11 @@ class RecordCheck:
             for i in np.flatnonzero((values < low) | (values > high)):
                 yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
         if self._images is not None:
-            for side in self._images.sides:
-                yield from _image_faults(batch, side, self._images.options)
-            if self._images.classes:
-                yield from _class_faults(batch, self._images.classes)
+            schema = self._images.schema
+            for image in schema.image_names:
+                yield from _image_faults(batch, image, schema)
+            if schema.text_key is not None:
+                yield from _class_faults(batch, (schema.label_key, schema.text_key), self._images.classes)
 
 
 def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
@@ -111,21 +112,21 @@ def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
             yield int(rows[i]), f"{name!r} is {values[i]}, which is not a finite number"
 
 
-def _image_faults(batch: pa.RecordBatch, side: str, options: ImageOptions) -> Iterator[Fault]:
-    names = (keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED)
+def _image_faults(batch: pa.RecordBatch, image: str, schema: ImageSchema) -> Iterator[Fault]:
+    options = schema.images
+    names = [schema.stored_key(image, key) for key in (keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED)]
     expected = keys.FORMATS[options.store]
-    for row, values in enumerate(zip(*(_scalars(batch, side + name) for name in names), strict=True)):
+    for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         kind, height, width, encoded = (value.as_py() for value in values)
         if kind != expected:
-            yield row, f"{side + keys.FORMAT!r} is {kind!r}, expected {expected!r}"
+            yield row, f"{names[0]!r} is {kind!r}, expected {expected!r}"
         elif not _is_size(options, height, width):
             yield row, f"holds an image of {height} x {width} pixels, which is not the size that `resize` gives"
         elif what := _pixels_fault(encoded, height, width, options):
-            yield row, f"{side + keys.ENCODED!r} {what}"
+            yield row, f"{names[-1]!r} {what}"
 
 
-def _class_faults(batch: pa.RecordBatch, classes: tuple[str, ...]) -> Iterator[Fault]:
-    names = (keys.CLASS, keys.TEXT)
+def _class_faults(batch: pa.RecordBatch, names: tuple[str, str], classes: tuple[str, ...]) -> Iterator[Fault]:
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         number, text = (value.as_py() for value in values)
         if 0 <= number < len(classes) and classes[number].encode() != text:

@@ -12,7 +12,6 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.stored_features import stored_features
 from schemas.spec.features import CategoryLabel
-from schemas.spec.images import ImagePairsSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 
@@ -74,7 +73,7 @@ def describe(data_dir: str) -> dict[str, Any]:
 def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, list[str] | None]:
     """The label's feature, and the classes by id; None for a number."""
     if not isinstance(schema, Schema):
-        return "same" if isinstance(schema, ImagePairsSchema) else "image/class/label", list(manifest.classes)
+        return schema.label_key, list(manifest.classes)
     label = schema.label
     if not isinstance(label, CategoryLabel):
         return label.name, None

@@ -20,10 +20,10 @@ from schemas.dataset.check_records import RecordCheck, StoredImages
 from schemas.dataset.check_shard import CHUNK, Content, ShardCheck
 from schemas.dataset.issues import Issue, Tally
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
-from schemas.dataset.stored_features import image_sides, stored_features
+from schemas.dataset.stored_features import stored_features
 from schemas.errors import MillraceError
-from schemas.spec.images import ImageFolderSchema, ImageSchema
-from schemas.spec.loader import AnySchema, load_schema
+from schemas.spec.images import ImageSchema
+from schemas.spec.loader import load_schema
 from schemas.storage import folders
 from schemas.storage.links import links_of, told
 
@@ -120,14 +120,8 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
         return None, [Issue(path, "schema", f"the records were not checked against the schema: {error}")]
-    return functools.partial(RecordCheck, features, _images(schema, manifest)), []
-
-
-def _images(schema: AnySchema, manifest: Manifest) -> StoredImages | None:
-    if not isinstance(schema, ImageSchema):
-        return None
-    classes = manifest.classes if isinstance(schema, ImageFolderSchema) else ()
-    return StoredImages(image_sides(schema), schema.images, classes)
+    images = StoredImages(schema, manifest.classes) if isinstance(schema, ImageSchema) else None
+    return functools.partial(RecordCheck, features, images), []
 
 
 def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Issue]:

@@ -4,6 +4,7 @@ __all__ = [
     "cell_error",
     "features",
     "forms",
+    "image_keys",
     "image_options",
     "images",
     "loader",

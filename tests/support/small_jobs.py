@@ -28,10 +28,14 @@ STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os
 Work = Generator[None, None, None]
 
 
+def shard(run: str) -> Shard:
+    """The only one of a run."""
+    return Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
+
+
 def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ...] = ()) -> Manifest:
     """Of a run with one shard, and with the shards of others that it was appended to."""
-    own = Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
-    shards = (*keeps, own)
+    shards = (*keeps, shard(run))
     return Manifest(
         run=run,
         created="",

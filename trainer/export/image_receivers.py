@@ -13,19 +13,18 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
 from schemas.images.header import MAGIC
-from schemas.images.keys import ENCODED, FORMAT, HEIGHT, WIDTH
+from schemas.spec.image_keys import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.spec.images import ImageSchema
 from schemas.spec.raw_columns import RawColumn
 from trainer.export.image_isolation import SIDE_BY_SIDE, each_by_itself
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
 from trainer.images.inputs import stored_image
-from trainer.images.names import image_names
 
 
 def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
     """What a request sends: each image as a string, a whole file's bytes."""
-    return tuple(RawColumn(name, "string") for name in image_names(schema))
+    return tuple(RawColumn(name, "string") for name in schema.image_names)
 
 
 def load_ingest(dataset: Dataset) -> Any:
@@ -73,7 +72,7 @@ def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str,
 
     Args:
       dataset: whose ingest graph and whose size.
-      files: string `[batch]` under each of `image_names`.
+      files: string `[batch]` under each of the schema's `image_names`.
 
     Returns:
       uint8 `[batch, height, width, 3]` under the same names, and string `[batch]` as `ROW_ERROR`: '' where every image

@@ -73,7 +73,7 @@ def build(model: Any, problem: AnyProblem, config: Any) -> Any:
 def _names(problem: AnyProblem) -> set[str]:
     if not isinstance(problem, ImageProblem):
         return {entry.name for entry in problem.inputs}
-    return {"left", "right"} if problem.pairs else {"image"}
+    return set(problem.images)
 
 
 def _prepared(features: Any, problem: AnyProblem) -> Any:

@@ -10,36 +10,10 @@ from typing import Any
 import numpy as np
 
 from schemas.images.paths import plain
-from schemas.spec.cell_error import CellError
+from trainer.predicting.image_items import Item
 
 FIELDS = ("class_id", "probabilities", "error")  # the outputs that lines are made of
 TOP = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """An image to be predicted, or a pair of them.
-
-    Attributes:
-      source: the image's path, or the CSV file that names the pair.
-      place: its number among the images, from 0; or the line in the CSV file, from 1.
-      files: the images' paths by input.
-      names: the pair's images as the CSV file calls them.
-      problem: where there is nothing to predict on.
-      raw: what the listing says of it, which its reject keeps: a line of the CSV file; of an image, its path.
-    """
-
-    source: str
-    place: int
-    files: Mapping[str, str]
-    names: tuple[str, ...] = ()
-    problem: CellError | None = None
-    raw: bytes = b""
-
-    @property
-    def shown(self) -> str:
-        """What it is called on a terminal."""
-        return plain(" ".join(self.names or (self.source,)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ that is a reject, and its neighbours are predicted.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,15 +17,14 @@ from schemas.concurrency import map_in_order, prefetch
 from schemas.images.file import ERRORS, ImageFile, Refusal, decoder_says, undecodable
 from schemas.images.header import ImageHeader, ends_early
 from schemas.images.limits import decoding_bytes
-from schemas.images.paths import name_problem, plain
+from schemas.images.paths import plain
 from schemas.rejects import Reject
 from schemas.spec.image_options import ImageOptions
-from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageSchema
 from trainer.export.saved_model import Notes, ServedModel
-from trainer.images.names import IMAGE
-from trainer.predicting.image_lines import FIELDS, Item, encode_lines
+from trainer.predicting.image_items import Item, list_items
+from trainer.predicting.image_lines import FIELDS, encode_lines
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
-from trainer.predicting.pair_lists import read_pairs
 
 BATCH_SIZE = 64
 BATCH_BYTES = 64 << 20  # of files in a batch; a larger one goes alone
@@ -72,13 +70,7 @@ def open_images(
     Raises:
       UsageError: a CSV file of pairs that cannot be read, or a root that is no folder.
     """
-    if isinstance(schema, ImagePairsSchema):
-        items = read_pairs(paths, options.root)
-    else:
-        items = (
-            Item(path, place, {IMAGE: path}, problem=name_problem(path), raw=os.fsencode(path))
-            for place, path in enumerate(paths)
-        )
+    items = list_items(schema, paths, options.root)
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:

@@ -9,7 +9,6 @@ from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel, Feature
 from schemas.spec.forms import Dense, Ids, Input
-from schemas.spec.images import ImagePairsSchema
 from trainer.spec.image_problem import ImageProblem
 
 if TYPE_CHECKING:
@@ -55,13 +54,12 @@ def read_image_problem(dataset: Dataset, *, max_steps: int | None = None) -> Ima
     Raises:
       MillraceError: it is of CSV, or has one class.
     """
-    images, classes = dataset.image_schema, dataset.manifest.classes
-    if images is None:
+    schema, classes = dataset.image_schema, dataset.manifest.classes
+    if schema is None:
         raise MillraceError(f"{dataset.path}: a CSV dataset; expected images")
     if len(classes) < 2:
         raise MillraceError(f"{dataset.path}: images of {len(classes)} class; expected two or more")
-    pairs = isinstance(images, ImagePairsSchema)
-    return ImageProblem(classes, images.images.input_size, pairs, dataset.graphs_dir, max_steps)
+    return ImageProblem(classes, schema.images.input_size, schema.image_names, dataset.graphs_dir, max_steps)
 
 
 def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Problem:

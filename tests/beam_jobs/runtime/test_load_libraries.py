@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import gc, os, sys
 del os.environ["TF_USE_LEGACY_KERAS"]
-from beam_jobs.runtime.job import load_libraries
+from beam_jobs.runtime.new_run import load_libraries
 load_libraries()
 assert gc.isenabled() and gc.get_freeze_count() > 100_000, gc.get_freeze_count()
 assert {"tensorflow", "apache_beam", "tensorflow_transform.beam", "tf_keras"} <= set(sys.modules)

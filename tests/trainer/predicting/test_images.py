@@ -14,7 +14,8 @@ from schemas.rejects import Reject
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import png
 from trainer import predict
-from trainer.predicting.image_lines import Item, encode_lines
+from trainer.predicting.image_items import Item
+from trainer.predicting.image_lines import encode_lines
 
 pytestmark = pytest.mark.slow
 
