@@ -98,7 +98,7 @@ class ImageSource:
         places = (reject.offset for reject in rejects)
         return [listed_as(listing.paths[i], listing.names[i], listing.labels[i], by_csv=by_csv) for i in places]
 
-    def misfit_of(self, other: Dataset) -> str | None:
+    def incompatibility(self, other: Dataset) -> str | None:
         """None for the same canonical images and classes; how files are listed and split may differ."""
         schema = other.image_schema
         if schema is None or schema.format != self.schema.format:
@@ -119,9 +119,9 @@ def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
         folders of two labels.
     """
     if schema.images.root is None:
-        check_labels(raw.again)
+        check_labels(raw.duplicates)
     source = _listed(schema, raw)
-    raw.tell(source.listing.repeated)
+    raw.report(source.listing.repeated)
     return source
 
 

@@ -42,7 +42,7 @@ def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chos
     inputs = {file.path: file for file in manifest.inputs}
     for path, group in itertools.groupby(records, key=lambda record: record.was.source):
         header = inputs[path].header
-        file = row_format(schema).remembered_file(
+        file = row_format(schema).file_from_manifest(
             path,
             schema,
             encoding=inputs[path].encoding or "utf-8",

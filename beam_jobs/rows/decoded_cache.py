@@ -22,13 +22,13 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _READ, _REJECTS = b"read", b"rejects"  # keys of a batch's metadata
 
 
-def kept_path(folder: str, part: RowRange) -> str:
+def cache_path(folder: str, part: RowRange) -> str:
     """Where a range's batches are kept."""
     name = f"{part.file.path}\0{part.start}\0{part.end}".encode()
     return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")
 
 
-def keeping(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, None]:
+def write_through(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, None]:
     """Yields `batches`, and keeps them: the file has its name once all are in it. A full disk ends only the keeping."""
     own = f"{path}.{uuid.uuid4().hex}"
     writer = _Writer(own)
@@ -44,7 +44,7 @@ def keeping(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, N
             os.remove(own)
 
 
-def kept(path: str) -> Iterator[Decoded]:
+def read_cache(path: str) -> Iterator[Decoded]:
     """The batches that were kept, the same as they were.
 
     Raises:

@@ -45,7 +45,7 @@ def row_steps(
                 pipeline
                 | "RangesToAnalyze" >> Ranges(ranges if measures else ())
                 | "ReadTrain"
-                >> beam.ParDo(ReadForAnalysis(*args, keep_in=plan.keep_in)).with_output_types(pa.RecordBatch)
+                >> beam.ParDo(ReadForAnalysis(*args, cache_dir=plan.cache_dir)).with_output_types(pa.RecordBatch)
             )
             transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
                 plan.preprocessing_fn
@@ -58,7 +58,7 @@ def row_steps(
             | "RangesToTransform" >> Ranges(ranges)
             | "ReadAll"
             >> beam.ParDo(
-                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, keep_in=plan.keep_in)
+                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, cache_dir=plan.cache_dir)
             )
             .with_output_types(pa.RecordBatch)
             .with_outputs(COUNTS, REJECTS, PARITY, main="batches")

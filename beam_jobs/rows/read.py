@@ -22,7 +22,7 @@ from beam_jobs.core.accounting import (
     write_reject_file,
 )
 from beam_jobs.core.counting import counted, covered
-from beam_jobs.rows.decoded_cache import keeping, kept, kept_path
+from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.formats import row_format
@@ -76,13 +76,13 @@ class _ReadRanges(beam.DoFn):
     reject_file: RejectFile | None = None  # of the range that was decoded last
 
     def __init__(
-        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, keep_in: str | None = None
+        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, cache_dir: str | None = None
     ) -> None:
         self.schema = schema
         self.staging = staging
         self.limit = limit
         self.total = total
-        self.keep_in = keep_in  # where both reads see the same local disk: a folder for what the first one decodes
+        self.cache_dir = cache_dir  # where both reads see the same local disk: a folder for what the first one decodes
 
     def decode(self, part: RowRange) -> Iterator[Decoded]:
         """The range's batches; its rejects are on disk when it ends, however it ends."""
@@ -123,7 +123,7 @@ class ReadForAnalysis(_ReadRanges):
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
         decoded = super().read(part)
-        return decoded if self.keep_in is None else keeping(kept_path(self.keep_in, part), decoded)
+        return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, part), decoded)
 
     def process(self, part: RowRange) -> Iterator[pa.RecordBatch]:
         for decoded in self.decode(part):
@@ -149,16 +149,16 @@ class ReadForTransform(_ReadRanges):
         *,
         file_numbers: Mapping[str, int],
         parity_threshold: int,
-        keep_in: str | None = None,
+        cache_dir: str | None = None,
     ) -> None:
-        super().__init__(schema, staging, limit, total, keep_in=keep_in)
+        super().__init__(schema, staging, limit, total, cache_dir=cache_dir)
         self.file_numbers = dict(file_numbers)
         self.parity_threshold = parity_threshold
         self.observe = ObserveMissing(schema)
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
-        path = None if self.keep_in is None else kept_path(self.keep_in, part)
-        return kept(path) if path is not None and os.path.exists(path) else super().read(part)
+        path = None if self.cache_dir is None else cache_path(self.cache_dir, part)
+        return read_cache(path) if path is not None and os.path.exists(path) else super().read(part)
 
     def process(self, part: RowRange) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples

@@ -93,7 +93,7 @@ class RowSource:
             found |= {(file.path, offset): raw for offset, raw in raws.items()}
         return [found[r.source, r.offset] for r in rejects]
 
-    def misfit_of(self, other: Dataset) -> str | None:
+    def incompatibility(self, other: Dataset) -> str | None:
         """None for the same features and label; how files are written and split may differ."""
         if not isinstance(other.declared, Schema):
             return f"is of format {other.declared.format}"

@@ -19,7 +19,7 @@ from schemas.spec.raw_columns import OFFSET
 from schemas.spec.table import Schema
 
 
-def remembered_csv(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
+def csv_from_manifest(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
     """A file as `open_csv` found it once, from what the manifest remembers of it. The file need not exist any more.
 
     Args:

@@ -134,7 +134,7 @@ def _strings(
     canonical, problems = strings.read_values(column, item)
     problems |= strings.not_utf8(column)
     if item.in_vocabulary:
-        problems |= strings.no_words(column.trimmed, if_empty=item.if_missing)
+        problems |= strings.vocabulary_errors(column.trimmed, if_empty=item.if_missing)
     if item.if_missing is not None:
         problems = strings.absent_values(column, item.if_missing) | problems
     hashed = strings.hash_distinct(canonical, column.codes) if hashing else None
@@ -148,7 +148,7 @@ def _category_label(
     canonical, problems = strings.label_values(column, item)
     if item.values is None:
         words = pa.array(canonical, pa.binary())
-        refused = strings.not_utf8(column) | strings.no_words(words, if_empty="missing_label")
+        refused = strings.not_utf8(column) | strings.vocabulary_errors(words, if_empty="missing_label")
         problems = refused | problems
     hashed = strings.hash_distinct(canonical, column.codes) if hashing else None
     return Values(strings.take(canonical, column.codes), hashed, _at(place, strings.rows_of(problems, column.codes)))

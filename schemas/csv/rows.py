@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from schemas.csv.corrections import decode_records, remembered_csv
+from schemas.csv.corrections import csv_from_manifest, decode_records
 from schemas.csv.fields import join_fields
 from schemas.csv.file import CsvFile, open_csv, split_ranges
 from schemas.csv.lookup import read_records
@@ -19,7 +19,7 @@ class CsvRows:
     plan_ranges = staticmethod(split_ranges)
     read_range = staticmethod(read_range)
     read_records = staticmethod(read_records)
-    remembered_file = staticmethod(remembered_csv)
+    file_from_manifest = staticmethod(csv_from_manifest)
     decode_records = staticmethod(decode_records)
 
     @staticmethod

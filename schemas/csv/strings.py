@@ -68,7 +68,7 @@ def absent_values(column: Distinct, reason: str) -> dict[int, CellError]:
     return {i: absent_value(column.values[i].as_py(), reason) for i in np.flatnonzero(column.absent).tolist()}
 
 
-def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, CellError]:
+def vocabulary_errors(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, CellError]:
     """What a vocabulary cannot hold, since its file has one value to a line: the problems by distinct value.
 
     `values` are what is looked up of each distinct value. line_end_in_value: a CR or LF within. `if_empty` is the

@@ -14,7 +14,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError
 from schemas.storage import folders
-from schemas.storage.links import links_in, links_to, told
+from schemas.storage.links import link_fault, links_in, links_to
 
 GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
 _CHUNK = 1 << 20
@@ -44,7 +44,7 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
     for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
         path = storage.join(data_dir, link)
         raise MillraceError(
-            f"{path}: {told(path)}. No graph is loaded through a link, because loading a graph runs it."
+            f"{path}: {link_fault(path)}. No graph is loaded through a link, because loading a graph runs it."
         )
     for graph in GRAPHS:
         prefix = f"{manifest.run}/{graph}/"
@@ -69,7 +69,7 @@ def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: I
     """
     for link in links_in(folder):
         path = storage.join(folder, link)
-        return f"{path}: {told(path)}"
+        return f"{path}: {link_fault(path)}"
     found = checksums(folder, exclude=exclude)
     for name in sorted({*found, *named}):
         path = storage.join(folder, name)

@@ -64,7 +64,7 @@ class Holder(Strict):
         return self.beat - time.time() > stale_seconds
 
 
-def myself(run: str) -> Holder:
+def this_process(run: str) -> Holder:
     """This process, now."""
     now = dt.datetime.now(dt.timezone.utc)
     return Holder(
@@ -146,7 +146,7 @@ class Lease:
             return False
         return False
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Ends the lease; does nothing where it is another's by now."""
         with self._lock, contextlib.suppress(Changed):
             compare_and_swap.swap(self._path, None, self._seen)
@@ -203,15 +203,19 @@ def hold(
         done.set()
         thread.join()
         with contextlib.suppress(MillraceError):  # it could not be removed: it is taken for dead before long
-            lease.give_back()
+            lease.release()
 
 
 def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
     path = layout.join(data_dir, layout.LEASE)
     seen = compare_and_swap.look(path)
     holder = _read(seen)
-    if holder is None or holder.is_gone(stale_seconds=stale_seconds) or _is_silent(path, seen, holder, stale_seconds):
-        me = myself(run)
+    if (
+        holder is None
+        or holder.is_gone(stale_seconds=stale_seconds)
+        or _heartbeat_stopped(path, seen, holder, stale_seconds)
+    ):
+        me = this_process(run)
         try:
             lease = Lease(data_dir, me, compare_and_swap.swap(path, me.model_dump_json().encode(), seen))
         except Changed:  # another was quicker
@@ -223,7 +227,7 @@ def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
                     compare_and_swap.fence(layout.join(data_dir, layout.MANIFEST))
             except BaseException:
                 with contextlib.suppress(MillraceError):
-                    lease.give_back()
+                    lease.release()
                 raise
             return lease
     raise LeaseError(
@@ -233,7 +237,7 @@ def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
     )
 
 
-def _is_silent(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
+def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
     """Watches a lease whose sign of life lies in the future, by this host's clock alone: does it change no more?"""
     if not holder.is_ahead(stale_seconds=seconds):
         return False

@@ -14,7 +14,7 @@ from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
-from schemas.storage.links import links_of, told
+from schemas.storage.links import link_fault, links_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 def _check_sizes(path: str, manifest: Manifest) -> None:
     for link in links_of(path, manifest.run, (layout.MANIFEST, *named(manifest))):
         full = layout.join(path, link)
-        raise MillraceError(f"{full}: {told(full)}, or write the dataset again.")
+        raise MillraceError(f"{full}: {link_fault(full)}, or write the dataset again.")
     sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
     sizes += [(f.path, f.bytes) for f in manifest.files]
     for name, size in sizes:

@@ -25,7 +25,7 @@ from schemas.errors import MillraceError
 from schemas.spec.images import ImageFolderSchema, ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.storage import folders
-from schemas.storage.links import links_of, told
+from schemas.storage.links import link_fault, links_of
 
 _GRAPHS = {
     layout.TRANSFORM_FN: "the transform graph",
@@ -75,7 +75,7 @@ def total_bytes(manifest: Manifest) -> int:
 def _links(data_dir: str, manifest: Manifest) -> list[Issue]:
     """Links in the run's folder, and wherever else the manifest names a file."""
     found = links_of(data_dir, manifest.run, (layout.MANIFEST, *named(manifest)))
-    return [Issue(path, "link", told(layout.join(data_dir, path))) for path in found]
+    return [Issue(path, "link", link_fault(layout.join(data_dir, path))) for path in found]
 
 
 def _behind(links: Collection[str], path: str) -> bool:

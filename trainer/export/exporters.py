@@ -100,7 +100,7 @@ class CheckedExport:
         Raises:
           SkewError: the export predicts otherwise than the Estimator; it lies in `export_path/rejected`.
         """
-        _remove_left_over(export_path)
+        _remove_temporary_exports(export_path)
         aside = _aside(export_path)
         try:
             receiver = serving_input_receiver_fn(self.dataset)
@@ -142,9 +142,9 @@ class CheckedExport:
         )
         schema_yaml = storage.read_bytes(layout.join(self.dataset.run_dir, layout.SCHEMA_YAML))
         write_notes(export_dir, notes, schema_yaml)
-        self._tell_of_graph(export_dir)
+        self._note_untrusted_graph(export_dir)
 
-    def _tell_of_graph(self, export_dir: str) -> None:
+    def _note_untrusted_graph(self, export_dir: str) -> None:
         """Says once that whoever loads these exports has to trust them: one's own model may do more than compute."""
         problem = None if self._told else graph_problem(export_dir)
         if problem is not None:
@@ -244,7 +244,7 @@ def _next_number(export_path: str) -> int:
     return max([int(time.time()), *(n + 1 for n in _numbers(export_path))])
 
 
-def _remove_left_over(export_path: str) -> None:
+def _remove_temporary_exports(export_path: str) -> None:
     """What a crash left half written, and the last refused export."""
     for name in tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []:
         if name.startswith(TEMPORARY) or name.rstrip("/") == "rejected":

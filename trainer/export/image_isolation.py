@@ -21,9 +21,7 @@ _ELONGATED = 4  # a longer side of more than so many shorter ones is not ordinar
 See = Callable[[tf.Tensor], tf.Tensor]
 
 
-def each_by_itself(
-    files: tf.Tensor, see: See, spec: tf.TensorSpec, images: ImageOptions
-) -> tuple[tf.Tensor, tf.Tensor]:
+def map_isolated(files: tf.Tensor, see: See, spec: tf.TensorSpec, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor]:
     """What `see` makes of each file, whatever the others are.
 
     Args:
@@ -35,17 +33,17 @@ def each_by_itself(
     Returns:
       `[batch, ...]`, zeros for what is not taken; and bool `[batch]`, what is.
     """
-    _, ordinary = isolated(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
+    _, ordinary = map_ignoring_errors(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
 
     def directly() -> tuple[tf.Tensor, tf.Tensor]:
         made = tf.map_fn(see, files, fn_output_signature=spec, parallel_iterations=SIDE_BY_SIDE)
         return made, tf.ones_like(files, tf.bool)
 
-    return tf.cond(tf.reduce_all(ordinary), directly, lambda: isolated(files, see, spec))
+    return tf.cond(tf.reduce_all(ordinary), directly, lambda: map_ignoring_errors(files, see, spec))
 
 
-def isolated(files: tf.Tensor, see: See, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `each_by_itself`, for any `see`: a file that it raises on is left out."""
+def map_ignoring_errors(files: tf.Tensor, see: See, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `map_isolated`, for any `see`: a file that it raises on is left out."""
     count = tf.shape(files, tf.int64)[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(count), files))
     made = numbered.map(lambda i, data: (i, see(data)), num_parallel_calls=SIDE_BY_SIDE, deterministic=True)

@@ -16,7 +16,7 @@ from schemas.images.header import MAGIC
 from schemas.images.keys import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.spec.images import ImageSchema
 from schemas.spec.raw_columns import RawColumn
-from trainer.export.image_isolation import SIDE_BY_SIDE, each_by_itself
+from trainer.export.image_isolation import SIDE_BY_SIDE, map_isolated
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
 from trainer.images.inputs import stored_image
@@ -95,7 +95,7 @@ def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str,
     with tf.device("/cpu:0"):  # the decoders are there: image by image, other devices would only be in the way
         for name, data in reversed(list(files.items())):
             small = tf.strings.length(data) <= images.max_file_bytes
-            features[name], taken = each_by_itself(tf.where(small, data, ""), see, pixels, images)
+            features[name], taken = map_isolated(tf.where(small, data, ""), see, pixels, images)
             errors = tf.where(taken, errors, _reason(name, data, small))
     return {**{name: features[name] for name in files}, ROW_ERROR: errors}
 

@@ -89,7 +89,7 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str
     first = dataset.manifest.inputs[0]
     header = None if first.header is None else dataset.manifest.headers[first.header]
     rows = row_format(schema)
-    file = rows.remembered_file(first.path, schema, encoding="utf-8", header=header)
+    file = rows.file_from_manifest(first.path, schema, encoding="utf-8", header=header)
     cells = {
         c.name: tuple(_cell(v, schema.csv.missing) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)
     }

@@ -10,7 +10,7 @@ from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
 from trainer.model_dir.model_json import MODEL_JSON, read_model_manifest
 from trainer.models import BUILT_IN, custom
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 
 def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
@@ -30,5 +30,5 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
     model = BUILT_IN[training.model] if training.model in BUILT_IN else custom.load(training.model)
     hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}
     config = tf_estimator.RunConfig(model_dir=scratch)
-    estimator = model.build(read_problem(dataset), model.hparams(**hparams), config)
+    estimator = model.build(read_task_spec(dataset), model.hparams(**hparams), config)
     return with_keys_and_classes(estimator, dataset)

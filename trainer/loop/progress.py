@@ -48,7 +48,7 @@ class Display:
         self._stream.flush()
 
 
-def sparingly(display: Display) -> Callable[[str], None]:
+def rate_limited(display: Display) -> Callable[[str], None]:
     """Tells a display what goes on: all of it on a terminal, elsewhere what comes after a while."""
     last = -LOG_SECS
 

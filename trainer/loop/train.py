@@ -23,13 +23,13 @@ from trainer.loop.early_stopping import EarlyStopping, StopWithChief, clear_ende
 from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
 from trainer.loop.progress import Display, ProgressHook
 from trainer.model_dir.checkpoints import recover_checkpoint
-from trainer.model_dir.cleanup import remove_left_over, remove_left_over_exports
+from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import claim_model_dir, describe_training
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.spec.augmentation import augmentation
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainOptions
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 ModeKeys = tf_estimator.ModeKeys
 
@@ -133,8 +133,8 @@ def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any
       MillraceError: the dataset asks for what no model can be built for.
     """
     model, hparams = find_model(options)
-    problem = read_problem(dataset, max_steps=options.max_steps)
-    return with_keys_and_classes(model.build(problem, hparams, config), dataset)
+    task_spec = read_task_spec(dataset, max_steps=options.max_steps)
+    return with_keys_and_classes(model.build(task_spec, hparams, config), dataset)
 
 
 def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:
@@ -154,7 +154,7 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
     )
-    remove_left_over(options.model_dir)
+    remove_temporary_files(options.model_dir)
     clear_ended(options.model_dir)
     for path in (EVALUATIONS, os.path.join("export", BEST, MARK)):
         if stale and storage.exists(layout.join(options.model_dir, path)):
@@ -164,10 +164,10 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
 def run_task(task: Task) -> Trained | None:
     """Does what this task's role is: trains, evaluates or serves parameters."""
     options, config = task.options, task.config
-    record = RecordEvaluations(options.model_dir, lambda metrics: _tell_evaluation(task, metrics))
+    record = RecordEvaluations(options.model_dir, lambda metrics: _report_evaluation(task, metrics))
     best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports)
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
-        remove_left_over_exports(options.model_dir)
+        remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
     hooks: list[Any] = []
@@ -282,7 +282,7 @@ def latest_step(task: Task) -> int:
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
-def _tell_evaluation(task: Task, metrics: Metrics) -> None:
+def _report_evaluation(task: Task, metrics: Metrics) -> None:
     chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
     names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])

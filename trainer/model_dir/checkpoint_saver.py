@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.errors import MillraceError
-from trainer.model_dir.failures import disk_problem, nan_problem
+from trainer.model_dir.failures import disk_error, nan_error
 
 CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
 
@@ -71,7 +71,7 @@ class SaveCheckpoints(CheckpointSaverHook):
             for listener in self._listeners:
                 stop = bool(listener.after_save(session, step)) or stop
         except tf.errors.OpError as error:
-            full = disk_problem(error, self._model_dir)
+            full = disk_error(error, self._model_dir)
             if full is not None:
                 raise full from error
             if isinstance(error, tf.errors.OutOfRangeError):
@@ -83,6 +83,6 @@ class SaveCheckpoints(CheckpointSaverHook):
         finite = session.run(self._all_finite)
         broken = [name for name, good in zip(self._names, finite, strict=True) if not good]
         if broken:
-            raise nan_problem(
+            raise nan_error(
                 self._model_dir, f"variables became NaN or infinite by step {step} ({', '.join(broken[:3])})"
             )

@@ -40,7 +40,7 @@ def recover_checkpoint(model_dir: str, tell: Callable[[str], None]) -> str | Non
     if candidates and not named:
         tell(f"{layout.join(model_dir, 'checkpoint')}: missing or damaged; searching for checkpoints by name")
     for i in reversed(range(len(candidates))):
-        problem = what_is_wrong(candidates[i])
+        problem = checkpoint_fault(candidates[i])
         if problem is None:
             if not named or i + 1 < len(candidates):
                 names = [os.path.basename(path) for path in candidates[: i + 1]]
@@ -56,7 +56,7 @@ def recover_checkpoint(model_dir: str, tell: Callable[[str], None]) -> str | Non
     return None
 
 
-def what_is_wrong(checkpoint: str) -> str | None:
+def checkpoint_fault(checkpoint: str) -> str | None:
     """Reads a checkpoint through; says what is wrong with it, None where it is whole."""
     try:
         reader = tf.train.load_checkpoint(checkpoint)

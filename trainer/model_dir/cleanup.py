@@ -16,12 +16,12 @@ _FILES = re.compile(
 )
 
 
-def remove_left_over(model_dir: str) -> None:
+def remove_temporary_files(model_dir: str) -> None:
     """Removes parts of checkpoints and of small files. Only for the process that writes them, before it does."""
     _remove(model_dir, _FILES)
 
 
-def remove_left_over_exports(model_dir: str) -> None:
+def remove_temporary_exports(model_dir: str) -> None:
     """Removes parts of exports. Only for the process that exports, before it does."""
     exports = os.path.join(model_dir, "export")
     for name in tf.io.gfile.listdir(exports) if tf.io.gfile.isdir(exports) else []:

@@ -18,7 +18,7 @@ from trainer.spec.options import TrainOptions
 
 
 @contextlib.contextmanager
-def explained(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
+def explain_failures(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
     """Turns a NaN loss, a full disk, an unreadable shard and a checkpoint that does not fit into a MillraceError.
 
     Where `options.model_dir` is empty, since no model is kept, neither it nor a checkpoint is spoken of.
@@ -31,9 +31,9 @@ def explained(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
     try:
         yield
     except tf.compat.v1.train.NanLossDuringTrainingError as error:
-        raise nan_problem(options.model_dir, "the loss became NaN") from error
+        raise nan_error(options.model_dir, "the loss became NaN") from error
     except (tf.errors.OpError, OSError, RuntimeError, MillraceError) as error:
-        full = disk_problem(error, options.model_dir)
+        full = disk_error(error, options.model_dir)
         if full is not None:
             raise full from error
         if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
@@ -47,7 +47,7 @@ def _hush(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
     """Leaves the traceback out where the thread that writes summaries meets a full disk: it is told once."""
 
     def told(failed: Any) -> None:
-        if disk_problem(failed.exc_value, model_dir) is None:
+        if disk_error(failed.exc_value, model_dir) is None:
             hook(failed)
 
     return told
@@ -66,7 +66,7 @@ def _find_the_file(dataset: Dataset, options: TrainOptions, error: tf.errors.OpE
         ) from error
 
 
-def nan_problem(model_dir: str, found: str) -> MillraceError:
+def nan_error(model_dir: str, found: str) -> MillraceError:
     """What to do about NaN; `found` says where it was seen."""
     return MillraceError(
         f"{_naming(model_dir)}{found}. Try a lower learning_rate (--hparams), and check the features and labels for "
@@ -74,7 +74,7 @@ def nan_problem(model_dir: str, found: str) -> MillraceError:
     )
 
 
-def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
+def disk_error(error: BaseException, model_dir: str) -> MillraceError | None:
     """What to do about a disk that is full, over its quota or not to be written; None where the error is another.
 
     The last checkpoint is untouched: a new one is written beside it, and named when it is whole.

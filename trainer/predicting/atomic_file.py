@@ -31,7 +31,7 @@ class Written(Protocol):
         """Removes what was not committed."""
 
 
-class Aside:
+class PartialFile:
     """A file that is being written under another name, and locked, so that one that nobody writes to is known."""
 
     def __init__(self, path: str) -> None:
@@ -116,9 +116,9 @@ def _lock(handle: int, *, wait: bool = False) -> bool:
 
 
 @contextlib.contextmanager
-def written_aside(path: str) -> Iterator[Written]:
+def atomic_output(path: str) -> Iterator[Written]:
     """A file to write to, local or gs://, or `-`; without `commit` nothing is left of a file."""
-    aside: Written = StandardOutput() if path == STANDARD_OUTPUT else Aside(path)
+    aside: Written = StandardOutput() if path == STANDARD_OUTPUT else PartialFile(path)
     try:
         yield aside
     finally:

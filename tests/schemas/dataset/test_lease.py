@@ -16,7 +16,7 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.lease import Holder, LeaseError, hold, myself
+from schemas.dataset.lease import Holder, LeaseError, hold, this_process
 from schemas.storage import compare_and_swap
 
 HOLD = """
@@ -44,7 +44,7 @@ def other_process(data_dir: str, script: str = HOLD) -> Iterator[subprocess.Pope
 
 def put_holder(data_dir: str, **changes: object) -> None:
     """A lease that somebody left."""
-    holder = myself("theirs").model_copy(update=changes)
+    holder = this_process("theirs").model_copy(update=changes)
     storage.write_bytes(layout.join(data_dir, layout.LEASE), holder.model_dump_json().encode())
 
 
