@@ -1,4 +1,4 @@
-"""Ranges of files -> raw RecordBatches, with every record counted and every reject kept."""
+"""Ranges of files -> raw RecordBatches; counts every record and stores every reject."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
 
 
 def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
-    """The features of the rows of the train split; None where there are none."""
+    """The features of the rows in the train split; None if there are no such rows."""
     batch = decoded.batch
     rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
     if not len(rows):
@@ -53,7 +53,7 @@ def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
 
 
 def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
-    """Some rows of a raw column, all of one width. Arrow's own way with lists takes three times as long."""
+    """Some rows of a raw column of fixed width. Arrow's own `take` of lists needs three times as long."""
     values = column.flatten()
     if pa.types.is_floating(values.type):
         return list_array(np.asarray(values).reshape(len(column), -1), rows)
@@ -61,7 +61,7 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
 
 
 def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
-    """All rows, with the passthrough columns in tf.Transform's layout."""
+    """All rows, with the passthrough columns as tf.Transform expects them."""
     batch = decoded.batch
     columns = [batch.column(c.name) for c in raw_columns(schema)]
     columns.append(as_lists(np.full(batch.num_rows, file)))
@@ -70,10 +70,10 @@ def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
 
 
 class _ReadRanges(beam.DoFn):
-    """Reads ranges with one batch in advance, counts, and keeps the rejects in files of their own."""
+    """Reads ranges, prefetching one batch; counts records and writes rejects to separate files."""
 
     phase: str
-    reject_file: RejectFile | None = None  # of the range that was decoded last
+    reject_file: RejectFile | None = None  # the rejects of the last range
 
     def __init__(
         self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, cache_dir: str | None = None
@@ -82,10 +82,10 @@ class _ReadRanges(beam.DoFn):
         self.staging = staging
         self.limit = limit
         self.total = total
-        self.cache_dir = cache_dir  # where both reads see the same local disk: a folder for what the first one decodes
+        self.cache_dir = cache_dir  # caches what the first read decodes; None if the reads may run on other machines
 
     def decode(self, part: RowRange) -> Iterator[Decoded]:
-        """The range's batches; its rejects are on disk when it ends, however it ends."""
+        """The range's batches. Its rejects are on disk when this ends, also after an error."""
         self.reject_file = None
         rejects: list[Reject] = []
         size = (part.end or part.file.size) - part.start
@@ -104,12 +104,12 @@ class _ReadRanges(beam.DoFn):
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
-        """The range's records, as they are decoded."""
+        """The range's records, decoded."""
         return row_format(self.schema).read_range(part, self.schema, with_split=True)
 
     def give_up_if_certain(self, part: RowRange) -> None:
-        """Raises when the records still to come cannot bring the rejects' share under the limit any more."""
-        if part.file.gzip:  # how much a gzip'd file holds is not known
+        """Raises if the reject limit is exceeded even if all remaining records are valid."""
+        if part.file.gzip:  # the number of remaining records is unknown
             return
         now = progress.counters
         to_come = max(0, self.total - now.done) // max(1, part.file.min_record_bytes)

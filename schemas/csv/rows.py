@@ -1,4 +1,4 @@
-"""CSV as a format of rows."""
+"""CSV as a row format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CsvRows:
 
     @staticmethod
     def encode_record(file: CsvFile, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
-        """A line without its line end."""
+        """The record as a line, without its line end."""
         fields = [b""] * file.num_columns
         for item in file.columns.items:
             for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):

@@ -1,4 +1,4 @@
-"""The models that ship, and those of one's own: each trains, evaluates and predicts on every kind of feature."""
+"""Built-in and custom models: each trains, evaluates and predicts on every kind of feature."""
 
 from __future__ import annotations
 
@@ -156,6 +156,12 @@ class TestOwn:
         with pytest.raises(UsageError) as refused:
             custom.load(name)
         assert message in str(refused.value)
+
+    def test_a_model_fn_gets_its_task_spec_by_both_names(self, people, tmp_path):
+        config = tf_estimator.RunConfig(model_dir=str(tmp_path))
+        task_spec = read_task_spec(people)
+        params = custom.load("trainer.models.softmax:model_fn").build(task_spec, custom.NoHparams(), config).params
+        assert params["task_spec"] == params["problem"] == task_spec
 
     def test_a_module_without_hparams_has_none(self):
         assert custom.load("trainer.models.softmax:model_fn").hparams is custom.NoHparams
