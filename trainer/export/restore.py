@@ -1,4 +1,4 @@
-"""Builds the Estimator of a trained model again, from what `model.json` says of it."""
+"""Rebuilds the Estimator of a trained model from its `model.json`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainer.spec.task_spec import read_task_spec
 
 
 def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
-    """The Estimator of the model in `model_dir`, for prediction from variables that the caller names.
+    """The Estimator of the model in `model_dir`, for predictions from a checkpoint that the caller passes to it.
 
-    Its own model directory is `scratch`, an empty folder: nothing in `model_dir` is changed.
+    Its own model directory is `scratch`, an empty folder, so that nothing in `model_dir` changes.
 
     Raises:
-      UsageError: `model_dir` holds no model, or one of a function that cannot be imported.
+      UsageError: `model_dir` contains no model, or one whose function cannot be imported.
     """
     manifest = read_model_manifest(model_dir)
     if manifest is None:

@@ -1,4 +1,4 @@
-"""Pairs of images to be compared, by CSV files of two paths a line."""
+"""Reads pairs of images from CSV files with two paths per line."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trainer.predicting.image_lines import Item
 
 
 def read_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
-    """The pairs in UTF-8 CSV files, line by line; a first line `left,right` is a header, blank lines are left out.
+    """Reads the pairs in UTF-8 CSV files. A first line `left,right` is a header; blank lines are skipped.
 
     Args:
       paths: the CSV files.
-      root: the folder that the images' paths are relative to, and do not leave; None: each CSV file's own.
+      root: the folder that the images' paths are relative to, and must stay inside; None: each CSV file's folder.
 
     Returns:
-      The pairs; a line that names none has its problem in it.
+      An item for each line; that of an invalid line has its `problem` set.
 
     Raises:
-      UsageError: a file is not UTF-8, or `root` is no folder. Raised at once, not when the first pair is taken.
+      UsageError: a file is not UTF-8, or `root` is not a folder. Raised by the call, before the first item.
     """
     if root is not None and storage.is_local(root) and not os.path.isdir(root):
         raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are relative to")
@@ -37,7 +37,8 @@ def _text(path: str) -> str:
         return storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path}: is not UTF-8 at byte {error.start}; a model of pairs takes CSV files of two images' paths a line"
+            f"{path}: is not UTF-8 at byte {error.start}; a model of pairs takes CSV files with two image paths "
+            "per line"
         ) from None
 
 
@@ -58,10 +59,10 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
 def _problem(names: tuple[str, ...], stays_inside: Inside) -> CellError | None:
     if len(names) != 2:
         reason = "too_many_columns" if len(names) > 2 else "too_few_columns"
-        return CellError(reason, f"{len(names)} fields; expected two images' paths")
+        return CellError(reason, f"{len(names)} fields; expected two image paths")
     for name in names:
         if (problem := path_problem(name, relative_to="the CSV file, or --root")) is not None:
             return problem
         if not stays_inside(name):
-            return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads out")
+            return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads outside the root")
     return None
