@@ -44,7 +44,7 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
         return True
     if needed and schema.csv.width is None:
         raise UsageError(
-            f"{path}: the first line holds {_some(fields)}; expected a header with {_some(sorted(needed))}. "
+            f"{path}: the first line contains {_some(fields)}; expected a header with {_some(sorted(needed))}. "
             "If the file has no header, name its columns in the schema: csv: {columns: [...]}"
         )
     return False
@@ -74,14 +74,14 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         name, feature = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
-            f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it holds {_some(header)}"
+            f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it has {_some(header)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread:
         lines = "\n".join(f"  - {_ignore_line(header[i], i)}" for i in unread[:5])
         more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
         raise UsageError(
-            f"{path}: the header holds columns that no feature reads: {_some([header[i] for i in unread])}. "
+            f"{path}: the header has columns that no feature reads: {_some([header[i] for i in unread])}. "
             f"Declare columns that are not features under features:\n{lines}{more}"
         )
     return Layout(tuple(found)), len(header)

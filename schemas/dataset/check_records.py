@@ -103,7 +103,7 @@ class RecordCheck:
 def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
     place = batch.schema.get_field_index(name)
     if place < 0 or pa.types.is_null(batch.column(place).type):
-        return  # where no record of the batch holds a value
+        return  # no record of the batch has a value
     values = np.asarray(batch.column(place).flatten())
     if not np.isfinite(values).all():
         rows = np.asarray(pc.list_parent_indices(batch.column(place)))

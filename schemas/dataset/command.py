@@ -45,7 +45,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         ),
         (
             "show",
-            "print what is in it",
+            "describe the contents",
             "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (

@@ -106,7 +106,7 @@ class Lease:
                 self._seen = now  # an earlier put succeeded, but its response was lost
 
     def check(self) -> None:
-        """Checks that this process still holds the lease, and so has held it all the time.
+        """Checks that this process holds the lease, and so has held it without a break since it was taken.
 
         Raises:
           LeaseError: another process has taken it.

@@ -65,7 +65,7 @@ def describe(data_dir: str) -> dict[str, Any]:
         "runs": {
             "in_use": sorted(manifest.runs),
             "previous": sorted(set(manifest.previous) - manifest.runs),
-            "unnamed": leftovers(data_dir),  # a running job's among them
+            "unnamed": leftovers(data_dir),  # including those of a running job
             "foreign": foreign(data_dir),
         },
     }
@@ -81,10 +81,12 @@ def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, l
     if label.values is not None:
         return label.name, list(label.values)
     vocabulary = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", label.name)
-    if not storage.exists(vocabulary):  # a preprocessing_fn of one's own has its own names
+    if not storage.exists(vocabulary):  # a custom preprocessing_fn names it differently
         return label.name, None
     words = storage.read_bytes(vocabulary).decode(errors="replace")
-    return label.name, words.removesuffix("\n").split("\n")  # other signs that end lines for Python are part of a word
+    return label.name, words.removesuffix("\n").split(
+        "\n"
+    )  # unlike splitlines(), which also splits at other characters
 
 
 def render(described: dict[str, Any]) -> str:
