@@ -28,7 +28,7 @@ from schemas.graphs.trust import TRUST_HELP
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel, read_notes
 from trainer.loop.signals import how_ended, interruptible
-from trainer.predicting.atomic_file import STANDARD_OUTPUT, written_aside
+from trainer.predicting.atomic_file import STANDARD_OUTPUT, atomic_output
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow
 
@@ -175,8 +175,8 @@ def predict(
     start_tensorflow(verbose=options.verbose)
     with (
         ServedModel(options.saved_model, trust=options.trust) as model,
-        written_aside(options.rejects) as rejects,
-        written_aside(options.output) as output,
+        atomic_output(options.rejects) as rejects,
+        atomic_output(options.output) as output,
     ):
         begun = time.monotonic()
         for outcome in predicted(model):

@@ -53,9 +53,9 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         start_tensorflow(verbose=options.verbose)
         from trainer.loop.progress import Display
         from trainer.loop.train import train
-        from trainer.model_dir.failures import explained
+        from trainer.model_dir.failures import explain_failures
 
-        with interruptible(), explained(dataset, options):
+        with interruptible(), explain_failures(dataset, options):
             trained = train(dataset, options, Display(quiet=options.quiet))
     except KeyboardInterrupt as error:
         how, code = how_ended(error)

@@ -79,8 +79,8 @@ class Source(Protocol):
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """The rejected records' raw bytes, read again from the input, each file once at most where it is a stream."""
 
-    def misfit_of(self, other: Dataset) -> str | None:
-        """Why another dataset's transform cannot be applied to this data, to be told of it; None where it can."""
+    def incompatibility(self, other: Dataset) -> str | None:
+        """Why another dataset's transform cannot be applied to this data, as a clause about it; None if it can."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +118,18 @@ class RawFiles:
     """What a job was given to read.
 
     Attributes:
-      options: the job's; `schema` and `input` are what messages name.
-      schema_text: the schema file, as it was read.
-      paths: the files, each once.
-      again: (path that is read, path that names the same file), for files that were named more than once.
-      tell: is given what is worth knowing of the input.
+      options: the job's options; messages name `schema` and `input`.
+      schema_text: the bytes of the schema file.
+      paths: the input files, each once.
+      duplicates: (path that is read, other path of the same file), for files that are named more than once.
+      report: called with notes about the input.
     """
 
     options: JobOptions
     schema_text: bytes
     paths: Sequence[str]
-    again: Sequence[tuple[str, str]]
-    tell: Callable[[Sequence[str]], None]
+    duplicates: Sequence[tuple[str, str]]
+    report: Callable[[Sequence[str]], None]
 
 
 S = TypeVar("S", bound=AnySchema)

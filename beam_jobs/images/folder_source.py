@@ -53,5 +53,5 @@ def open_folders(schema: ImageFolderSchema, raw: RawFiles) -> FolderSource:
     classes = schema.label.values or listed.listing.classes
     if len(classes) < 2:
         raise UsageError(f"{listed.source.path}: has only the class {classes[0]!r}; a classifier needs two or more")
-    raw.tell(listed.listing.repeated)
+    raw.report(listed.listing.repeated)
     return FolderSource(schema, raw.schema_text, listed.source, listed.listing, classes)

@@ -64,7 +64,7 @@ def open_pairs(schema: ImagePairsSchema, raw: RawFiles) -> PairSource:
     except TooFewPairs as error:
         raise mistake_in(raw.schema_text, raw.options.schema, error.key, str(error)) from None
     listing, pairs = only_used(listed.listing, drawn)
-    raw.tell(listing.repeated)
+    raw.report(listing.repeated)
     return PairSource(schema, raw.schema_text, listed.source, listing, SAMENESS, pairs, splits)
 
 
@@ -76,7 +76,7 @@ def replay_pairs(schema: ImagePairsSchema, base: Dataset) -> NoReturn:
     """
     raise UsageError(
         f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
-        "replayed one by one. Mend the images and write the dataset again with --overwrite."
+        "replayed one by one. Fix the images and write the dataset again with --overwrite."
     )
 
 

@@ -85,7 +85,7 @@ class ImageSource(abc.ABC):
         places = (reject.offset for reject in rejects)
         return [listed_as(listing.paths[i], listing.names[i], listing.labels[i], by_csv=by_csv) for i in places]
 
-    def misfit_of(self, other: Dataset) -> str | None:
+    def incompatibility(self, other: Dataset) -> str | None:
         """None for the same canonical images and classes; how files are listed and split may differ."""
         schema = other.image_schema
         if schema is None or schema.format != self.schema.format:
@@ -115,7 +115,7 @@ def list_input(schema: ImageSchema, raw: RawFiles) -> Listed:
     paths = raw.paths
     images = schema.images
     if images.root is None:
-        check_labels(raw.again)
+        check_labels(raw.duplicates)
         listing, name = list_folders(paths), " ".join(raw.options.input)
     else:
         if len(paths) != 1:

@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 def run_job(
-    options: JobOptions, *, tell: Callable[[Sequence[str]], None] = storage.say, configure: bool = True
+    options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes, configure: bool = True
 ) -> Manifest:
     """Runs the job to its end.
 
     Args:
-      options: what it is asked to do.
-      tell: is given what is worth knowing of its input.
-      configure: set TensorFlow up for the job alone, as in a process of its own; False leaves its settings to others.
+      options: the job's options.
+      report: called with notes about the input.
+      configure: configure TensorFlow for this job; False where the process also does other work.
 
     Raises:
       UsageError: invalid usage; nothing was done.
       MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
     """
-    source = check_inputs(options, tell)
+    source = check_inputs(options, report)
     transform = open_transform(options, source)
     with new_run(options.output) as run:
         check_output(options)  # again: before the lease was ours, another job may have committed
@@ -58,7 +58,7 @@ def run_job(
         )
 
 
-def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Source:
+def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
     """Reads the schema and lists or opens the input. Imports nothing heavy.
 
     Raises:
@@ -67,10 +67,10 @@ def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = st
     schema = load_schema(options.schema, for_job=True)
     check_output(options)
 
-    named_twice: list[tuple[str, str]] = []
-    paths = storage.expand(options.input, again=named_twice.extend)
-    tell([storage.told_once(kept, path) for kept, path in named_twice])
-    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), paths, named_twice, tell))
+    duplicates: list[tuple[str, str]] = []
+    paths = storage.expand(options.input, on_duplicates=duplicates.extend)
+    report([storage.duplicate_note(kept, path) for kept, path in duplicates])
+    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), paths, duplicates, report))
 
 
 def check_output(options: JobOptions) -> None:
@@ -117,11 +117,11 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
         graphs_dir = other.graphs_dir
     except MillraceError as error:
         raise UsageError(f"--transform_from: {error}") from error
-    misfit = source.misfit_of(other)
-    if misfit is not None:
+    problem = source.incompatibility(other)
+    if problem is not None:
         raise UsageError(
-            f"--transform_from {options.transform_from}: {misfit}; its transform cannot be used with {options.schema}. "
-            f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
+            f"--transform_from {options.transform_from}: {problem}; its transform cannot be used with "
+            f"{options.schema}. Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
 
@@ -170,7 +170,7 @@ def _run(
             preprocessing_fn=preprocessing_fn,
             derived=(transform or options).preprocessing_fn is None,
             transform_from=transform.run_dir if transform else None,
-            keep_in=temp_dir if options.is_local else None,
+            cache_dir=temp_dir if options.is_local else None,
         )
 
         def build(p: beam.Pipeline) -> None:

@@ -1,4 +1,4 @@
-"""What a dataset's stored records hold: the features by name, dtype and shape."""
+"""The features of a dataset's stored records, by name, dtype and shape."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class StoredFeature:
     Attributes:
       name: its key.
       dtype: 'int64', 'float32' or 'string'.
-      shape: of a record's value, () for a scalar; None where records hold any number of values.
-      low: the least value that an integer takes, where that is known.
-      high: the largest one.
-      finite: whether none of its numbers is NaN or infinite.
+      shape: the shape of a record's value, () for a scalar; None if the number of values varies.
+      low: the smallest value of an integer feature, if known.
+      high: its largest value, if known.
+      finite: whether its numbers are never NaN or infinite.
     """
 
     name: str
@@ -38,7 +38,7 @@ class StoredFeature:
 
     @property
     def length(self) -> int | None:
-        """How many values a record holds."""
+        """The number of values in a record; None if it varies."""
         return None if self.shape is None else math.prod(self.shape)
 
 
@@ -61,7 +61,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
 
 
 def _transformed(path: str) -> list[StoredFeature]:
-    """What tf.Transform says of what its graph gives."""
+    """The features in tf.Transform's description of its output."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 

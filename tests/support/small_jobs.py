@@ -66,7 +66,7 @@ def run_folder(data_dir: str, run: str) -> None:
 
 
 def held_from(data_dir: str, run: str) -> contextlib.AbstractContextManager[Lease]:
-    """A lease whose last sign of life is always too long ago for the next one; it gives none by itself."""
+    """A lease whose last heartbeat is always stale; it writes none by itself."""
     return hold(data_dir, run=run, beat_seconds=1e6, stale_seconds=-1)
 
 

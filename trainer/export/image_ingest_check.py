@@ -1,4 +1,4 @@
-"""The proof for images that raw files, ingested again, are the stored records, byte for byte."""
+"""Checks that raw image files, ingested again, equal the stored records byte for byte."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from schemas.spec.image_keys import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.spec.images import ImageSchema
 from trainer.export.image_receivers import ingest_records, load_ingest
 
-LABEL = "label"  # of a raw parity record: the class's name
+LABEL = "label"  # key of the class name in a raw parity record
 _STRINGS, _INTEGERS = (ENCODED, FORMAT), (HEIGHT, WIDTH)
 
 
 def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Serialized stored records, string `[batch]`, in full: by key, `[batch]` each."""
+    """Parses all keys of serialized stored records, string `[batch]`: tensors `[batch]` by key."""
     return dict(tf.io.parse_example(serialized, _full_spec(_schema(dataset))))
 
 
 def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Serialized raw records, string `[batch]`, ingested again: what `stored_records` gives of the stored ones.
+    """Ingests serialized raw records, string `[batch]`, again, in the form of `stored_records`.
 
-    A raw record holds files' bytes and the class's name; one that is no class gets the id -1.
+    A raw record has the bytes of files and the class name; the id of an unknown class is -1.
     """
     schema = _schema(dataset)
     names = schema.image_names
@@ -41,7 +41,7 @@ def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Te
 
 
 def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with each encoded image told by its length and digest: to be compared, and to be printed."""
+    """The records with each encoded image replaced by its length and digest, for comparisons and messages."""
     return {n: _digests(v) if n.rpartition("image/")[2] == "encoded" else v for n, v in records.items()}
 
 
@@ -60,5 +60,5 @@ def _full_spec(schema: ImageSchema) -> dict[str, Any]:
 
 
 def _schema(dataset: Dataset) -> ImageSchema:
-    assert dataset.image_schema is not None  # noqa: S101 - only image datasets come here
+    assert dataset.image_schema is not None  # noqa: S101 - callers pass image datasets only
     return dataset.image_schema

@@ -1,4 +1,4 @@
-"""What a model of images is to predict on: the images, or the pairs of them, that the input files are or name."""
+"""Lists what an image model predicts on: the input files themselves, or the pairs of images that they name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """An image to be predicted, or a pair of them.
+    """An image, or a pair of images, to predict.
 
     Attributes:
       source: the image's path, or the CSV file that names the pair.
-      place: its number among the images, from 0; or the line in the CSV file, from 1.
+      place: the image's index, from 0; or the line number in the CSV file, from 1.
       files: the images' paths by input.
-      names: the pair's images as the CSV file calls them.
-      problem: where there is nothing to predict on.
-      raw: what the listing says of it, which its reject keeps: a line of the CSV file; of an image, its path.
+      names: the names of a pair's images in the CSV file.
+      problem: why the item is invalid; None if it is valid.
+      raw: the raw bytes for a reject: the line of the CSV file, or the image's path.
     """
 
     source: str
@@ -35,12 +35,12 @@ class Item:
 
     @property
     def shown(self) -> str:
-        """What it is called on a terminal."""
+        """Its name in text output."""
         return plain(" ".join(self.names or (self.source,)))
 
 
 def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Iterator[Item]:
-    """What the input files are or name, by the schema's format.
+    """The items of the input files, by the schema's format.
 
     Args:
       schema: of the dataset that the model was trained on.
@@ -48,7 +48,7 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> I
       root: what `--root` gives.
 
     Raises:
-      UsageError: a file or `root` is not as the format has it. Raised at once, not when the first item is taken.
+      UsageError: a file or `root` does not fit the format. Raised by the call, before the first item.
     """
     return LISTS[type(schema)](paths, root)
 
@@ -63,17 +63,17 @@ def list_images(paths: Sequence[str], root: str | None) -> Iterator[Item]:
 
 
 def list_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
-    """The pairs in UTF-8 CSV files, line by line; a first line `left,right` is a header, blank lines are left out.
+    """Reads the pairs in UTF-8 CSV files. A first line `left,right` is a header; blank lines are skipped.
 
     Args:
       paths: the CSV files.
-      root: the folder that the images' paths are relative to, and do not leave; None: each CSV file's own.
+      root: the folder that the images' paths are relative to, and must stay inside; None: each CSV file's folder.
 
     Returns:
-      The pairs; a line that names none has its problem in it.
+      An item for each line; that of an invalid line has its `problem` set.
 
     Raises:
-      UsageError: a file is not UTF-8, or `root` is no folder. Raised at once, not when the first pair is taken.
+      UsageError: a file is not UTF-8, or `root` is not a folder. Raised by the call, before the first item.
     """
     if root is not None and storage.is_local(root) and not os.path.isdir(root):
         raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are relative to")
@@ -92,7 +92,8 @@ def _text(path: str) -> str:
         return storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path}: is not UTF-8 at byte {error.start}; a model of pairs takes CSV files of two images' paths a line"
+            f"{path}: is not UTF-8 at byte {error.start}; a model of pairs takes CSV files with two image paths "
+            "per line"
         ) from None
 
 
@@ -114,10 +115,10 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
 def _problem(names: tuple[str, ...], stays_inside: Inside) -> CellError | None:
     if len(names) != 2:
         reason = "too_many_columns" if len(names) > 2 else "too_few_columns"
-        return CellError(reason, f"{len(names)} fields; expected two images' paths")
+        return CellError(reason, f"{len(names)} fields; expected two image paths")
     for name in names:
         if (problem := path_problem(name, relative_to="the CSV file, or --root")) is not None:
             return problem
         if not stays_inside(name):
-            return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads out")
+            return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads outside the root")
     return None

@@ -180,7 +180,7 @@ class TestPairs:
     def test_images_where_pairs_are_wanted_are_refused(self, patterns_model, faces, tmp_path, capsys):
         argv = ["--saved_model", str(patterns_model.export), "--output", str(tmp_path / "p.jsonl")]
         assert predict.main([*argv, "--input", str(faces / "0.png")]) == 2
-        assert "takes CSV files of two images' paths a line" in capsys.readouterr().err
+        assert "takes CSV files with two image paths per line" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("line", "reason", "column"),
