@@ -27,7 +27,7 @@ written, or rejected with a reason. The dataset appears only when it is complete
 
 _EPILOG = """\
 examples:
-  %(prog)s --schema schemas/covertype.yaml --input covtype.data --output out/
+  %(prog)s --schema covertype --input covtype.data --output out/
   %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
   %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --setup_file ./setup.py
@@ -60,7 +60,7 @@ _SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_ke
 class JobOptions:
     """The options of one job."""
 
-    schema: str
+    schema: str  # a file, or the name of a shipped schema
     input: tuple[str, ...]
     output: str
     runner: str = "FnApiRunner"
@@ -125,7 +125,10 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
     )
     must = p.add_argument_group("input and output")
     must.add_argument(
-        "--schema", required=not replay, metavar="FILE", help="the schema, a YAML file; see docs/schema.md"
+        "--schema",
+        required=not replay,
+        metavar="FILE",
+        help="the schema, a YAML file (see docs/schema.md), or the name of one that ships, such as covertype",
     )
     must.add_argument(
         "--input",

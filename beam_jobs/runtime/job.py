@@ -22,6 +22,7 @@ from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError
 from schemas.quick_import import quick_import
+from schemas.spec import shipped
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
 from schemas.storage import compare_and_swap, folders
@@ -89,6 +90,7 @@ def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = st
     Raises:
       UsageError: the schema, the input or the output is not as it must be.
     """
+    options = dataclasses.replace(options, schema=shipped.find(options.schema))
     schema = load_schema(options.schema, for_job=True)
     check_output(options)
 

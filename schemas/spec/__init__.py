@@ -2,6 +2,7 @@
 
 __all__ = [
     "cell_error",
+    "command",
     "features",
     "forms",
     "image_options",
@@ -9,6 +10,7 @@ __all__ = [
     "loader",
     "not_finite",
     "raw_columns",
+    "shipped",
     "split_hash",
     "strict",
     "table",
