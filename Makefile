@@ -47,7 +47,7 @@ demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in abou
 	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
 	input='$(INPUT)'; mkdir -p $(OUT); \
 	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
-	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1; }; \
+	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1 --overwrite; }; \
 	run $(BIN)/python -m beam_jobs.preprocess --schema covertype --input "$$input" \
 	    --output $(OUT)/data --overwrite; \
 	rm -rf $(OUT)/model; \

@@ -63,7 +63,6 @@ def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentP
         description="Raw records to a served model: CSV files and images to TFRecords, TensorFlow Estimators on them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     p.add_argument("--version", action="version", version=f"millrace {version()}")
 

@@ -17,7 +17,7 @@ from schemas.graphs.trust import TRUST_HELP
 PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust] [--json]"""
+       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--verbose] [--trust] [--json]"""
 
 _DESCRIPTION = """\
 Preprocesses raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test,
@@ -76,6 +76,7 @@ class JobOptions:
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     quiet: bool = False
+    verbose: bool = False
     trust: bool = False
     beam_args: tuple[str, ...] = ()
 
@@ -121,7 +122,6 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     must = p.add_argument_group("input and output")
     must.add_argument(
@@ -230,6 +230,7 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         help="size of the byte ranges that files are read in (default: %(default)g)",
     )
     run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+    run.add_argument("--verbose", action="store_true", help=f"{command.VERBOSE_HELP}, and the Beam runner's")
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)
     run.add_argument("--trust", action="store_true", help=f"of --transform_from and --append_to: {TRUST_HELP}")
     return p

@@ -64,7 +64,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
         choice = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)
-        load_libraries()
+        load_libraries(verbose=options.verbose)
         progress.reset(total=len(choice.records))
         with progress.Display(enabled=not options.quiet):
             target = Target(run_id, layout.join(options.append_to, run_id, "staging"), held, replaces)

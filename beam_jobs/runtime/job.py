@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import logging
 import os
 import tempfile
 import time
@@ -54,7 +55,7 @@ def run_job(
         check_output(options)  # again: before the lease was ours, another job may have committed
         replaces = compare_and_swap.look(layout.join(options.output, layout.MANIFEST))
         if configure:
-            load_libraries()
+            load_libraries(verbose=options.verbose)
         preprocessing_fn = load_preprocessing(options, source)
         progress.reset(total=source.total)
         with progress.Display(enabled=not options.quiet):
@@ -153,12 +154,14 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
 
 
-def load_libraries() -> None:
-    """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
+def load_libraries(*, verbose: bool = False) -> None:
+    """Imports what takes seconds: TensorFlow, Beam, tf.Transform. `verbose`: with TensorFlow's own log."""
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "2")
     quick_import("beam_jobs.output.pipeline_end")
     tensorflow = importlib.import_module("tensorflow")
+    if verbose:
+        tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
     tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
     with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
         # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.

@@ -54,7 +54,7 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
     Raises:
       MillraceError: a step of ours raised it, in this process or on a worker.
     """
-    if options.is_local:
+    if options.is_local and not options.verbose:
         # What fails is raised here; Beam's own report of it, a page of frames, would only hide the message.
         logging.getLogger("apache_beam.runners").setLevel(logging.CRITICAL)
     pipeline = beam.Pipeline(runner=make_runner(options), options=pipeline_options(options))

@@ -200,7 +200,7 @@ def test_a_flag_means_the_same_in_every_command():
     for name in COMMANDS:
         known = dict(flags(COMMANDS[name].parser(name)))
         assert "--json" in known
-        assert ("--verbose" in known) == (name in ("train", "doctor", "verify", "predict"))
+        assert ("--verbose" in known) == (name in ("preprocess", "train", "doctor", "verify", "predict"))
         assert ("--trust" in known) == (name in ("preprocess", "train", "doctor", "verify", "predict"))
 
 
