@@ -7,7 +7,7 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
-from beam_jobs.core import progress
+from beam_jobs.core import interrupts, progress
 from beam_jobs.output.cleanup import after_failure, clear
 from beam_jobs.replay import merge_manifest
 from beam_jobs.replay.base import copy_files, open_base, rejects_of
@@ -69,7 +69,8 @@ def run_replay(options: ReplayOptions) -> Outcome:
         with progress.Display(enabled=not options.quiet):
             target = Target(run_id, layout.join(options.append_to, run_id, "staging"), held, replaces)
             try:
-                manifest = _run(options, base, choice, target)
+                with interrupts.remembered():
+                    manifest = _run(options, base, choice, target)
             except BaseException as error:
                 manifest = after_failure(
                     error,

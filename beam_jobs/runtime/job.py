@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core import parity_sample, progress
+from beam_jobs.core import interrupts, parity_sample, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.output.cleanup import after_failure, clear
@@ -61,7 +61,8 @@ def run_job(
         with progress.Display(enabled=not options.quiet):
             target = Target(run_id, layout.join(options.output, run_id, "staging"), held, replaces)
             try:
-                manifest = _run(options, source, preprocessing_fn, target, transform=transform)
+                with interrupts.remembered():
+                    manifest = _run(options, source, preprocessing_fn, target, transform=transform)
             except BaseException as error:
                 manifest = after_failure(
                     error,
