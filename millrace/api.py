@@ -27,7 +27,7 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
     The job runs in this process. It leaves TensorFlow's settings as they are, so that a training may follow.
 
     Args:
-      schema: the schema's YAML file.
+      schema: the schema's YAML file, local or gs://, or the name of one that ships, such as 'covertype'.
       input: files or globs, local or gs://.
       output: the dataset directory to write.
       **options: those of `millrace preprocess`, under the same names: `overwrite`, `max_rejects`, `num_shards`, ...

@@ -60,7 +60,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
         choice = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)
-        load_libraries()
+        load_libraries(verbose=options.verbose)
         manifest = run.write(
             lambda: _run(options, base, choice, run),
             total=len(choice.records),

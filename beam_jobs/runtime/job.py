@@ -19,6 +19,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError
+from schemas.spec import shipped
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
@@ -48,7 +49,7 @@ def run_job(
     with new_run(options.output) as run:
         check_output(options)  # again: before the lease was ours, another job may have committed
         if configure:
-            load_libraries()
+            load_libraries(verbose=options.verbose)
         preprocessing_fn = load_preprocessing(options, source)
         return run.write(
             lambda: _run(options, source, preprocessing_fn, run, transform=transform),
@@ -64,6 +65,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     Raises:
       UsageError: the schema, the input or the output is not as it must be.
     """
+    options = dataclasses.replace(options, schema=shipped.find(options.schema))
     schema = load_schema(options.schema, for_job=True)
     check_output(options)
 

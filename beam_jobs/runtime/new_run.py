@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 
-from beam_jobs.core import progress
+from beam_jobs.core import interrupts, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.output.cleanup import after_failure, clear
 from beam_jobs.transform.rejects import RawBytes
@@ -52,7 +53,8 @@ class NewRun:
         progress.reset(total=total)
         with progress.Display(enabled=not quiet):
             try:
-                manifest = body()
+                with interrupts.remembered():
+                    manifest = body()
             except BaseException as error:
                 manifest = after_failure(
                     error,
@@ -80,12 +82,14 @@ def new_run(output: str) -> Iterator[NewRun]:
         yield NewRun(output, run_id, held, compare_and_swap.look(layout.join(output, layout.MANIFEST)))
 
 
-def load_libraries() -> None:
-    """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
+def load_libraries(*, verbose: bool = False) -> None:
+    """Imports what takes seconds: TensorFlow, Beam, tf.Transform. `verbose`: with TensorFlow's own log."""
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "2")
     quick_import("beam_jobs.output.pipeline_end")
     tensorflow = importlib.import_module("tensorflow")
+    if verbose:
+        tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
     tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
     with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
         # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.

@@ -33,7 +33,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description="Inspects, verifies and cleans up a dataset directory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text, description in (
@@ -56,7 +55,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "files that Millrace did not write. Refuses to run while a job writes to the directory.",
         ),
     ):
-        sub = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
+        sub = commands.add_parser(name, help=help_text, description=description)
         place = sub.add_mutually_exclusive_group(required=True)
         place.add_argument("dir", nargs="?", metavar="DIR", help="the dataset directory, local or gs://")
         place.add_argument("--data_dir", metavar="DIR", help="the same, under the name that other commands give it")

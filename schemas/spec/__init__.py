@@ -2,6 +2,7 @@
 
 __all__ = [
     "cell_error",
+    "command",
     "features",
     "forms",
     "image_keys",
@@ -10,6 +11,7 @@ __all__ = [
     "loader",
     "not_finite",
     "raw_columns",
+    "shipped",
     "split_hash",
     "strict",
     "table",
