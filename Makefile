@@ -47,8 +47,8 @@ demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in abou
 	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
 	input='$(INPUT)'; mkdir -p $(OUT); \
 	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
-	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1; }; \
-	run $(BIN)/python -m beam_jobs.preprocess --schema schemas/covertype.yaml --input "$$input" \
+	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1 --overwrite; }; \
+	run $(BIN)/python -m beam_jobs.preprocess --schema covertype --input "$$input" \
 	    --output $(OUT)/data --overwrite; \
 	rm -rf $(OUT)/model; \
 	run $(BIN)/python -m trainer.task --data_dir $(OUT)/data --model_dir $(OUT)/model --model dnn --max_steps $(STEPS); \
@@ -72,7 +72,7 @@ demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in abou
 demo-images: $(READY)  ## the same road for images: drawn shapes to a SqueezeNext that names them
 	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
 	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 200; \
-	run $(BIN)/python -m beam_jobs.preprocess --schema schemas/shapes.yaml --input '$(OUT)/images/raw/*/*' \
+	run $(BIN)/python -m beam_jobs.preprocess --schema shapes --input '$(OUT)/images/raw/*/*' \
 	    --output $(OUT)/images/data; \
 	run $(BIN)/python -m trainer.task --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model \
 	    --model squeezenext --max_steps $(IMAGE_STEPS) --batch_size 32 --hparams warmup=0.2; \

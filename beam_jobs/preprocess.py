@@ -94,11 +94,11 @@ def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
 
     notes: list[str] = []
 
-    def tell(lines: Sequence[str]) -> None:
-        storage.say(lines)
+    def report(lines: Sequence[str]) -> None:
+        storage.print_notes(lines)
         notes.extend(storage.few(lines))
 
-    manifest = run_job(options, tell=tell)
+    manifest = run_job(options, report=report)
     text = "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
     return command.Report(text, {**describe(options.output), "notes": notes} if as_json else {})
 

@@ -23,7 +23,7 @@ class Kept:
 
     def told(self) -> str:
         """A sentence under a table: when, on which inputs, beside how much other work."""
-        inputs = "the real files" if self.machine["real_data"] == "true" else "made samples"
+        inputs = "the real files" if self.machine["real_data"] == "true" else "synthetic samples"
         return f"Measured on {self.machine['date']} on {inputs}, at a load average of {self.machine['load']}."
 
 

@@ -1,6 +1,6 @@
-"""Tables of the results, put into the documentation between marks, and the plots.
+"""Writes the plots, and the tables of results between markers in the documentation.
 
-python -m benchmarks.report        # anew from benchmarks/results.json, without measuring
+python -m benchmarks.report        # from benchmarks/results.json, without measuring
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def table(found: Results, contest: Contest) -> str:
     if not medians:
         return "(not measured)"
     each, ours = contest.unit.removesuffix("s"), medians[OURS]
-    inputs = "" if found.of_real_data(contest.name) else ", made samples"
+    inputs = "" if found.of_real_data(contest.name) else ", synthetic samples"
     lines = [
-        f"| {contest.title}{inputs} | {contest.unit}/s | ours is | CPU a {each} | ours, of CPU | peak memory "
-        "| whole process | runs |",
+        f"| {contest.title}{inputs} | {contest.unit}/s | Millrace's speedup | CPU per {each} | Millrace's CPU saving "
+        "| peak memory | entire process | runs |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     bounds = {entry.name for entry in contest.entries if entry.bound}
@@ -42,7 +42,7 @@ def table(found: Results, contest: Contest) -> str:
             _cpu(way.cpu_each),
             cpu_times,
             _memory(way),
-            _whole(way),
+            _process(way),
             str(way.runs),
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -57,39 +57,39 @@ def _memory(way: Medians) -> str:
     return "" if way.peak_bytes is None else f"{way.peak_bytes / 2**30:.2f} GB"
 
 
-def _whole(way: Medians) -> str:
+def _process(way: Medians) -> str:
     return f"{way.whole_seconds:.1f} s, CPU {way.whole_cpu:.1f} s"
 
 
 def startup(found: Results) -> str:
-    """What a job costs over the imports."""
+    """The cost of a small job, next to that of the imports."""
     medians = found.medians("startup")
     if not medians:
         return "(not measured)"
-    lines = ["| over 1,000 rows | CPU of the whole process | whole process | peak memory |", "|---|--:|--:|--:|"]
+    lines = ["| 1,000 rows | CPU of the process | entire process | peak memory |", "|---|--:|--:|--:|"]
     for name, way in medians.items():
         lines.append(f"| {name} | {way.whole_cpu:.1f} s | {way.whole_seconds:.1f} s | {_memory(way)} |")
     return "\n".join(lines)
 
 
 def table_of(found: Results, contest: Contest) -> str:
-    """A contest's table: of rates, but for the start-up, which is told in seconds."""
+    """A contest's table: rates, or seconds for the start-up."""
     return startup(found) if contest.name == "startup" else table(found, contest)
 
 
 def environment(found: Results) -> str:
-    """The machine and the versions, of the contest that was measured last."""
+    """The machine and the versions of the contest that was measured last."""
     if not found.contests:
         return "(not measured)"
     last = max(found.contests.values(), key=lambda contest: contest["machine"]["date"])["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in last.items() if k not in _MACHINE)
-    made = [name for name in found.contests if not found.of_real_data(name)]
-    inputs = f"the real files but for {', '.join(made)}, of made samples" if made else "the real files"
+    synthetic = [name for name in found.contests if not found.of_real_data(name)]
+    inputs = f"the real files, except synthetic samples for {', '.join(synthetic)}" if synthetic else "the real files"
     loads = ", ".join(f"{name} {contest['load']}" for name, contest in found.contests.items())
     return (
         f"{last['processor']}, {last['cores']} cores, {last['memory']}, {last['system']}, Python {last['python']}; "
-        f"{versions}. Measured up to {last['date']} on {inputs}. Load average of the machine as each began, to which "
-        f"the contest before it adds; where other work does, CPU tells more than wall time: {loads}."
+        f"{versions}. Measured up to {last['date']} on {inputs}. Load average at the start of each "
+        f"comparison, to which the previous one contributes; if it is high, compare CPU and not wall time: {loads}."
     )
 
 
@@ -97,7 +97,7 @@ _MACHINE = ("processor", "cores", "memory", "system", "python", "real_data", "da
 
 
 def blocks(found: Results) -> dict[str, str]:
-    """What stands between the marks, by their names."""
+    """The contents between the markers, by name."""
     return {
         **{contest.name: table_of(found, contest) for contest in CONTESTS},
         "environment": environment(found),
@@ -110,7 +110,7 @@ def blocks(found: Results) -> dict[str, str]:
 
 
 def fill(text: str, contents: dict[str, str]) -> str:
-    """A page with what stands between `<!-- bench: NAME -->` and `<!-- /bench -->` replaced."""
+    """Replaces the text between `<!-- bench: NAME -->` and `<!-- /bench -->` in a page."""
 
     def put(match: re.Match[str]) -> str:
         return f"<!-- bench: {match[1]} -->\n{contents[match[1]]}\n<!-- /bench -->"
@@ -119,7 +119,7 @@ def fill(text: str, contents: dict[str, str]) -> str:
 
 
 def write(found: Results) -> None:
-    """Writes tables into the pages, and the plots."""
+    """Writes the tables into the pages, and the plots."""
     from benchmarks import plots
 
     contents = blocks(found)
@@ -130,7 +130,7 @@ def write(found: Results) -> None:
 
 
 def main() -> int:
-    """Writes anew what the results give."""
+    """Writes tables and plots from the stored results."""
     write(results.load())
     return 0
 

@@ -122,7 +122,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/shuffle.json, and its table anew")
     options = parser.parse_args(argv)
     from beam_jobs.core.options import JobOptions
-    from beam_jobs.runtime.job import load_libraries, run_job
+    from beam_jobs.runtime.job import run_job
+    from beam_jobs.runtime.new_run import load_libraries
 
     load_libraries()
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
     The job runs in this process. It leaves TensorFlow's settings as they are, so that a training may follow.
 
     Args:
-      schema: the schema's YAML file.
+      schema: the schema's YAML file, local or gs://, or the name of one that ships, such as 'covertype'.
       input: files or globs, local or gs://.
       output: the dataset directory to write.
       **options: those of `millrace preprocess`, under the same names: `overwrite`, `max_rejects`, `num_shards`, ...
@@ -92,10 +92,10 @@ def train(
         verify_data(dataset)
     from trainer.loop.progress import Display
     from trainer.loop.train import train as run_training
-    from trainer.model_dir.failures import explained
+    from trainer.model_dir.failures import explain_failures
     from trainer.verbosity import quiet_logs
 
-    with quiet_logs(verbose=asked.verbose), explained(dataset, asked):
+    with quiet_logs(verbose=asked.verbose), explain_failures(dataset, asked):
         trained = run_training(dataset, asked, Display(quiet=asked.quiet))
     if trained is None:
         raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")

@@ -36,6 +36,7 @@ class Command:
 
 COMMANDS = {
     "samples": Command("schemas.samples.command", "make sample files to try things with"),
+    "schema": Command("schemas.spec.command", "list the schemas that ship, or print one to copy"),
     "preprocess": Command("beam_jobs.preprocess", "raw files to a dataset directory"),
     "dataset": Command("schemas.dataset.command", "verify, show or prune a dataset directory"),
     "doctor": Command("trainer.doctor", "say what bounds the speed of a training"),
@@ -48,7 +49,7 @@ COMMANDS = {
 _EPILOG = """\
 examples:
   %(prog)s samples covertype covertype.csv
-  %(prog)s preprocess --schema schemas/covertype.yaml --input covertype.csv --output out/
+  %(prog)s preprocess --schema covertype --input covertype.csv --output out/
   %(prog)s train --data_dir out/ --model_dir model/ --model dnn
 
 `%(prog)s COMMAND --help` describes a command. Exit codes: 0 done, 1 failed, 2 invalid usage.
@@ -62,7 +63,6 @@ def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentP
         description="Raw records to a served model: CSV files and images to TFRecords, TensorFlow Estimators on them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     p.add_argument("--version", action="version", version=f"millrace {version()}")
 

@@ -38,9 +38,10 @@ class Model:
 
         Args:
           data: of a CSV model rows, as a list of dicts, a dict of columns or a pandas DataFrame, with values as they
-            stand in the file (strings or numbers; None, NaN and the schema's tokens are missing), by the names of the
-            schema's features; other columns are not read. Of an image model a list of images, each a path or a file's
-            bytes; of a pair model a list of pairs of them.
+            stand in the file (strings or numbers; None, NaN and the schema's tokens are missing). Columns have the
+            names of the schema's features, or those of the file that the features are read from; a feature of several
+            columns is these columns, or one of lists. Other columns are not read. Of an image model a list of images,
+            each a path or a file's bytes; of a pair model a list of pairs of them.
 
         Returns:
           By name, arrays `[rows, ...]` in the order of `data`: `class`, `class_id` and `probabilities`, or `value`;
@@ -48,7 +49,7 @@ class Model:
           answered holds NaN, '' and -1.
 
         Raises:
-          UsageError: a column that the model needs is not there, or columns are of different lengths.
+          UsageError: a column that the model needs is not there or ambiguous, or columns are of different lengths.
           MillraceError: the model failed.
         """
         if isinstance(self.schema, Schema):

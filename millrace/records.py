@@ -8,9 +8,10 @@ from typing import Any, overload
 
 from schemas import storage
 from schemas.dataset import Dataset
-from schemas.dataset.stored_features import image_sides, stored_features
+from schemas.dataset.stored_features import stored_features
 from schemas.errors import MillraceError
-from schemas.images import keys
+from schemas.spec import image_keys as keys
+from schemas.spec.images import ImageSchema
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 _CHUNK = 1 << 20  # bytes read at once
@@ -115,7 +116,7 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
             values = [_text(value) for value in columns[name][i] or ()]
             scalar = name in described and described[name].shape == () and len(values) == 1
             row[name] = values[0] if scalar else values
-        rows.append(row if dataset.image_schema is None else _with_images(row, image_sides(dataset.image_schema)))
+        rows.append(row if dataset.image_schema is None else _with_images(row, dataset.image_schema))
     return Records(tuple(rows))
 
 
@@ -146,11 +147,12 @@ def _text(value: Any) -> Any:
         return value
 
 
-def _with_images(row: dict[str, Any], sides: tuple[str, ...]) -> dict[str, Any]:
+def _with_images(row: dict[str, Any], schema: ImageSchema) -> dict[str, Any]:
     """The record with one `Image` in place of each image's bytes, format and size."""
     images = {}
-    for side in sides:
-        data, form, height, width = (row.pop(side + k) for k in (keys.ENCODED, keys.FORMAT, keys.HEIGHT, keys.WIDTH))
+    stored = (keys.ENCODED, keys.FORMAT, keys.HEIGHT, keys.WIDTH)
+    for image in schema.image_names:
+        data, form, height, width = (row.pop(schema.stored_key(image, key)) for key in stored)
         data = data.encode() if isinstance(data, str) else data
-        images[side.rstrip("/") or "image"] = Image(data, form, height, width)
+        images[image] = Image(data, form, height, width)
     return {**images, **row}

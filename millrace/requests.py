@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.columns import feature_values
 from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
 from schemas.errors import UsageError
 from schemas.images.file import ERRORS, ImageFile
@@ -40,38 +41,18 @@ def row_request(data: Any, schema: Schema) -> Request:
     """Rows of a CSV model.
 
     Raises:
-      UsageError: a column is missing, or columns are of different lengths.
+      UsageError: a column is missing or ambiguous, or columns are of different lengths.
     """
-    wanted = serving_columns(schema)
-    columns = _columns(data, [column.name for column in wanted])
-    key = schema.key.name if schema.key else None
-    lacking = [column.name for column in wanted if column.name not in columns and column.name != key]
-    if lacking:
-        raise UsageError(f"no column {', '.join(lacking)}; the model needs {', '.join(c.name for c in wanted)}")
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise UsageError(f"columns of different lengths: {', '.join(f'{n} {size:,}' for n, size in lengths.items())}")
-    errors = [""] * next(iter(lengths.values()))
+    columns, key = feature_values(data, schema), schema.key
+    errors = [""] * len(next(iter(columns.values())))
     missing = missing_tokens(schema.csv.missing)
     inputs = {}
-    for column in wanted:
+    for column in serving_columns(schema):
         if column.name in columns:
             inputs[column.name], problems = _values(columns[column.name], column, missing)
             for row, reason in problems.items():
                 errors[row] = errors[row] or f"{column.name}: {reason}"
-    return Request(inputs, errors, None if key is None else inputs.get(key))
-
-
-def _columns(data: Any, wanted: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """The wanted columns that are there; a row of several that leaves one out holds None."""
-    if isinstance(data, Mapping):
-        return {name: list(data[name]) for name in wanted if name in data}
-    if hasattr(data, "columns"):  # a DataFrame
-        return {name: data[name].tolist() for name in wanted if name in data.columns}
-    rows = list(data)
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise UsageError("rows are a list of dicts, a dict of columns or a DataFrame")
-    return {name: [row.get(name) for row in rows] for name in wanted if not rows or any(name in row for row in rows)}
+    return Request(inputs, errors, None if key is None else inputs.get(key.name))
 
 
 def _values(values: Sequence[Any], column: RawColumn, missing: MissingTokens) -> tuple[np.ndarray, dict[int, str]]:
@@ -123,9 +104,7 @@ def image_request(data: Any, schema: ImageSchema) -> Request:
     Raises:
       UsageError: an element is neither.
     """
-    from trainer.images.names import image_names
-
-    names = image_names(schema)
+    names = schema.image_names
     if isinstance(data, str | bytes | os.PathLike):
         raise UsageError("images are a list, of one image too")
     files: dict[str, list[bytes]] = {name: [] for name in names}

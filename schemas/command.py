@@ -19,7 +19,10 @@ VERBOSE_HELP = "TensorFlow's own log as well"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UsageError instead of exiting, so that `run` prints every error alike."""
+    """Raises UsageError instead of exiting, so that `run` prints every error alike. Takes no abbreviated flags."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\nSee {self.prog} --help.")

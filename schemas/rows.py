@@ -130,7 +130,7 @@ class RowFormat(Protocol[File, Range]):
           MillraceError: no record begins at one of the offsets.
         """
 
-    def remembered_file(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
+    def file_from_manifest(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
         """A file as `open_file` found it once, from what a manifest has of it. It need not exist any more."""
 
     def decode_records(self, file: File, schema: Schema, raws: Sequence[bytes], offsets: Sequence[int]) -> Decoded:

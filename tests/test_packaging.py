@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
+import email
+import importlib.metadata
 import subprocess
 import sys
 import tarfile
@@ -10,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
@@ -57,6 +61,34 @@ def test_a_wheel_installs_one_command(wheel: dict[str, bytes]) -> None:
     scripts = configparser.ConfigParser()
     scripts.read_string(wheel[name].decode())
     assert dict(scripts["console_scripts"]) == {"millrace": "millrace.cli:main"}
+
+
+def third_party_imports() -> set[str]:
+    """Every module, and name of a module, of other projects that the installed packages import anywhere."""
+    found = set()
+    for path in (ROOT / name for name in package_files() if name.endswith(".py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] not in {*PACKAGES, *sys.stdlib_module_names}}
+
+
+def test_whatever_is_imported_is_a_declared_dependency(wheel: dict[str, bytes]) -> None:
+    (name,) = (name for name in wheel if name.endswith("/METADATA"))
+    declared = map(Requirement, email.message_from_bytes(wheel[name]).get_all("Requires-Dist", []))
+    installed = [r.name for r in declared if r.marker is None or r.marker.evaluate({"extra": "completion"})]
+    files = {str(file) for name in installed for file in importlib.metadata.files(name) or ()}
+
+    def brought(module: str) -> bool:
+        parts = module.split(".")
+        paths = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+        return any(f"{path}/__init__.py" in files or f"{path}.py" in files for path in paths)
+
+    imports = third_party_imports()
+    assert {"numpy", "google.cloud.storage"} <= imports
+    assert sorted(module for module in imports if not brought(module)) == []
 
 
 def test_a_source_distribution_holds_all_that_a_build_needs(built: Path) -> None:

@@ -41,7 +41,8 @@ ORDER = """
     trainer.loop trainer.predicting
     trainer.profiling
     trainer.task trainer.predict trainer.verify trainer.doctor
-    millrace.version millrace.records millrace.requests
+    millrace.version millrace.records millrace.columns
+    millrace.requests
     millrace.dataset millrace.model
     millrace.api millrace.cli
     millrace.completion millrace.__main__

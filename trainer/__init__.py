@@ -1,7 +1,7 @@
 """A dataset directory to a trained, exported and served model. Never imports Beam.
 
 task, predict, verify, doctor    the commands
-spec        what is asked for: options, hyper-parameters, the problem to learn
+spec        options, hyper-parameters, the task spec of a model
 data        shards to batches of examples
 images      stored images to what a model sees
 models      the models that ship, and models of one's own

@@ -166,12 +166,12 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
     if not options.quiet:
         print("starting TensorFlow", file=sys.stderr, flush=True)
     start_tensorflow(verbose=options.verbose)
-    from trainer.loop.progress import Display, sparingly
-    from trainer.model_dir.failures import explained
+    from trainer.loop.progress import Display, rate_limited
+    from trainer.model_dir.failures import explain_failures
     from trainer.profiling.examination import examine
 
-    with explained(dataset, options), contextlib.closing(Display(quiet=options.quiet)) as display:
-        return examine(dataset, options, length, sparingly(display), folder=folder, clock=clock)
+    with explain_failures(dataset, options), contextlib.closing(Display(quiet=options.quiet)) as display:
+        return examine(dataset, options, length, rate_limited(display), folder=folder, clock=clock)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ def step_parser(prog: str, *, description: str, examples: str) -> argparse.Argum
         epilog=f"{MODELS}\n\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--data_dir", required=True, metavar="DIR", help="the dataset directory (--output of beam_jobs.preprocess)")

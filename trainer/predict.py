@@ -28,7 +28,7 @@ from schemas.graphs.trust import TRUST_HELP
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel, read_notes
 from trainer.loop.signals import how_ended, interruptible
-from trainer.predicting.atomic_file import STANDARD_OUTPUT, written_aside
+from trainer.predicting.atomic_file import STANDARD_OUTPUT, atomic_output
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow
 
@@ -83,18 +83,24 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         default="predict",
         help="pass raw features by name (predict), or serialized tf.Examples (examples) (default: predict)",
     )
-    result.add_argument("--batch_size", type=int, help="rows or images in a batch (default: 4096 rows, 64 images)")
-    result.add_argument("--max_rejects", type=int, default=10, help="number of rejects allowed (default: %(default)s)")
+    result.add_argument(
+        "--batch_size", type=int, metavar="N", help="rows or images in a batch (default: 4096 rows, 64 images)"
+    )
+    result.add_argument(
+        "--max_rejects", type=int, default=10, metavar="N", help="number of rejects allowed (default: %(default)s)"
+    )
     result.add_argument(
         "--max_reject_fraction",
         type=float,
         default=0.001,
+        metavar="F",
         help="fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)",
     )
     result.add_argument(
         "--max_input_ratio",
         type=float,
         default=MAX_INPUT_RATIO,
+        metavar="F",
         help="fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
         "the first 64 MB are exempt (default: %(default)g)",
     )
@@ -175,8 +181,8 @@ def predict(
     start_tensorflow(verbose=options.verbose)
     with (
         ServedModel(options.saved_model, trust=options.trust) as model,
-        written_aside(options.rejects) as rejects,
-        written_aside(options.output) as output,
+        atomic_output(options.rejects) as rejects,
+        atomic_output(options.output) as output,
     ):
         begun = time.monotonic()
         for outcome in predicted(model):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
-from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageSchema
 from trainer.flags import as_options, check_model, step_parser
 from trainer.loop.signals import how_ended, interruptible
 from trainer.spec.options import TrainOptions
@@ -53,9 +53,9 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         start_tensorflow(verbose=options.verbose)
         from trainer.loop.progress import Display
         from trainer.loop.train import train
-        from trainer.model_dir.failures import explained
+        from trainer.model_dir.failures import explain_failures
 
-        with interruptible(), explained(dataset, options):
+        with interruptible(), explain_failures(dataset, options):
             trained = train(dataset, options, Display(quiet=options.quiet))
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
@@ -169,7 +169,7 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None,
     lines.append(f"metrics  {', '.join(written)}")
     lines.append(f"next     tensorboard --logdir {trained.model_dir}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
-    files = "raw.csv" if images is None else "pairs.csv" if isinstance(images, ImagePairsSchema) else "'photos/*'"
+    files = "raw.csv" if images is None else images.example_input
     lines.append(f"         {predict} --saved_model {trained.export_dir} --input {files} --output predictions.jsonl")
     return "\n".join(lines)
 

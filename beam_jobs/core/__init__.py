@@ -4,6 +4,7 @@ __all__ = [
     "accounting",
     "coders",
     "counting",
+    "interrupts",
     "options",
     "parity_files",
     "parity_sample",

@@ -17,7 +17,7 @@ from schemas.graphs.trust import TRUST_HELP
 PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--trust] [--json]"""
+       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--verbose] [--trust] [--json]"""
 
 _DESCRIPTION = """\
 Preprocesses raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test,
@@ -27,7 +27,7 @@ written, or rejected with a reason. The dataset appears only when it is complete
 
 _EPILOG = """\
 examples:
-  %(prog)s --schema schemas/covertype.yaml --input covtype.data --output out/
+  %(prog)s --schema covertype --input covtype.data --output out/
   %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
   %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --setup_file ./setup.py
@@ -60,7 +60,7 @@ _SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_ke
 class JobOptions:
     """The options of one job."""
 
-    schema: str
+    schema: str  # a file, or the name of a shipped schema
     input: tuple[str, ...]
     output: str
     runner: str = "FnApiRunner"
@@ -76,6 +76,7 @@ class JobOptions:
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     quiet: bool = False
+    verbose: bool = False
     trust: bool = False
     beam_args: tuple[str, ...] = ()
 
@@ -121,11 +122,13 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     must = p.add_argument_group("input and output")
     must.add_argument(
-        "--schema", required=not replay, metavar="FILE", help="the schema, a YAML file; see docs/schema.md"
+        "--schema",
+        required=not replay,
+        metavar="FILE",
+        help="the schema, a YAML file (see docs/schema.md), or the name of one that ships, such as covertype",
     )
     must.add_argument(
         "--input",
@@ -227,6 +230,7 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         help="size of the byte ranges that files are read in (default: %(default)g)",
     )
     run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+    run.add_argument("--verbose", action="store_true", help=f"{command.VERBOSE_HELP}, and the Beam runner's")
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)
     run.add_argument("--trust", action="store_true", help=f"of --transform_from and --append_to: {TRUST_HELP}")
     return p

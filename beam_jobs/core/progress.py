@@ -15,6 +15,8 @@ from collections.abc import Hashable
 from types import TracebackType
 from typing import TextIO
 
+from beam_jobs.core import interrupts
+
 
 @dataclasses.dataclass
 class Counters:
@@ -42,6 +44,7 @@ def reset(*, total: int) -> None:
 
 def enter(phase: str) -> None:
     """Begins a phase if it is not the present one."""
+    interrupts.check()
     with _lock:
         if counters.phase != phase:
             counters.phase = phase
@@ -60,6 +63,7 @@ def begin(piece: Hashable) -> None:
 
 def add(piece: Hashable = None, **amounts: int) -> None:
     """Adds to the counters by name; of the input, what is of one piece."""
+    interrupts.check()
     with _lock:
         for tally in (counters,) if piece is None else (counters, _attempts.setdefault(piece, Counters())):
             for name, amount in amounts.items():

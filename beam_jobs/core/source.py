@@ -70,8 +70,11 @@ class Source(Protocol):
     def preprocessing_fn(self) -> Any:
         """The tf.Transform `preprocessing_fn` that the schema implies."""
 
-    def write_description(self, run_dir: str) -> None:
-        """Writes what describes the raw data in the run's folder: raw features of rows, the ingest graph of images."""
+    def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
+        """Writes what describes the raw data in the run's folder: raw features of rows, the ingest graph of images.
+
+        `transform_from`: the run folder whose transform is applied, and whose ingest graph; None: measure one.
+        """
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from raw data to encoded records."""
@@ -79,8 +82,8 @@ class Source(Protocol):
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """The rejected records' raw bytes, read again from the input, each file once at most where it is a stream."""
 
-    def misfit_of(self, other: Dataset) -> str | None:
-        """Why another dataset's transform cannot be applied to this data, to be told of it; None where it can."""
+    def incompatibility(self, other: Dataset) -> str | None:
+        """Why another dataset's transform cannot be applied to this data, as a clause about it; None if it can."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +121,18 @@ class RawFiles:
     """What a job was given to read.
 
     Attributes:
-      options: the job's; `schema` and `input` are what messages name.
-      schema_text: the schema file, as it was read.
-      paths: the files, each once.
-      again: (path that is read, path that names the same file), for files that were named more than once.
-      tell: is given what is worth knowing of the input.
+      options: the job's options; messages name `schema` and `input`.
+      schema_text: the bytes of the schema file.
+      paths: the input files, each once.
+      duplicates: (path that is read, other path of the same file), for files that are named more than once.
+      report: called with notes about the input.
     """
 
     options: JobOptions
     schema_text: bytes
     paths: Sequence[str]
-    again: Sequence[tuple[str, str]]
-    tell: Callable[[Sequence[str]], None]
+    duplicates: Sequence[tuple[str, str]]
+    report: Callable[[Sequence[str]], None]
 
 
 S = TypeVar("S", bound=AnySchema)

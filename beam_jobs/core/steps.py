@@ -25,7 +25,7 @@ class Plan:
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
     derived: bool  # the transform that is applied is the schema's own, and no function of the user's
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
-    keep_in: str | None = None  # a folder on the one machine's disk for what a first read decodes; None: read twice
+    cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
 
     @property
     def staging(self) -> str:

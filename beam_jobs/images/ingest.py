@@ -10,11 +10,13 @@ What the decoders do, on purpose:
 - CMYK and YCCK JPEGs are converted with the inks that Adobe stores inverted turned round, without a colour profile;
 - 16 bits become 8, a palette becomes colours, one channel becomes three equal ones;
 - of a GIF, the first frame as large as it is; frames behind it are cut off before the decoder sees them;
-- a truncated file is an error, never padded.
+- a truncated file is an error, never padded;
+- a JPEG is decoded at 1/2, 1/4 or 1/8 where that leaves at least twice the stored size.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +26,12 @@ import tensorflow as tf
 
 from beam_jobs.images.resize import resize
 from schemas.images.header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
-from schemas.images.keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
 from schemas.images.limits import RATIOS
+from schemas.spec.image_keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
 from schemas.spec.image_options import LONGEST_SIDE, Exact, ImageOptions
 
 INPUT = "image_bytes"
+VERSION = 2  # 1, of release 0.1.0, decoded every JPEG whole
 
 
 class Ingest(tf.Module):
@@ -38,6 +41,7 @@ class Ingest(tf.Module):
     record: string `[]` -> the file as it is stored: `image/encoded` and `image/format` strings, `image/height` and
         `image/width` int64.
     batch: `image_bytes` string `[batch]` -> as `record`, each `[batch]`. One file that is not taken fails its batch.
+    version: VERSION, int32 `[]`. Graphs of version 1 lack it.
     """
 
     def __init__(self, images: ImageOptions) -> None:
@@ -56,6 +60,7 @@ class Ingest(tf.Module):
         def graph(function: Callable[..., Any], inputs: list[tf.TensorSpec]) -> Any:
             return tf.function(function, input_signature=inputs, autograph=False)
 
+        self.version = graph(lambda: tf.constant(VERSION), [])
         self.image = graph(lambda image_bytes: canonical(image_bytes, images), one)
         self.record = graph(record, one)
         self.batch = graph(batch, many)
@@ -72,10 +77,57 @@ def stored_and_pixels(images: ImageOptions) -> Callable[[np.ndarray], tuple[byte
         image_bytes = tf.compat.v1.placeholder(tf.string, [])
         image = canonical(image_bytes, images)
         outputs = [encode(image, images)[ENCODED], image]
+    return _session(graph).make_callable(outputs, [image_bytes])
+
+
+@dataclasses.dataclass(frozen=True)
+class JobIngest:
+    """An ingest graph as a job runs it.
+
+    store: a file's bytes -> `image/encoded`, height, width, and the canonical pixels where they are to be measured.
+        Raises InvalidArgumentError or another OpError.
+    scales: whether it decodes large JPEGs at a scale (`schemas.images.limits.decoding_ratio`).
+    """
+
+    store: Callable[[bytes], tuple[bytes, int, int, np.ndarray | None]]
+    scales: bool
+
+
+def todays_ingest(images: ImageOptions) -> JobIngest:
+    """The graph that this release stores images by."""
+    run = stored_and_pixels(images)
+
+    def store(data: bytes) -> tuple[bytes, int, int, np.ndarray]:
+        encoded, pixels = run(np.array(data, object))
+        return encoded, pixels.shape[0], pixels.shape[1], pixels
+
+    return JobIngest(store, scales=True)
+
+
+@functools.lru_cache(maxsize=1)
+def saved_ingest(path: str) -> JobIngest:
+    """The graph that a dataset was written with, by this release or an earlier one: `save_ingest` wrote it.
+
+    New images of that dataset are stored as its others were. Its transform has been measured, so that pixels are not.
+    """
+    with tf.Graph().as_default() as graph:
+        image_bytes = tf.compat.v1.placeholder(tf.string, [])
+        loaded = tf.saved_model.load(path)
+        record = loaded.record(image_bytes)
+        run = _session(graph).make_callable([record[name] for name in (ENCODED, HEIGHT, WIDTH)], [image_bytes])
+
+    def store(data: bytes) -> tuple[bytes, int, int, None]:
+        encoded, height, width = run(np.array(data, object))
+        return encoded, int(height), int(width), None
+
+    return JobIngest(store, scales=hasattr(loaded, "version"))
+
+
+def _session(graph: tf.Graph) -> tf.compat.v1.Session:
     config = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1, device_count={"GPU": 0}
     )
-    return tf.compat.v1.Session(graph=graph, config=config).make_callable(outputs, [image_bytes])
+    return tf.compat.v1.Session(graph=graph, config=config)
 
 
 def save_ingest(images: ImageOptions, path: str) -> None:

@@ -17,15 +17,14 @@ from beam_jobs.core.parity_files import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
-from schemas.images import keys as key
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
 from schemas.rejects import Reject
-from schemas.spec.images import SAME
+from schemas.spec import image_keys as key
+from schemas.spec.images import SAMENESS, ImagePairsSchema
 from schemas.spec.table import SPLITS
 
-LABEL = "same"  # int64 []: 1 where both images show one identity
-SIDES = ("left", "right")
+SIDES = LEFT, RIGHT = ImagePairsSchema.image_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +50,16 @@ class StoredImage:
 def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
     """A serialised tf.Example: `left/image/encoded` and so on, the same with `right/`, and `same`."""
     features: dict[str, tf.train.Feature] = {}
+    stored_key = ImagePairsSchema.stored_key
     for side, image in sides.items():
         features |= {
-            f"{side}/{key.ENCODED}": _bytes(image.encoded),
-            f"{side}/{key.FORMAT}": _bytes(image.format),
-            f"{side}/{key.HEIGHT}": _int(image.height),
-            f"{side}/{key.WIDTH}": _int(image.width),
-            f"{side}/{key.FILENAME}": _bytes(image.filename),
+            stored_key(side, key.ENCODED): _bytes(image.encoded),
+            stored_key(side, key.FORMAT): _bytes(image.format),
+            stored_key(side, key.HEIGHT): _int(image.height),
+            stored_key(side, key.WIDTH): _int(image.width),
+            stored_key(side, key.FILENAME): _bytes(image.filename),
         }
-    features[LABEL] = _int(int(same))
+    features[key.SAME] = _int(int(same))
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
@@ -104,7 +104,7 @@ class AssemblePairs(beam.DoFn):
             files = {side: image.kept for side, image in good.items() if image.kept is not None}
             if number in self.ranks and len(files) == len(SIDES):
                 stored = write_stored(self.staging, examples[-1])
-                label = SAME[self.pairs[number].same]
+                label = SAMENESS[self.pairs[number].same]
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(self.ranks[number], files, label, stored))
         yield from counted(self.source, read=len(by_pair), rejects=rejects)
         yield covered(self.source, len(by_pair))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 
@@ -24,11 +22,9 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.counting import counted, covered, kept_rejects
-from beam_jobs.core.parity_files import RECORDS as PARITY_RECORDS
 from beam_jobs.core.parity_files import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
-from beam_jobs.images.pairs import AssemblePairs, PairUse, StoredImage
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.records import RECORDS, ImageBatch
 from beam_jobs.output import tfrecord_frames
@@ -36,16 +32,15 @@ from beam_jobs.output.encode import Encoded, EncodeExamples, encode, passthrough
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
-from schemas.images import keys as key
+from schemas.dataset import layout
 from schemas.images.listing import ImageBundle, Listing, bundles
-from schemas.images.pairs import Pair
 from schemas.rejects import Reject
+from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageOptions, ImageSplit
 from schemas.spec.images import ImageFolderSchema
 from schemas.spec.raw_columns import OFFSET
 
 MOMENTS = "moments"
-PAIRS_AT_ONCE = 64  # pairs that are put together in one go
 
 beam.coders.registry.register_coder(ImageBatch, BatchCoder)
 
@@ -93,51 +88,6 @@ def image_steps(
     )
 
 
-def pair_steps(
-    pipeline: beam.Pipeline,
-    plan: Plan,
-    *,
-    images: ImageOptions,
-    listing: Listing,
-    source: str,
-    pairs: Sequence[Pair],
-    identity_splits: Mapping[str, str],
-) -> Steps:
-    """Applies the steps from a listing to encoded pairs: each image is ingested once, however many pairs show it."""
-    uses: dict[int, list[PairUse]] = collections.defaultdict(list)
-    for number, pair in enumerate(pairs):
-        uses[pair.a].append(PairUse(number, "left"))
-        uses[pair.b].append(PairUse(number, "right"))
-    pair_ranks, ranks = ranks_of(pairs)
-    ingest = IngestImages(
-        images, classes=listing.classes, split=identity_splits, plan=plan, records=len(pairs), ranks=ranks
-    )
-    ingested = (
-        pipeline
-        | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
-        | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-    )
-    moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
-    rows = (
-        ingested
-        | "DealToPairs" >> beam.FlatMap(deal_to_pairs, uses=dict(uses), chunk=PAIRS_AT_ONCE)
-        | "ByChunk" >> beam.GroupByKey()
-        | "Assemble"
-        >> beam.ParDo(AssemblePairs(pairs, listing.paths, source=source, plan=plan, ranks=pair_ranks))
-        .with_output_types(Encoded)
-        .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
-    )
-    listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
-    return Steps(
-        encoded=rows.examples,
-        transform_fn=analyze(pipeline, plan, moments),
-        counts=(rows[COUNTS], listed_counts),
-        reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
-        late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
-        parity_files=rows[PARITY],
-    )
-
-
 def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> Any:
     """Measures the channels, unless another dataset's transform is applied."""
     if plan.transform_from is not None:
@@ -179,6 +129,7 @@ class IngestImages(beam.DoFn):
         self.split = split
         self.staging = plan.staging
         self.keeps = plan.parity_threshold is not None
+        self.ingest_from = None if plan.transform_from is None else layout.join(plan.transform_from, layout.INGEST_FN)
         self.records = records
         self.ranks = ranks
         self.limit = plan.limit
@@ -193,6 +144,7 @@ class IngestImages(beam.DoFn):
             split=self.split,
             keeper=keeper if self.keeps else None,
             ranks=self.ranks,
+            ingest_from=self.ingest_from,
         )
 
     def teardown(self) -> None:
@@ -244,31 +196,3 @@ class AccountImages(beam.DoFn):
                 stored = write_stored(self.staging, tfrecord_frames.record(encode(features), 0))
                 label = self.labels[int(places[i])]
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, {"image": file}, label, stored))
-
-
-def ranks_of(pairs: Sequence[Pair]) -> tuple[dict[int, int], dict[int, int]]:
-    """The pairs that may become parity records, each with its rank; and their images, each with its best pair's."""
-    ranks = parity_sample.place_hash(0, np.arange(len(pairs))).tolist()
-    most = PARITY_RECORDS * 2**64 // max(len(pairs), 1)
-    of_pairs = {number: rank for number, rank in enumerate(ranks) if rank <= most}
-    of_images: dict[int, int] = {}
-    for number, rank in of_pairs.items():
-        for place in (pairs[number].a, pairs[number].b):
-            of_images[place] = min(rank, of_images.get(place, rank))
-    return of_pairs, of_images
-
-
-def deal_to_pairs(
-    batch: ImageBatch, *, uses: Mapping[int, list[PairUse]], chunk: int
-) -> Iterable[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
-    """An image to every pair that shows it, by the pairs' chunk."""
-    images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]
-    if batch.records.num_rows:
-        columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
-        names = (OFFSET, key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
-        for place, *row in zip(*(columns[name] for name in names), strict=True):
-            stored = StoredImage(*row)
-            images.append((place, dataclasses.replace(stored, kept=batch.kept.get(place))))
-    for place, image in images:
-        for use in uses.get(place, ()):
-            yield use.pair // chunk, (use, image)

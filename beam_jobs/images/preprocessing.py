@@ -17,7 +17,7 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.preprocessing import lookup
 from beam_jobs.transform.unique_values import UniqueValues
-from schemas.images import keys as key
+from schemas.spec import image_keys as key
 from schemas.spec.image_options import FixedChannels
 
 PIXEL_VALUES = "pixels"  # float32 [3]: one pixel, 0 to 255

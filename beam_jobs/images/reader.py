@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from beam_jobs.core.parity_files import FileKeeper
 from beam_jobs.core.parity_sample import place_hash
-from beam_jobs.images.ingest import stored_and_pixels
-from beam_jobs.images.records import ImageBatch, RecordMaker, Stored, moments
+from beam_jobs.images.ingest import saved_ingest, todays_ingest
+from beam_jobs.images.records import NO_MOMENTS, ImageBatch, RecordMaker, Stored, moments
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
 from schemas.images.file import ERRORS, ImageFile, undecodable
@@ -38,6 +38,7 @@ class ImageReader:
         split: shares of a hash, or the split of each label (for identities, which are never in two splits).
         keeper: keeps copies of some files, for parity records. Nobody reads a file again: by then it may be another.
         ranks: the ranks by which these are chosen, by place; None: each place's own. Places without are not kept.
+        ingest_from: the ingest graph of the dataset that these images are to be like; None: this release's.
         threads: how many images are worked on at once; see `default_threads`.
     """
 
@@ -49,6 +50,7 @@ class ImageReader:
         split: ImageSplit | Mapping[str, str],
         keeper: FileKeeper | None = None,
         ranks: Mapping[int, int] | None = None,
+        ingest_from: str | None = None,
         threads: int | None = None,
     ) -> None:
         self._images = images
@@ -60,7 +62,7 @@ class ImageReader:
         self._threads = threads
         self._reads = ByteBudget(READ_BYTES)
         self._decodes = ByteBudget(DECODE_BYTES)
-        self._ingest = stored_and_pixels(images)
+        self._ingest = todays_ingest(images) if ingest_from is None else saved_ingest(ingest_from)
         self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def __enter__(self) -> ImageReader:
@@ -117,8 +119,8 @@ class ImageReader:
         try:
             with self._reads.reserve(file.measure()):
                 data, header = file.read()
-                with self._decodes.reserve(decoding_bytes(header, self._images)):
-                    encoded, pixels = self._decode(data, header)
+                with self._decodes.reserve(decoding_bytes(header, self._images, scales=self._ingest.scales)):
+                    encoded, height, width, pixels = self._store(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
                 kept = None
@@ -127,13 +129,13 @@ class ImageReader:
         except ERRORS as error:
             refusal = file.refusal(error)
             return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
-        height, width = pixels.shape[:2]
+        measured = NO_MOMENTS if pixels is None else moments(pixels)
         split_by = int.from_bytes(digest, "little")
-        return Stored(place, name, label, encoded, height, width, moments(pixels), split_by, kept)
+        return Stored(place, name, label, encoded, height, width, measured, split_by, kept)
 
-    def _decode(self, data: bytes, header: ImageHeader) -> tuple[bytes, np.ndarray]:
+    def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:
-            return self._ingest(np.array(data, object))
+            return self._ingest.store(data)
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.parity_files import KeptFile
-from schemas.images import keys as key
 from schemas.rejects import Reject
+from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageSplit
 from schemas.spec.raw_columns import OFFSET, SPLIT
 from schemas.spec.split_hash import assign_splits, hash_rows
@@ -32,6 +32,8 @@ RECORDS = pa.schema(
 )
 KEYED_RECORDS = pa.schema([*RECORDS, *((name, _INTEGERS) for name in PASSTHROUGH)])
 MOMENTS = pa.schema([(key.SUMS, _INTEGERS), (key.SQUARES, _INTEGERS), (key.PIXELS, _INTEGERS), (key.TEXT, _BINARY)])
+
+NO_MOMENTS = np.zeros((2, 3), np.int64)  # of images that are not measured
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from beam_jobs.core.source import Chosen
 from beam_jobs.images.relisting import list_again, still_rejected
 from schemas.dataset import Dataset
-from schemas.errors import UsageError
 from schemas.rejects import Reject
-from schemas.spec.images import ImageFolderSchema, ImageSchema
+from schemas.spec.images import ImageFolderSchema
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -57,16 +56,7 @@ class ImageReplay:
         )
 
 
-def replay_images(schema: ImageSchema, base: Dataset) -> ImageReplay:
-    """Rejected images of a dataset, to be tried again.
-
-    Raises:
-      UsageError: these are pairs.
-    """
-    if not isinstance(schema, ImageFolderSchema):
-        raise UsageError(
-            f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
-            "replayed one by one. Mend the images and write the dataset again with --overwrite."
-        )
+def replay_images(schema: ImageFolderSchema, base: Dataset) -> ImageReplay:
+    """Rejected images of a dataset, to be tried again."""
     (listing,) = (file.path for file in base.manifest.inputs)
     return ImageReplay(schema, listing, base.manifest.classes)

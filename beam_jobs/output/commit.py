@@ -1,4 +1,4 @@
-"""From a finished pipeline to a dataset: final names, the remaining files, the checks, and the manifest last."""
+"""Commits the result of a finished pipeline: checks it, moves files to their final names, writes the manifest last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "py
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The run that is to be committed."""
+    """The run to commit."""
 
     output: str
     id: str
@@ -42,7 +42,7 @@ class Run:
     transform_from: str | None
     preprocessing_fn: str | None
     lease: Lease
-    replaces: Seen  # the manifest that was there when the lease was taken
+    replaces: Seen  # the manifest at the time the lease was taken
 
     @property
     def folder(self) -> str:
@@ -50,10 +50,10 @@ class Run:
 
 
 def check(run: Run, result: Result) -> None:
-    """Refuses a result that is not to become a dataset.
+    """Checks that a result may become a dataset.
 
     Raises:
-      MillraceError: a record is unaccounted for, too many were rejected, or a split is empty.
+      MillraceError: a record is unaccounted for, too many records were rejected, or a split is empty.
     """
     for file in run.source.files:
         read, written = result.total(READ, path=file.path), result.total(WRITTEN, path=file.path)
@@ -94,12 +94,12 @@ def check(run: Run, result: Result) -> None:
 
 
 def commit(run: Run, result: Result, *, begun: float) -> Manifest:
-    """Gives everything its final name, removes the staging folder and swaps the manifest.
+    """Moves all files to their final names, removes the staging folder and swaps the manifest.
 
-    `begun` is when the run began, by `time.monotonic()`.
+    `begun` is the `time.monotonic()` at which the run began.
 
     Raises:
-      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
+      LeaseError: another job has taken the lease; the manifest has not changed.
     """
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
@@ -139,16 +139,16 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
 
 
 def derived_from(run: Run) -> Schema | None:
-    """The schema that the transform follows; None for images, and for a function of the user's."""
+    """The schema that the transform is derived from; None for images, and for a user's preprocessing_fn."""
     schema = run.source.schema
     return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
 
 
 def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> None:
-    """Swaps the manifest, once all of its run is sure to survive a power cut: the way in which every job commits.
+    """Flushes all files of the run to disk, then swaps the manifest. Every job commits this way.
 
     Raises:
-      LeaseError: another job has taken the lease meanwhile; the manifest is as it was.
+      LeaseError: another job has taken the lease; the manifest has not changed.
     """
     folders.flush(layout.join(output, manifest.run))
     folders.flush_name(output)
@@ -156,12 +156,12 @@ def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> 
 
 
 def versions() -> dict[str, str]:
-    """The libraries that a dataset's bytes depend on."""
+    """The versions of the libraries that a dataset's bytes depend on."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def place_shards(result: Result, split: str, *, output: str, run_id: str, compression: str) -> Split:
-    """Moves a split's shards to their final names; a shard without rows is left behind."""
+    """Moves a split's shards to their final names; leaves out shards without rows."""
     written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
     shards = []
     for i, shard in enumerate(written):
@@ -172,13 +172,13 @@ def place_shards(result: Result, split: str, *, output: str, run_id: str, compre
 
 
 def place_rejects(run: Run, result: Result) -> None:
-    """Gives the reject files that the result names their final names."""
+    """Moves the reject files to their final names."""
     for i, file in enumerate(result.reject_files):
         folders.move(file.path, layout.join(run.folder, layout.rejects_name(i)))
 
 
 def place_parity(run: Run, result: Result) -> None:
-    """Writes the raw and the transformed parity records, in the same order."""
+    """Writes the sampled records for the parity check, raw and transformed in the same order."""
     import tensorflow as tf
 
     folders.make(layout.join(run.folder, "parity"))
@@ -210,7 +210,7 @@ def raw_example(**features: bytes) -> bytes:
 
 
 def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...]]) -> Input:
-    """One input file's numbers, and how its records were written."""
+    """The manifest's entry for an input file: its numbers of records, its encoding and header."""
     return Input(
         path=file.path,
         bytes=file.bytes,
@@ -224,7 +224,7 @@ def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...
 
 
 def counts_of(result: Result) -> Iterable[Count]:
-    """What became of the records, by input, split, stage and reason."""
+    """The numbers of written and rejected records, by input, split, stage and reason."""
     for (source, stage, reason), rows in sorted(result.counts.items()):
         if stage == WRITTEN:
             yield Count(input=source, outcome="written", split=reason, rows=rows)
@@ -233,7 +233,7 @@ def counts_of(result: Result) -> Iterable[Count]:
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
-    """Every other file of the run, with its checksum."""
+    """All files of the run except `except_for`, with their checksums."""
     for name in folders.walk(layout.join(output, run_id)):
         path = layout.join(run_id, name)
         if path not in except_for:
@@ -242,10 +242,10 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
 
 
 def previous_runs(output: str) -> tuple[str, ...]:
-    """The runs that the present manifest's dataset consists of; none where there is no manifest."""
+    """The runs of the dataset that is replaced; none if there is no manifest."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return ()
     try:
         return tuple(sorted(read_manifest(output).runs))
-    except MillraceError:  # of another format version: --overwrite replaces it, and there is nothing to refer to
+    except MillraceError:  # another format version, which --overwrite replaces
         return ()

@@ -1,4 +1,4 @@
-"""Warnings of what the data shows and hardly anyone means: columns that are missing or the same in every train row."""
+"""Warnings about suspicious data, such as columns that are missing or constant in every row of the train split."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.output.result import Result
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from schemas.dataset.manifest import DataWarning
-from schemas.images import keys
+from schemas.spec import image_keys as keys
 from schemas.spec.features import CategoryLabel, Item
 from schemas.spec.table import Schema
 
-SHOWN = 5  # columns, or values
+SHOWN = 5  # columns or values listed in a warning
 
-Places = Mapping[int, str]  # of a feature's columns, which, and the value
+Places = Mapping[int, str]  # index among a feature's columns -> value
 
 
 def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[str] = ()) -> Iterator[DataWarning]:
-    """What the counts of a whole job tell.
+    """Derives warnings from the counts of a complete job.
 
-    `schema`: what the outputs of the transform mean; None where they are images', with these `classes`, or what a
-    preprocessing_fn of the user's makes.
+    Args:
+      result: the result of the job.
+      schema: the schema that the transform is derived from; None for images and for a user's preprocessing_fn.
+      classes: the classes of an image dataset.
     """
     items = {} if schema is None else {item.name: item for item in schema.items}
     read, written = result.total(TRAIN), result.total(WRITTEN, reason="train")
@@ -43,7 +45,7 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
 
 
 def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
-    """By name, the places that were counted in a stage for all rows, with their values. Of one row nothing is told."""
+    """By feature, the places that a stage counted in all rows, with their values; none if there is a single row."""
     found: dict[str, dict[int, str]] = {}
     for (what, at, name), counted in result.counts.items():
         if at == stage and counted == rows > 1:
@@ -59,7 +61,7 @@ def _warning(name: str, code: str, message: str) -> DataWarning:
 def _unknown(item: Item) -> str:
     return (
         f"none of its `values` ({_some(item.listed or ())}) occurs in the train split, so that all rows share the ids "
-        f"of unknown values. Compare their spelling with the column {item.refs[0]!r}."
+        f"of unknown values. Compare their spelling with that in the column {item.refs[0]!r}."
     )
 
 
@@ -72,22 +74,22 @@ def _missing(item: Item | None, places: Places) -> str:
 
 def _one_class(name: str | None) -> str:
     found = "" if name is None else f", {name!r}"
-    return f"the train split holds one class{found}, so a model has nothing to learn. Is the input complete?"
+    return f"the train split holds one class{found}, so a model has nothing to learn. Check that the input is complete."
 
 
 def _constant(item: Item | None, places: Places) -> str:
-    is_now = f" ({places[0]} as it is stored)" if list(places) == [0] else ""
-    advice = "Where that is to be expected, it does no harm"
+    value = f" (stored as {places[0]})" if list(places) == [0] else ""
+    advice = "This is harmless if it is expected"
     if item is not None and not _is_part(item, places):
-        advice = "Is the input complete? Else declare it `kind: ignore`"
+        advice = "Check that the input is complete, or declare it `kind: ignore`"
     return (
-        f"{_columns(item, places)} the same in every row of the train split{is_now}, so a model learns nothing "
+        f"{_columns(item, places)} the same in every row of the train split{value}, so a model learns nothing "
         f"from it. {advice}."
     )
 
 
 def _columns(item: Item | None, places: Places) -> str:
-    """Which columns, with the verb."""
+    """The columns, and the verb."""
     if item is not None and _is_part(item, places):
         names = _some([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
@@ -97,10 +99,10 @@ def _columns(item: Item | None, places: Places) -> str:
 
 
 def _is_part(item: Item, places: Places) -> bool:
-    """Whether the feature has other columns too."""
+    """Whether the feature has more columns than these."""
     return item.by_column and len(places) < item.width
 
 
 def _some(values: Iterable[object]) -> str:
-    told = [str(value) for value in values]
-    return ", ".join(told[:SHOWN]) + (f" and {len(told) - SHOWN:,} more" if len(told) > SHOWN else "")
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:SHOWN]) + (f" and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else "")

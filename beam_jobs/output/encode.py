@@ -26,7 +26,7 @@ from schemas.spec.table import SPLITS
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A batch's records: framed tf.Examples, the split of each (int8), and the place of the batch's first row."""
+    """A batch's records: framed tf.Examples, the split of each (int8), and the file and offset of the first row."""
 
     frames: pa.LargeBinaryArray
     splits: np.ndarray
@@ -42,7 +42,7 @@ beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
 def encode(features: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """The rows as framed tf.Examples, large_binary `[rows]`; list columns of float32, int64 and binary."""
+    """Encodes list columns of float32, int64 and binary as framed tf.Examples, large_binary `[rows]`."""
     frames = fixed_examples(features)
     return tfrecord_frames.framed(RecordBatchToExamples(features)) if frames is None else frames
 
@@ -53,14 +53,14 @@ def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
 
 
 class EncodeExamples(beam.DoFn):
-    """RecordBatch of records with the passthrough columns -> Encoded.
+    """RecordBatch with the passthrough columns -> Encoded.
 
-    Side outputs: what was written, by file and split, in COUNTS; the rows that the transform cannot take as RejectFile
-    in REJECTS (see `beam_jobs.transform.rejects`); (place, tf.Example) in PARITY, where a threshold is given. In
-    COUNTS, too, what the train rows show (see `beam_jobs.transform.observed`).
+    Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
+    `beam_jobs.transform.observed`); REJECTS has a RejectFile of rows whose transformed values are invalid (see
+    `beam_jobs.transform.rejects`); PARITY has (place, tf.Example), where a threshold is given.
     """
 
-    observed: Observed  # of a bundle
+    observed: Observed  # in the current bundle
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class EncodeExamples(beam.DoFn):
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
             return
-        file = int(passthrough(batch, FILE)[0])  # a batch is of one file
+        file = int(passthrough(batch, FILE)[0])  # all rows of a batch are from one file
         rejects = find(batch, self.outputs, self.paths[file], passthrough(batch, OFFSET))
         if rejects:
             yield from self.reject(file, [rejects[row] for row in sorted(rejects)])
@@ -106,10 +106,10 @@ class EncodeExamples(beam.DoFn):
         yield Encoded(frames, splits, file, int(offsets[0]))
 
     def reject(self, file: int, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Keeps and counts a batch's rejects."""
+        """Stores and counts a batch's rejects."""
         piece = PHASE, file, rejects[0].offset
         progress.begin(piece)
-        progress.add(piece, rejected=len(rejects))  # the reading stops when they are too many
+        progress.add(piece, rejected=len(rejects))  # reading stops if there are too many
         path = write_reject_file(self.staging, PHASE, rejects)
         yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
         for reason, rows in collections.Counter(reject.reason for reject in rejects).items():

@@ -1,9 +1,9 @@
-"""Numeric RecordBatches -> framed tf.Examples, all rows at once.
+"""Encodes numeric RecordBatches as framed tf.Examples, all rows at once.
 
-Rows whose features hold as many values each, and whose integers take as many bytes each, are serialised to the same
-bytes except for the values themselves. So these rows are made as a matrix of bytes: a pattern, copied, and the values
-written over it column by column. The bytes are those of protobuf's wire format
-(https://protobuf.dev/programming-guides/encoding) with the features sorted by name.
+Rows with equal numbers of values, and integers of equal byte lengths, serialize to the same bytes except for the values
+themselves. These rows are built as a byte matrix: a pattern is copied to every row, and the values are written over it
+column by column. The result is protobuf's wire format (https://protobuf.dev/programming-guides/encoding) with the
+features sorted by name.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pyarrow as pa
 from beam_jobs.output.tfrecord_frames import sealed
 from schemas.storage.tfrecord import FOOTER, HEADER
 
-LAYOUTS = 16  # of more, each would be for too few rows
-_VARINT = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)  # the least number that takes one byte more
-_FEATURES, _ENTRY, _KEY, _VALUE, _LIST = 0x0A, 0x0A, 0x0A, 0x12, 0x0A  # tags: all are length-delimited
-_KIND = {"f": 0x12, "i": 0x1A}  # of a Feature: its float_list, its int64_list
+LAYOUTS = 16  # with more, each would have too few rows to be worth it
+_VARINT = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)  # the smallest number that needs one more byte
+_FEATURES, _ENTRY, _KEY, _VALUE, _LIST = 0x0A, 0x0A, 0x0A, 0x12, 0x0A  # tags, all length-delimited
+_KIND = {"f": 0x12, "i": 0x1A}  # tags of Feature.float_list and Feature.int64_list
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A feature's values: float32 or int64 `[rows, k]`, and how many bytes each takes, uint8 `[rows, k]`."""
+    """A feature's values, float32 or int64 `[rows, k]`, and the encoded size of each in bytes, uint8 `[rows, k]`."""
 
     name: bytes
     values: np.ndarray
@@ -32,10 +32,10 @@ class Column:
 
 
 def fixed_examples(batch: pa.RecordBatch) -> pa.LargeBinaryArray | None:
-    """The rows as framed tf.Examples, large_binary `[rows]`.
+    """Encodes the rows as framed tf.Examples, large_binary `[rows]`.
 
-    None where rows are too unlike one another to be made this way: a feature of strings, one whose number of values
-    differs from row to row or that rows lack, or integers of very many combinations of lengths.
+    Returns None if the rows are too different for this: there is a string feature, a feature whose number of values
+    varies or is missing in some rows, or integers with too many combinations of byte lengths.
     """
     found = [_column(name, array) for name, array in zip(batch.schema.names, batch.columns, strict=True)]
     columns = [column for column in found if column is not None]
@@ -58,7 +58,7 @@ def _none(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _column(name: str, array: pa.Array) -> Column | None:
-    """None for a column that is no list of numbers, or whose rows hold different numbers of values."""
+    """The feature; None if it is not a list of numbers, or its number of values varies."""
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)) or array.null_count:
         return None
     flat = array.flatten()
@@ -73,7 +73,7 @@ def _column(name: str, array: pa.Array) -> Column | None:
 
 
 def _sizes(values: np.ndarray) -> np.ndarray:
-    """How many bytes each value takes."""
+    """The encoded size of each value in bytes."""
     if values.dtype.kind == "f":
         return np.broadcast_to(np.uint8(4), values.shape)
     unsigned = values.view(np.uint64)  # a negative number takes ten bytes
@@ -83,7 +83,7 @@ def _sizes(values: np.ndarray) -> np.ndarray:
 
 
 def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
-    """The rows in groups of equal sizes, int64 `[rows of the group]` each; None where there are too many groups."""
+    """Groups the rows by their sizes: int64 `[rows of the group]` each; None if there are too many groups."""
     if (sizes == sizes[:1]).all():
         return [np.arange(len(sizes))]
     weights = np.random.default_rng(0).integers(0, 2**63, sizes.shape[1], np.uint64)
@@ -91,14 +91,14 @@ def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
     if len(found) > LAYOUTS:
         return None
     groups = [np.flatnonzero(group == i) for i in range(len(found))]
-    # Two rows of different sizes and equal sums are as good as impossible, and would be silent damage.
+    # Rows with different sizes but equal hashes are practically impossible, but would corrupt records silently.
     return groups if all((sizes[rows] == sizes[rows[:1]]).all() for rows in groups) else None
 
 
 def _frames(columns: list[Column], rows: np.ndarray) -> np.ndarray:
-    """uint8 `[rows, HEADER + length + FOOTER]`: the rows' tf.Examples, with room for what a frame adds."""
+    """uint8 `[rows, HEADER + length + FOOTER]`: the rows' tf.Examples, with space for the frame's header and footer."""
     pattern = bytearray()
-    places = []  # of each column's first value in an Example, until the Example's own tag and length stand before them
+    places = []  # offset of each column's first value, without the Example's own tag and length, which come before it
     for column in columns:
         size = int(column.sizes[rows[0]].sum())
         values = bytes([_LIST]) + _varint(size) if size else b""
@@ -119,7 +119,7 @@ def _frames(columns: list[Column], rows: np.ndarray) -> np.ndarray:
 
 
 def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -> None:
-    """Writes values `[rows, k]` of these sizes `[k]` into the frames, from the byte `at` on."""
+    """Writes values `[rows, k]` with encoded sizes `[k]` into the frames, starting at byte `at`."""
     if values.dtype.kind == "f":
         floats = np.ascontiguousarray(values, "<f4")
         frames[:, at : at + 4 * floats.shape[1]] = floats.view(np.uint8)

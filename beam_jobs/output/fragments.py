@@ -1,6 +1,6 @@
-"""Fragments: one local file for each batch, with its framed records sorted by bucket. Shards are merged from slices.
+"""Fragments: a local file per batch, with its framed records sorted by bucket. Shards are merged from their slices.
 
-There is one file for each batch, not for each batch and bucket: with hundreds of buckets, opening files would cost more
+There is one file per batch, and not one per batch and bucket: with hundreds of buckets, opening files would cost more
 than everything else.
 """
 
@@ -24,17 +24,17 @@ from schemas import storage
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records on disk, in bucket order: framed in `path`, their framed lengths (int32) in `path`.index."""
+    """A batch's records on disk, in bucket order: frames in `path`, their lengths (int32) in `path`.index."""
 
     path: str
-    place: tuple[int, int]  # of the batch's first row: file, offset
+    place: tuple[int, int]  # file and offset of the batch's first row
     rows: np.ndarray  # int32 [buckets]
-    sizes: np.ndarray  # int64 [buckets]: bytes
+    sizes: np.ndarray  # int64 [buckets], in bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A shard as it was written, under its temporary path."""
+    """A written shard, at its temporary path."""
 
     split: str
     index: int
@@ -45,7 +45,7 @@ class WrittenShard:
 
 
 def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment:
-    """Sorts the batch's records by bucket and writes them. The file name is unique, also if a bundle is retried."""
+    """Writes the batch's records, sorted by bucket, to a file whose name is unique even if a bundle is retried."""
     buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
     order = bucket_order(buckets)
     lengths = tfrecord_frames.lengths(encoded.frames)[order].astype(np.int32)
@@ -66,15 +66,15 @@ def _write(path: str, data: pa.Buffer | bytes) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FragmentTable:
-    """Where each bucket's slice lies in each fragment: slice c is from column c to column c + 1."""
+    """The slices of all fragments: bucket c of a fragment is from column c to column c + 1."""
 
     paths: tuple[str, ...]
     rows: np.ndarray  # int64 [fragments, buckets + 1]
-    sizes: np.ndarray  # int64 [fragments, buckets + 1]: bytes
+    sizes: np.ndarray  # int64 [fragments, buckets + 1], in bytes
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
-        """The table, in the order of the input, so that the order of the work does not change the shards."""
+        """The table, in the order of the input, so that shards do not depend on the order of execution."""
         fragments = sorted(fragments, key=lambda f: f.place)
 
         def starts(counts: list[np.ndarray]) -> np.ndarray:
@@ -89,12 +89,12 @@ class FragmentTable:
         return int((self.rows[:, buckets.stop] - self.rows[:, buckets.start]).sum())
 
     def bucket_sizes(self, buckets: range) -> list[int]:
-        """The number of framed bytes in each of consecutive buckets."""
+        """The number of framed bytes in each of several consecutive buckets."""
         edges = self.sizes[:, buckets.start : buckets.stop + 1].sum(axis=0)
         return np.diff(edges).tolist()
 
     def read_bucket(self, bucket: int) -> tuple[np.ndarray, np.ndarray]:
-        """All framed records of a bucket (uint8), and their framed lengths (int32)."""
+        """All framed records of a bucket (uint8), and their lengths (int32)."""
         blob = np.empty(int((self.sizes[:, bucket + 1] - self.sizes[:, bucket]).sum()), np.uint8)
         lengths = np.empty(int((self.rows[:, bucket + 1] - self.rows[:, bucket]).sum()), np.int32)
         byte = row = 0
@@ -112,11 +112,11 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
         file.seek(start)
         found = file.readinto(into.data)
     if found != into.nbytes:
-        raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment was cut")
+        raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
 
 
 def permuted(blob: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer | bytes:
-    """The records of `blob` in the given order, gathered in C++."""
+    """The records of `blob` in the given order."""
     if not len(order):
         return b""
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -136,11 +136,11 @@ def merge_buckets(table: FragmentTable, buckets: range, *, seed: int) -> Iterato
 def write_shard(
     path: str, chunks: Iterator[pa.Buffer | bytes], *, split: str, index: int, rows: int, compression: str
 ) -> WrittenShard:
-    """Writes framed records as a shard, gzip'd where asked, and takes the file's CRC-32C on the way."""
+    """Writes framed records as a shard, optionally gzip'd, and computes the file's CRC-32C."""
     crc = google_crc32c.Checksum()
     size = 0
     gzip = zlib.compressobj(wbits=31) if compression == "gzip" else None
-    # Buffered, since an unbuffered file may take a part of the data and say so in a number alone.
+    # Buffered, since an unbuffered write may be partial and only returns the count.
     with storage.wrap_errors(path), open(path, "wb") as file:
 
         def put(data: pa.Buffer | bytes) -> None:

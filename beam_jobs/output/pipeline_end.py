@@ -1,4 +1,4 @@
-"""The pipeline's common end: shards, the transform graph, and an account of every record."""
+"""The common end of all pipelines: shards, the transform graph, and the counts of all records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from schemas.dataset import layout
 
 
 def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
-    """Shuffles the records into shards, writes the transform, and leaves the account in the staging folder."""
+    """Shuffles the records into shards, and writes the transform and the result file in the staging folder."""
     shards = steps.encoded | ShuffleIntoShards(plan.shards)
     if plan.transform_from is None:
         _ = steps.transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, staging=plan.staging)
-    else:  # byte for byte: what tf.Transform writes of a graph that it has read lacks the map of vocabularies' names
+    else:  # copied: if tf.Transform wrote a graph that it has read, the names of its vocabularies would be missing
         for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
             copy_tree(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
     counts = steps.counts | "AllCounts" >> beam.Flatten() | "SumCounts" >> beam.CombinePerKey(sum)

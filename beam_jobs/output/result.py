@@ -1,4 +1,4 @@
-"""The account that a finished pipeline leaves for the launcher: one JSON file in the staging folder."""
+"""The result of a finished pipeline, handed to the launcher as a JSON file in the staging folder."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Result:
     shards: tuple[WrittenShard, ...]
     counts: dict[CountKey, int]
     reject_files: tuple[RejectFile, ...]
-    late_rejects: tuple[RejectFile, ...]  # of the transform; their raw bytes are still to be read
+    late_rejects: tuple[RejectFile, ...]  # from the transform, still without raw bytes
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
 
     def total(self, stage: str, *, path: str | None = None, reason: str | None = None) -> int:
-        """Records counted in a stage, of one input file or of all, for one reason (of WRITTEN: a split) or for all."""
+        """The records that a stage counted: of one input file or all, for one reason (for WRITTEN: split) or all."""
         return sum(
             n
             for (source, at, why), n in self.counts.items()
@@ -39,18 +39,18 @@ class Result:
         )
 
     def rejected(self, *, path: str | None = None) -> int:
-        """Records rejected in any stage, of one input file or of all."""
+        """The records rejected in any stage, of one input file or all."""
         return sum(n for (source, at, _), n in self.counts.items() if rejects(at) and path in (None, source))
 
 
 def complete(result: Result, staging: str, raw_bytes: RawBytes) -> Result:
-    """The result with the transform's rejects among the others, in a file with their raw bytes."""
+    """Reads the raw bytes of the transform's rejects, and moves them to the other rejects."""
     if not result.late_rejects:
         return result
     late = with_raw_bytes([file.path for file in result.late_rejects], raw_bytes)
     file = RejectFile(write_reject_file(staging, "transforming", late), len(late))
-    for without in result.late_rejects:  # else they would be completed again, if the commit failed
-        storage.delete(without.path)
+    for incomplete in result.late_rejects:  # otherwise they would be completed again if the commit failed
+        storage.delete(incomplete.path)
     return dataclasses.replace(result, reject_files=(*result.reject_files, file), late_rejects=())
 
 
@@ -64,7 +64,7 @@ def write_result(
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
 ) -> None:
-    """Writes the account in one put."""
+    """Writes the result file atomically."""
 
     def places(records: Sequence[tuple[Place, bytes]]) -> list[list[object]]:
         return [[*place, base64.b64encode(record).decode()] for place, record in records]
@@ -82,7 +82,7 @@ def write_result(
 
 
 def read_result(path: str) -> Result:
-    """Reads what `write_result` wrote."""
+    """Reads the result file that `write_result` wrote."""
     account = json.loads(storage.read_bytes(path))
 
     def places(name: str) -> dict[Place, bytes]:

@@ -1,4 +1,4 @@
-"""Encoded batches -> shuffled shards: through files on one machine, through the runner's own shuffle on a cluster."""
+"""Encoded batches -> shuffled shards: through local files on one machine, through the runner's shuffle on a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from schemas.storage import folders
 
 
 class ShuffleIntoShards(beam.PTransform):
-    """Encoded -> WrittenShard: every record in one shard, in an order that is uniformly random within its split."""
+    """Encoded -> WrittenShard. The order of the records is uniformly random within their split."""
 
     def __init__(self, options: ShardOptions) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class ShuffleIntoShards(beam.PTransform):
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments as side input -> WrittenShard. Merges one shard for each core at a time."""
+    """None, with all fragments as side input -> WrittenShard. Merges as many shards in parallel as there are cores."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -91,7 +91,7 @@ class MergeFragments(beam.DoFn):
 
 
 class AssignShards(beam.DoFn):
-    """Encoded -> ((split, shard), frames): the pieces that the runner's shuffle carries."""
+    """Encoded -> ((split, shard), frames), the pieces that the runner shuffles."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -108,7 +108,7 @@ class AssignShards(beam.DoFn):
 
 
 class WriteShards(beam.DoFn):
-    """((split, shard), pieces) -> WrittenShard. Each bucket is a shard: keys must be known in advance."""
+    """((split, shard), pieces) -> WrittenShard. Each bucket is a shard, since the keys must be known in advance."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options

@@ -1,6 +1,6 @@
-"""Many records at once as TFRecord files hold them; see `schemas.storage.tfrecord` for what a frame is.
+"""Frames many records at once for TFRecord files; `schemas.storage.tfrecord` describes a frame.
 
-A writer that takes one record after the other costs more in calls than in checksums.
+A writer of one record at a time spends more time on calls than on checksums.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from schemas.storage.tfrecord import FOOTER, HEADER, masked
 
-_AT_ONCE = 256  # records that are copied out to be summed: few enough for the processor's cache
+_AT_ONCE = 256  # records copied at once to compute checksums; few enough for the CPU cache
 
 
 def framed(records: Sequence[bytes]) -> pa.LargeBinaryArray:
-    """Frames records of any lengths: large_binary `[n]`."""
+    """Frames records of different lengths: large_binary `[n]`."""
     count = len(records)
     lengths = np.fromiter(map(len, records), np.int64, count)
     headers = {length: _header(length) for length in np.unique(lengths).tolist()}
@@ -36,7 +36,7 @@ def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
     """Frames records of one length: large_binary `[n]`.
 
     Args:
-        frames: uint8 `[n, HEADER + length + FOOTER]` with the records in place; what is round them is written here.
+        frames: uint8 `[n, HEADER + length + FOOTER]` with the records in place; headers and footers are written here.
     """
     count, size = frames.shape
     frames[:, :HEADER] = np.frombuffer(_header(size - HEADER - FOOTER), np.uint8)
@@ -49,12 +49,12 @@ def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
 
 
 def record(frames: pa.LargeBinaryArray, index: int) -> bytes:
-    """What a frame holds."""
+    """The record in a frame."""
     return bytes(frames[index].as_py()[HEADER:-FOOTER])
 
 
 def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
-    """All frames, one behind the other."""
+    """The bytes of all frames, concatenated."""
     offsets = np.frombuffer(frames.buffers()[1], np.int64, len(frames) + 1, 8 * frames.offset)
     first, last = int(offsets[0]), int(offsets[-1])
     return frames.buffers()[2].slice(first, last - first) if last > first else b""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from beam_jobs.core.options import PROG, REPLAY, JobOptions, parse_known
 from schemas.errors import UsageError
 
-_SHARED = ("runner", "quiet", "trust")
+_SHARED = ("runner", "quiet", "verbose", "trust")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,13 +19,20 @@ class ReplayOptions:
     append_to: str
     runner: str = "FnApiRunner"
     quiet: bool = False
+    verbose: bool = False
     trust: bool = False
     beam_args: tuple[str, ...] = ()
 
     def job(self) -> JobOptions:
         """What the runner is chosen by."""
         return JobOptions(
-            schema="", input=(), output=self.append_to, runner=self.runner, quiet=self.quiet, beam_args=self.beam_args
+            schema="",
+            input=(),
+            output=self.append_to,
+            runner=self.runner,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            beam_args=self.beam_args,
         )
 
 
@@ -45,8 +52,9 @@ def parse_replay(argv: Sequence[str], *, prog: str = PROG) -> ReplayOptions:
     foreign = [f"--{name}" for name in values if name in given and name not in (*REPLAY, *_SHARED, "json")]
     if foreign:
         raise UsageError(
-            f"{foreign[0]}: not with --replay. Corrected rejects go through the schema and the transform that the data "
-            "set --append_to was written with; give only --replay, --append_to, --runner, --trust, --quiet and --json."
+            f"{foreign[0]}: not with --replay. Corrected rejects go through the schema and the transform that the "
+            "dataset --append_to was written with; give only --replay, --append_to, --runner, --trust, --quiet, "
+            "--verbose and --json."
         )
     shared = {name: values[name] for name in _SHARED}
     options = ReplayOptions(tuple(values["replay"]), values["append_to"], **shared, beam_args=beam_args)

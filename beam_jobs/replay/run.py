@@ -8,20 +8,19 @@ import time
 from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
-from beam_jobs.output.cleanup import after_failure, clear
 from beam_jobs.replay import merge_manifest
 from beam_jobs.replay.base import copy_files, open_base, rejects_of
 from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
 from beam_jobs.replay.options import ReplayOptions
-from beam_jobs.runtime.job import Target, load_libraries, temporary_folder
+from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_replay
 from schemas import storage
-from schemas.dataset import Dataset, layout, lease
+from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, Split
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
 from schemas.spec.table import SPLITS
-from schemas.storage import compare_and_swap, folders
+from schemas.storage import folders
 
 if TYPE_CHECKING:
     from beam_jobs.core.shuffle_plan import ShardOptions
@@ -55,31 +54,19 @@ def run_replay(options: ReplayOptions) -> Outcome:
     choice = choose_from(base, corrections)
     if not choice.records:
         return Outcome(base.manifest, choice, 0)
-    run_id = layout.new_run_id()
-    with lease.hold(options.append_to, run=run_id) as held:
-        replaces = compare_and_swap.look(layout.join(options.append_to, layout.MANIFEST))
-        base = open_base(
-            options.append_to, trust=options.trust
-        )  # again: before the lease was ours, another job may have committed
+    with new_run(options.append_to) as run:
+        # Again: before the lease was ours, another job may have committed.
+        base = open_base(options.append_to, trust=options.trust)
         choice = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)
-        load_libraries()
-        progress.reset(total=len(choice.records))
-        with progress.Display(enabled=not options.quiet):
-            target = Target(run_id, layout.join(options.append_to, run_id, "staging"), held, replaces)
-            try:
-                manifest = _run(options, base, choice, target)
-            except BaseException as error:
-                manifest = after_failure(
-                    error,
-                    output=options.append_to,
-                    run_id=run_id,
-                    staging=target.staging,
-                    held=held,
-                    raw_bytes=choice.raw_bytes,
-                )
-            clear(options.append_to, held)
+        load_libraries(verbose=options.verbose)
+        manifest = run.write(
+            lambda: _run(options, base, choice, run),
+            total=len(choice.records),
+            quiet=options.quiet,
+            raw_bytes=choice.raw_bytes,
+        )
     return Outcome(manifest, choice, manifest.written - base.manifest.written)
 
 
@@ -95,39 +82,38 @@ def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
     return choice
 
 
-def _run(options: ReplayOptions, base: Dataset, choice: Choice, target: Target) -> Manifest:
+def _run(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> Manifest:
     from beam_jobs.output import pipeline_end, result
     from beam_jobs.runtime import runner
 
     begun = time.monotonic()
     job = options.job()
-    run_dir = layout.join(options.append_to, target.run_id)
-    folders.make(target.staging)
-    copy_files(base, run_dir)
-    with temporary_folder(job, target.staging) as temp_dir:
-        plan = _plan(options, base, choice, run_dir=run_dir, staging=target.staging, temp_dir=temp_dir)
+    folders.make(run.staging)
+    copy_files(base, run.folder)
+    with temporary_folder(job, run.staging) as temp_dir:
+        plan = _plan(options, base, choice, run, temp_dir=temp_dir)
         source = open_replay(base)
         runner.run(job, lambda p: pipeline_end.finish(p, plan, source.steps(p, plan, choice.records)))
     progress.enter("committing")
-    account = result.read_result(layout.join(target.staging, result.RESULT))
-    account = result.complete(account, target.staging, choice.raw_bytes)
+    account = result.read_result(layout.join(run.staging, result.RESULT))
+    account = result.complete(account, run.staging, choice.raw_bytes)
     again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
     if len(again) == len(choice.records):
         raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is unchanged")
-    return _commit(base, choice, again, account, target, begun=begun)
+    return _commit(base, choice, again, account, run, begun=begun)
 
 
-def _plan(options: ReplayOptions, base: Dataset, choice: Choice, *, run_dir: str, staging: str, temp_dir: str) -> Plan:
+def _plan(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun, *, temp_dir: str) -> Plan:
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.core.steps import Plan
 
     return Plan(
-        run_dir=run_dir,
+        run_dir=run.folder,
         temp_dir=temp_dir,
         total=len(choice.records),
         limit=RejectLimit(len(choice.records), 1.0),  # what is still wrong stays rejected, however much it is
         parity_threshold=None,  # the old run's are kept
-        shards=_shards(options, base, choice, staging),
+        shards=_shards(options, base, choice, run.staging),
         preprocessing_fn=None,
         derived=base.manifest.preprocessing_fn is None,
         transform_from=base.graphs_dir,
@@ -152,7 +138,7 @@ def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str)
 
 
 def _commit(
-    base: Dataset, choice: Choice, again: list[Reject], account: Result, target: Target, *, begun: float
+    base: Dataset, choice: Choice, again: list[Reject], account: Result, run: NewRun, *, begun: float
 ) -> Manifest:
     from beam_jobs.core.accounting import READ, WRITTEN
     from beam_jobs.output import commit
@@ -163,7 +149,7 @@ def _commit(
             f"{tried:,} records tried, {account.total(READ):,} read, {account.total(WRITTEN):,} written and "
             f"{len(again):,} rejected. This is a bug; nothing was committed."
         )
-    output, run_id, old = base.path, target.run_id, base.manifest
+    output, run_id, old = base.path, run.id, base.manifest
     splits: dict[str, Split] = {
         name: commit.place_shards(account, name, output=output, run_id=run_id, compression=old.compression)
         for name in base.splits
@@ -173,7 +159,7 @@ def _commit(
     if rejects:
         lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
         storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
-    folders.remove(target.staging)
+    folders.remove(run.staging)
     shards = {shard.path for split in splits.values() for shard in split.shards}
     manifest = merge_manifest.appended(old, merge_manifest.Added(splits, written, rejects)).model_copy(
         update={
@@ -186,5 +172,5 @@ def _commit(
             "seconds": round(time.monotonic() - begun, 3),
         }
     )
-    commit.publish(output, manifest, held=target.lease, replaces=target.replaces)
+    commit.publish(output, manifest, held=run.lease, replaces=run.replaces)
     return manifest

@@ -1,3 +1,3 @@
-"""Rows as a source, whatever format they are in: read twice, analyzed, transformed, encoded."""
+"""The source for rows of any format, and its pipeline: read, analyze, read again, transform, encode."""
 
 __all__ = ["replay", "source"]

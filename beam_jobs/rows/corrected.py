@@ -1,4 +1,4 @@
-"""Corrected records in the pipeline: read like ranges of the files they come from, which may be gone."""
+"""Corrected records in the pipeline: read like ranges of their files, which may be gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS_AT_ONCE = 1000
 
 @dataclasses.dataclass(frozen=True)
 class CorrectedRecords:
-    """Records of one file by their offsets, read like a range of it: see `schemas.rows.RowRange`."""
+    """Corrected records of one file with their offsets. Implements `schemas.rows.RowRange`."""
 
     file: RowFile
     raws: tuple[bytes, ...]
@@ -38,11 +38,17 @@ class CorrectedRecords:
 
 
 def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chosen]) -> Iterator[CorrectedRecords]:
-    """Records sorted by place, in parts of one file each. `manifest`: of the dataset that rejected them."""
+    """Groups records, sorted by file and offset, into parts of one file each.
+
+    Args:
+        schema: the schema of the dataset.
+        manifest: the manifest of the dataset that rejected the records.
+        records: the corrected records.
+    """
     inputs = {file.path: file for file in manifest.inputs}
     for path, group in itertools.groupby(records, key=lambda record: record.was.source):
         header = inputs[path].header
-        file = row_format(schema).remembered_file(
+        file = row_format(schema).file_from_manifest(
             path,
             schema,
             encoding=inputs[path].encoding or "utf-8",
@@ -55,7 +61,7 @@ def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chos
 
 
 class ReadCorrected(ReadForTransform):
-    """CorrectedRecords -> what ReadForTransform makes of a range."""
+    """CorrectedRecords -> the same output as `ReadForTransform`."""
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
         assert isinstance(part, CorrectedRecords)  # noqa: S101 - a replay has no other ranges

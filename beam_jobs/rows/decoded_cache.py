@@ -1,7 +1,7 @@
-"""What the first read of a range decoded, kept on this machine's disk for the second.
+"""Caches on local disk what the first read of a range decodes, for the second read.
 
-As an Arrow file with LZ4: writing and reading it takes a seventh of the time that decoding the CSV takes, and half the
-CSV's room on disk. It is never needed: where a range was not kept, it is decoded again.
+The cache is an Arrow file with LZ4. Writing and reading it takes a seventh of the time of decoding the CSV, and half
+the CSV's disk space. It is optional: a range that is not cached is decoded again.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from schemas.rejects import Reject
 from schemas.rows import Decoded, RowRange
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_READ, _REJECTS = b"read", b"rejects"  # keys of a batch's metadata
+_READ, _REJECTS = b"read", b"rejects"  # metadata keys of a batch
 
 
-def kept_path(folder: str, part: RowRange) -> str:
-    """Where a range's batches are kept."""
+def cache_path(folder: str, part: RowRange) -> str:
+    """The cache file of a range."""
     name = f"{part.file.path}\0{part.start}\0{part.end}".encode()
     return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")
 
 
-def keeping(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, None]:
-    """Yields `batches`, and keeps them: the file has its name once all are in it. A full disk ends only the keeping."""
-    own = f"{path}.{uuid.uuid4().hex}"
-    writer = _Writer(own)
+def write_through(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, None]:
+    """Yields `batches` and writes them to a cache file, which appears when it is complete; a full disk disables it."""
+    temporary = f"{path}.{uuid.uuid4().hex}"
+    writer = _Writer(temporary)
     try:
         for decoded in batches:
             writer.write(decoded)
             yield decoded
         if writer.close():
-            os.replace(own, path)
+            os.replace(temporary, path)
     finally:
         writer.close()
         with contextlib.suppress(OSError):
-            os.remove(own)
+            os.remove(temporary)
 
 
-def kept(path: str) -> Iterator[Decoded]:
-    """The batches that were kept, the same as they were.
+def read_cache(path: str) -> Iterator[Decoded]:
+    """Reads the cached batches, which equal those that were written.
 
     Raises:
-        FileNotFoundError: none were.
+        FileNotFoundError: the range is not cached.
     """
     with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
         for i in range(reader.num_record_batches):
@@ -58,7 +58,7 @@ def kept(path: str) -> Iterator[Decoded]:
 
 
 class _Writer:
-    """A file of batches, made with the first of them, and given up when it cannot be written."""
+    """Writes an Arrow file of batches; opens it with the first batch, and gives up silently if the disk refuses."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -81,10 +81,10 @@ class _Writer:
             self._failed = True
             self.close()
             with contextlib.suppress(OSError):
-                os.remove(self._path)  # its room is wanted
+                os.remove(self._path)  # frees its disk space
 
     def close(self) -> bool:
-        """Whether a file with all batches is there."""
+        """Closes the file; returns whether it contains all batches."""
         try:
             self._files.close()
         except OSError:

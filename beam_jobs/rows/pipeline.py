@@ -1,4 +1,4 @@
-"""Rows in the pipeline: read, analyze, read again, transform, encode."""
+"""The pipeline for rows: read, analyze, read again, transform, encode."""
 
 from __future__ import annotations
 
@@ -31,21 +31,27 @@ def row_steps(
     paths: Sequence[str],
     read: type[ReadForTransform] = ReadForTransform,
 ) -> Steps:
-    """Applies the steps from ranges, or what else `read` takes, to encoded records.
+    """Applies the steps from ranges to encoded records.
 
-    `paths` are the input files by number.
+    Args:
+        pipeline: the pipeline to extend.
+        plan: what all sources need.
+        schema: the schema of the rows.
+        ranges: the input of `read`.
+        paths: the input files by number.
+        read: the DoFn of the second read.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
     numbers = {path: i for i, path in enumerate(paths)}
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
         if plan.transform_from is None:
-            # A schema knows whether it measures anything; of a function of the user's own it is not known.
+            # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
             raw = (
                 pipeline
                 | "RangesToAnalyze" >> Ranges(ranges if measures else ())
                 | "ReadTrain"
-                >> beam.ParDo(ReadForAnalysis(*args, keep_in=plan.keep_in)).with_output_types(pa.RecordBatch)
+                >> beam.ParDo(ReadForAnalysis(*args, cache_dir=plan.cache_dir)).with_output_types(pa.RecordBatch)
             )
             transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
                 plan.preprocessing_fn
@@ -58,7 +64,7 @@ def row_steps(
             | "RangesToTransform" >> Ranges(ranges)
             | "ReadAll"
             >> beam.ParDo(
-                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, keep_in=plan.keep_in)
+                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, cache_dir=plan.cache_dir)
             )
             .with_output_types(pa.RecordBatch)
             .with_outputs(COUNTS, REJECTS, PARITY, main="batches")
@@ -95,9 +101,9 @@ def row_steps(
 
 
 def row_outputs(schema: Schema, ranges: Iterable[RowRange], *, derived: bool) -> Outputs:
-    """What is said of the transform's outputs; `derived`: it is the schema's own, and no function of the user's.
+    """How messages name the transform's outputs. `derived`: the transform follows from the schema.
 
-    Files that call their columns alike share one mapping, so that many files are not many mappings to pickle.
+    Files with equal column names share one mapping, so that many files do not mean many mappings to pickle.
     """
     named: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, tuple[str, ...]]] = {}
     columns = {}
@@ -110,7 +116,7 @@ def row_outputs(schema: Schema, ranges: Iterable[RowRange], *, derived: bool) ->
 
 
 class Ranges(beam.PTransform):
-    """-> RowRange, spread over the workers."""
+    """Creates RowRanges, distributed over the workers."""
 
     def __init__(self, ranges: Sequence[RowRange]) -> None:
         super().__init__()
@@ -121,6 +127,6 @@ class Ranges(beam.PTransform):
 
 
 def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:
-    """How tf.Transform makes tensors of the batches: dense, `[rows]` or `[rows, width]`."""
+    """How tf.Transform converts the batches to tensors: dense, `[rows]` or `[rows, width]`."""
     widths = {column.name: column.width for column in raw_columns(schema)}
     return dense_config(arrow_schema(schema, passthrough=passthrough), widths)

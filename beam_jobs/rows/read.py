@@ -1,4 +1,4 @@
-"""Ranges of files -> raw RecordBatches, with every record counted and every reject kept."""
+"""Ranges of files -> raw RecordBatches; counts every record and stores every reject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from beam_jobs.core.accounting import (
     write_reject_file,
 )
 from beam_jobs.core.counting import counted, covered
-from beam_jobs.rows.decoded_cache import keeping, kept, kept_path
+from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.formats import row_format
@@ -41,7 +41,7 @@ def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
 
 
 def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
-    """The features of the rows of the train split; None where there are none."""
+    """The features of the rows in the train split; None if there are no such rows."""
     batch = decoded.batch
     rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
     if not len(rows):
@@ -53,7 +53,7 @@ def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
 
 
 def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
-    """Some rows of a raw column, all of one width. Arrow's own way with lists takes three times as long."""
+    """Some rows of a raw column of fixed width. Arrow's own `take` of lists needs three times as long."""
     values = column.flatten()
     if pa.types.is_floating(values.type):
         return list_array(np.asarray(values).reshape(len(column), -1), rows)
@@ -61,7 +61,7 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
 
 
 def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
-    """All rows, with the passthrough columns in tf.Transform's layout."""
+    """All rows, with the passthrough columns as tf.Transform expects them."""
     batch = decoded.batch
     columns = [batch.column(c.name) for c in raw_columns(schema)]
     columns.append(as_lists(np.full(batch.num_rows, file)))
@@ -70,22 +70,22 @@ def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
 
 
 class _ReadRanges(beam.DoFn):
-    """Reads ranges with one batch in advance, counts, and keeps the rejects in files of their own."""
+    """Reads ranges, prefetching one batch; counts records and writes rejects to separate files."""
 
     phase: str
-    reject_file: RejectFile | None = None  # of the range that was decoded last
+    reject_file: RejectFile | None = None  # the rejects of the last range
 
     def __init__(
-        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, keep_in: str | None = None
+        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, cache_dir: str | None = None
     ) -> None:
         self.schema = schema
         self.staging = staging
         self.limit = limit
         self.total = total
-        self.keep_in = keep_in  # where both reads see the same local disk: a folder for what the first one decodes
+        self.cache_dir = cache_dir  # caches what the first read decodes; None if the reads may run on other machines
 
     def decode(self, part: RowRange) -> Iterator[Decoded]:
-        """The range's batches; its rejects are on disk when it ends, however it ends."""
+        """The range's batches. Its rejects are on disk when this ends, also after an error."""
         self.reject_file = None
         rejects: list[Reject] = []
         size = (part.end or part.file.size) - part.start
@@ -104,12 +104,12 @@ class _ReadRanges(beam.DoFn):
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
-        """The range's records, as they are decoded."""
+        """The range's records, decoded."""
         return row_format(self.schema).read_range(part, self.schema, with_split=True)
 
     def give_up_if_certain(self, part: RowRange) -> None:
-        """Raises when the records still to come cannot bring the rejects' share under the limit any more."""
-        if part.file.gzip:  # how much a gzip'd file holds is not known
+        """Raises if the reject limit is exceeded even if all remaining records are valid."""
+        if part.file.gzip:  # the number of remaining records is unknown
             return
         now = progress.counters
         to_come = max(0, self.total - now.done) // max(1, part.file.min_record_bytes)
@@ -123,7 +123,7 @@ class ReadForAnalysis(_ReadRanges):
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
         decoded = super().read(part)
-        return decoded if self.keep_in is None else keeping(kept_path(self.keep_in, part), decoded)
+        return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, part), decoded)
 
     def process(self, part: RowRange) -> Iterator[pa.RecordBatch]:
         for decoded in self.decode(part):
@@ -149,16 +149,16 @@ class ReadForTransform(_ReadRanges):
         *,
         file_numbers: Mapping[str, int],
         parity_threshold: int | None,
-        keep_in: str | None = None,
+        cache_dir: str | None = None,
     ) -> None:
-        super().__init__(schema, staging, limit, total, keep_in=keep_in)
+        super().__init__(schema, staging, limit, total, cache_dir=cache_dir)
         self.file_numbers = dict(file_numbers)
         self.parity_threshold = parity_threshold
         self.observe = ObserveMissing(schema)
 
     def read(self, part: RowRange) -> Iterator[Decoded]:
-        path = None if self.keep_in is None else kept_path(self.keep_in, part)
-        return kept(path) if path is not None and os.path.exists(path) else super().read(part)
+        path = None if self.cache_dir is None else cache_path(self.cache_dir, part)
+        return read_cache(path) if path is not None and os.path.exists(path) else super().read(part)
 
     def process(self, part: RowRange) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples

@@ -1,4 +1,4 @@
-"""Corrected records as a replay's raw data: decoded one by one, then through the steps of any rows."""
+"""The replay source for rows: corrected records, decoded one by one, then processed like all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RowReplay:
-    """See `beam_jobs.core.source.ReplaySource`. `manifest` is that of the dataset that rejected the records."""
+    """Implements `beam_jobs.core.source.ReplaySource`; `manifest` is of the dataset that rejected the records."""
 
     schema: Schema
     manifest: Manifest
@@ -30,7 +30,7 @@ class RowReplay:
         return {file.path: file.encoding or "utf-8" for file in self.manifest.inputs}
 
     def check(self, records: Sequence[Chosen]) -> None:
-        """Nothing: what is wrong with a record is found when it is decoded."""
+        """Does nothing: invalid records are found when they are decoded."""
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
         from beam_jobs.rows.corrected import ReadCorrected, corrected_records
@@ -42,14 +42,14 @@ class RowReplay:
 
 
 def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
-    """Rejected rows of a dataset, to be tried again.
+    """The replay source for rejected rows of a dataset.
 
     Raises:
-      UsageError: the manifest does not say how the input files were laid out.
+      UsageError: the manifest does not describe the layout of the input files.
     """
     if any(file.encoding is None for file in base.manifest.inputs):
         raise UsageError(
-            f"--append_to {base.path}: was written by a version that did not keep how the input files were laid out. "
+            f"--append_to {base.path}: was written by a version that did not store the layout of the input files. "
             "Write the dataset again."
         )
     return RowReplay(schema, base.manifest)

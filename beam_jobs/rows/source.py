@@ -1,4 +1,4 @@
-"""Files of rows as a job's input, whatever their format."""
+"""The source for files of rows of any format."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from beam_jobs.core.steps import Plan, Steps
 
-GROWTH = {False: 1.5, True: 6.0}  # output bytes per input byte, a guess to size shards by, for plain and gzip'd files
+GROWTH = {False: 1.5, True: 6.0}  # estimated output bytes per input byte, to size shards: plain and gzip'd files
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSource:
-    """See `beam_jobs.core.source.Source`."""
+    """Implements `beam_jobs.core.source.Source`."""
 
     schema: Schema
     schema_text: bytes
     row_files: tuple[RowFile, ...]
     range_bytes: int
-    classes: tuple[str, ...] = ()  # the transform holds them
+    classes: tuple[str, ...] = ()  # always empty: the transform has them
 
     @property
     def files(self) -> tuple[InputFile, ...]:
@@ -47,12 +47,12 @@ class RowSource:
 
     @property
     def estimated_rows(self) -> int:
-        """At twice the least that a record takes."""
+        """Assumes that a record is twice as long as the shortest possible one."""
         sizes = (file.size * (4 if file.gzip else 1) // (2 * max(file.min_record_bytes, 1)) for file in self.row_files)
         return sum(sizes)
 
     def shares(self) -> dict[str, float]:
-        """By the schema; by bytes, where files make the splits."""
+        """The fractions in the schema; for a split by file, the files' share of the bytes."""
         split = self.schema.split
         if not isinstance(split, FileSplit):
             return {name: getattr(split, name) for name in split.splits}
@@ -66,8 +66,8 @@ class RowSource:
 
         return Preprocessing(self.schema)
 
-    def write_description(self, run_dir: str) -> None:
-        """The raw features as a tensorflow_metadata Schema, in text."""
+    def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
+        """Writes the raw features as a tensorflow_metadata Schema in text format."""
         import tensorflow_transform as tft
         from google.protobuf import text_format
 
@@ -93,8 +93,8 @@ class RowSource:
             found |= {(file.path, offset): raw for offset, raw in raws.items()}
         return [found[r.source, r.offset] for r in rejects]
 
-    def misfit_of(self, other: Dataset) -> str | None:
-        """None for the same features and label; how files are written and split may differ."""
+    def incompatibility(self, other: Dataset) -> str | None:
+        """None if features and label are equal; the file format and the split may differ."""
         if not isinstance(other.declared, Schema):
             return f"is of format {other.declared.format}"
         if (other.schema.features, other.schema.label) == (self.schema.features, self.schema.label):
@@ -103,10 +103,10 @@ class RowSource:
 
 
 def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
-    """Reads the beginning of every file.
+    """Opens every file, which reads its beginning.
 
     Raises:
-      UsageError: a file does not fit the schema, or belongs to no split.
+      UsageError: a file does not match the schema, or belongs to no split.
     """
     ratio, range_bytes = raw.options.max_input_ratio, int(raw.options.range_mb * 2**20)
     rows = row_format(schema)

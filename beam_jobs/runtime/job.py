@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
-from beam_jobs.output.cleanup import after_failure, clear
+from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_source
 from schemas import storage
-from schemas.dataset import layout, lease
+from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError
-from schemas.quick_import import quick_import
+from schemas.spec import shipped
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
-from schemas.storage import compare_and_swap, folders
+from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -33,69 +31,48 @@ if TYPE_CHECKING:
 
 
 def run_job(
-    options: JobOptions, *, tell: Callable[[Sequence[str]], None] = storage.say, configure: bool = True
+    options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes, configure: bool = True
 ) -> Manifest:
     """Runs the job to its end.
 
     Args:
-      options: what it is asked to do.
-      tell: is given what is worth knowing of its input.
-      configure: set TensorFlow up for the job alone, as in a process of its own; False leaves its settings to others.
+      options: the job's options.
+      report: called with notes about the input.
+      configure: configure TensorFlow for this job; False where the process also does other work.
 
     Raises:
       UsageError: invalid usage; nothing was done.
       MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
     """
-    source = check_inputs(options, tell)
+    source = check_inputs(options, report)
     transform = open_transform(options, source)
-    run_id = layout.new_run_id()
-    with lease.hold(options.output, run=run_id) as held:
+    with new_run(options.output) as run:
         check_output(options)  # again: before the lease was ours, another job may have committed
-        replaces = compare_and_swap.look(layout.join(options.output, layout.MANIFEST))
         if configure:
-            load_libraries()
+            load_libraries(verbose=options.verbose)
         preprocessing_fn = load_preprocessing(options, source)
-        progress.reset(total=source.total)
-        with progress.Display(enabled=not options.quiet):
-            target = Target(run_id, layout.join(options.output, run_id, "staging"), held, replaces)
-            try:
-                manifest = _run(options, source, preprocessing_fn, target, transform=transform)
-            except BaseException as error:
-                manifest = after_failure(
-                    error,
-                    output=options.output,
-                    run_id=run_id,
-                    staging=target.staging,
-                    held=held,
-                    raw_bytes=source.raw_bytes,
-                )
-            clear(options.output, held)
-    return manifest
+        return run.write(
+            lambda: _run(options, source, preprocessing_fn, run, transform=transform),
+            total=source.total,
+            quiet=options.quiet,
+            raw_bytes=source.raw_bytes,
+        )
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """The run that is being written, and what it takes to commit it."""
-
-    run_id: str
-    staging: str
-    lease: lease.Lease
-    replaces: compare_and_swap.Seen  # the manifest that was there when the lease was taken
-
-
-def check_inputs(options: JobOptions, tell: Callable[[Sequence[str]], None] = storage.say) -> Source:
+def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
     """Reads the schema and lists or opens the input. Imports nothing heavy.
 
     Raises:
       UsageError: the schema, the input or the output is not as it must be.
     """
+    options = dataclasses.replace(options, schema=shipped.find(options.schema))
     schema = load_schema(options.schema, for_job=True)
     check_output(options)
 
-    named_twice: list[tuple[str, str]] = []
-    paths = storage.expand(options.input, again=named_twice.extend)
-    tell([storage.told_once(kept, path) for kept, path in named_twice])
-    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), paths, named_twice, tell))
+    duplicates: list[tuple[str, str]] = []
+    paths = storage.expand(options.input, on_duplicates=duplicates.extend)
+    report([storage.duplicate_note(kept, path) for kept, path in duplicates])
+    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), paths, duplicates, report))
 
 
 def check_output(options: JobOptions) -> None:
@@ -142,25 +119,13 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
         graphs_dir = other.graphs_dir
     except MillraceError as error:
         raise UsageError(f"--transform_from: {error}") from error
-    misfit = source.misfit_of(other)
-    if misfit is not None:
+    problem = source.incompatibility(other)
+    if problem is not None:
         raise UsageError(
-            f"--transform_from {options.transform_from}: {misfit}; its transform cannot be used with {options.schema}. "
-            f"Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
+            f"--transform_from {options.transform_from}: {problem}; its transform cannot be used with "
+            f"{options.schema}. Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
-
-
-def load_libraries() -> None:
-    """Imports what takes seconds: TensorFlow, Beam, tf.Transform."""
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    quick_import("beam_jobs.output.pipeline_end")
-    tensorflow = importlib.import_module("tensorflow")
-    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
-    with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
-        # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
-        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def load_preprocessing(options: JobOptions, source: Source) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -182,7 +147,7 @@ def _run(
     options: JobOptions,
     source: Source,
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
-    target: Target,
+    run: NewRun,
     *,
     transform: OtherTransform | None,
 ) -> Manifest:
@@ -192,14 +157,13 @@ def _run(
     from beam_jobs.runtime import runner
 
     begun = time.monotonic()
-    run_id, staging = target.run_id, target.staging
+    staging = run.staging
     folders.make(staging)
-    run_dir = layout.join(options.output, run_id)
-    source.write_description(run_dir)
+    source.write_description(run.folder, transform_from=transform.run_dir if transform else None)
     limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
     with temporary_folder(options, staging) as temp_dir:
         plan = Plan(
-            run_dir=run_dir,
+            run_dir=run.folder,
             temp_dir=temp_dir,
             total=source.total,
             limit=limit,
@@ -208,7 +172,7 @@ def _run(
             preprocessing_fn=preprocessing_fn,
             derived=(transform or options).preprocessing_fn is None,
             transform_from=transform.run_dir if transform else None,
-            keep_in=temp_dir if options.is_local else None,
+            cache_dir=temp_dir if options.is_local else None,
         )
 
         def build(p: beam.Pipeline) -> None:
@@ -217,9 +181,9 @@ def _run(
         runner.run(options, build)
     progress.enter("committing")
     account = result.read_result(layout.join(staging, result.RESULT))
-    run = commit.Run(
+    finished = commit.Run(
         output=options.output,
-        id=run_id,
+        id=run.id,
         staging=staging,
         source=source,
         limit=limit,
@@ -227,21 +191,11 @@ def _run(
         seed=options.seed,
         transform_from=transform.run if transform else None,
         preprocessing_fn=(transform or options).preprocessing_fn,
-        lease=target.lease,
-        replaces=target.replaces,
+        lease=run.lease,
+        replaces=run.replaces,
     )
-    commit.check(run, account)
-    return commit.commit(run, result.complete(account, staging, source.raw_bytes), begun=begun)
-
-
-def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
-    """Where tf.Transform keeps its graphs: in the staging folder, which goes when a killed job's leftovers go.
-
-    Except where one machine writes to GCS: what is local is faster on a local disk.
-    """
-    if options.is_local and not storage.is_local(staging):
-        return tempfile.TemporaryDirectory()
-    return contextlib.nullcontext(layout.join(staging, "tft"))
+    commit.check(finished, account)
+    return commit.commit(finished, result.complete(account, staging, source.raw_bytes), begun=begun)
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptions:

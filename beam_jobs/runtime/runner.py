@@ -54,7 +54,7 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
     Raises:
       MillraceError: a step of ours raised it, in this process or on a worker.
     """
-    if options.is_local:
+    if options.is_local and not options.verbose:
         # What fails is raised here; Beam's own report of it, a page of frames, would only hide the message.
         logging.getLogger("apache_beam.runners").setLevel(logging.CRITICAL)
     pipeline = beam.Pipeline(runner=make_runner(options), options=pipeline_options(options))
@@ -63,14 +63,11 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
         result = pipeline.run()
         state = result.wait_until_finish()
     except Exception as error:
-        if _CTRL_C.match(str(error)):
-            raise KeyboardInterrupt from error
         raise own_error(error) or error from error
     if state not in (None, "DONE"):
         raise MillraceError(f"the pipeline ended in the state {state}; see the log of the runner")
 
 
-_CTRL_C = re.compile(r"KeyboardInterrupt\b")  # the local runner wraps it in an error of its own
 _WHERE = re.compile(r" \[while running '.*'\]$", re.DOTALL)  # what Beam appends to a message
 
 

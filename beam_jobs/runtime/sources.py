@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind
+from beam_jobs.images.folder_source import open_folders
+from beam_jobs.images.pair_source import open_pairs, replay_pairs
 from beam_jobs.images.replay import replay_images
-from beam_jobs.images.source import open_images
 from beam_jobs.rows.replay import replay_rows
 from beam_jobs.rows.source import open_rows
 from schemas.dataset import Dataset
@@ -15,11 +16,10 @@ from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
 
-_IMAGES = SourceKind(open_images, replay_images)
 SOURCES: Mapping[type[AnySchema], SourceKind[Any]] = {
     Schema: SourceKind(open_rows, replay_rows),
-    ImageFolderSchema: _IMAGES,
-    ImagePairsSchema: _IMAGES,
+    ImageFolderSchema: SourceKind(open_folders, replay_images),
+    ImagePairsSchema: SourceKind(open_pairs, replay_pairs),
 }
 
 

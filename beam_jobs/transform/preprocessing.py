@@ -2,9 +2,9 @@
 
 Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
 reader, so that it means the same at training and serving: white space around strings, the schema's missing tokens, NaN.
-All statistics are of the values that are present, and are taken in one pass: tf.Transform would read the data again for
-a statistic of a filled value. All vocabularies are one analyzer (see `beam_jobs.transform.vocabularies`). Strings are
-trimmed, compared and looked up once for each distinct value of a batch (see `beam_jobs.transform.unique_values`).
+Numbers are scaled in `beam_jobs.transform.numeric`. All vocabularies are one analyzer (see
+`beam_jobs.transform.vocabularies`). Strings are trimmed, compared and looked up once for each distinct value of a batch
+(see `beam_jobs.transform.unique_values`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from typing_extensions import assert_never
 
+from beam_jobs.transform.numeric import transform_numeric
 from beam_jobs.transform.unique_values import UniqueValues
 from beam_jobs.transform.vocabularies import apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
     Bool,
-    Bucketize,
     Category,
     CategoryLabel,
     Cross,
@@ -33,7 +33,6 @@ from schemas.spec.features import (
     Numeric,
     NumericLabel,
     OneHot,
-    Scale,
     Text,
     Weight,
 )
@@ -41,8 +40,6 @@ from schemas.spec.raw_columns import raw_columns
 from schemas.spec.table import Schema
 
 Tensors = dict[str, Any]
-
-QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share of the rows at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,89 +144,6 @@ def lower(x: tf.Tensor) -> tf.Tensor:
     ended = parts.with_values(tf.strings.join([tf.strings.lower(parts.values, encoding="utf-8"), tf.constant("\0")]))
     joined = tf.strings.reduce_join(ended, axis=-1)
     return tf.strings.substr(joined, tf.zeros_like(joined, tf.int32), tf.strings.length(joined) - 1)
-
-
-def transform_numeric(feature: Numeric, x: tf.Tensor) -> Tensors:
-    """The feature's transformed values, and the indicator where it declares one.
-
-    Undeclared, NaN is no input; a client that sends it all the same gets NaN back, and not an invented number.
-    """
-    absent = tf.math.is_nan(x)
-    outputs = {}
-    if feature.indicator:
-        outputs[feature.indicator_name] = tf.cast(absent, tf.float32)
-    if isinstance(feature.missing, float | int):
-        x = tf.where(absent, tf.cast(feature.missing, tf.float32), x)
-    outputs[feature.name] = scale_numeric(feature, x, absent)
-    return outputs
-
-
-def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tensor:
-    """Scales, and fills what is missing with the mean or the median of what is present.
-
-    Every statistic is taken of `x` itself, where tf.Transform passes NaN over: a statistic of the filled values would
-    need another read of the data.
-    """
-    name, filled = feature.name, x
-    if feature.missing == "median":
-        filled = restack([tf.where(tf.math.is_nan(column), median(column), column) for column in unstack(x)], x)
-    elif feature.missing == "mean" and feature.transform != "z_score":
-        filled = tf.where(absent, mean_of(x, name), x)
-    match feature.transform:
-        case "z_score" if feature.missing == "median":
-            mean, deviation = mean_of(x, name), deviation_of(x, name)
-            return tf.where(deviation > 0, (filled - mean) / tf.where(deviation > 0, deviation, 1.0), filled - mean)
-        case "z_score":
-            wide = tf.cast(x, tf.float64)  # see `mean_of`
-            z = tf.cast(tft.scale_to_z_score(wide, elementwise=True, name=f"{name}_z_score"), tf.float32)
-            return tf.where(absent, 0.0, z) if feature.missing == "mean" else z
-        case "min_max":
-            low = tft.min(tf.where(absent, x.dtype.max, x), reduce_instance_dims=False, name=f"{name}_min")
-            high = tft.max(tf.where(absent, x.dtype.min, x), reduce_instance_dims=False, name=f"{name}_max")
-            low = tf.where(low > high, 0.0, low)  # of no value at all
-            return (filled - low) / tf.where(high > low, high - low, 1.0)
-        case "log":
-            return tf.math.log1p(filled)
-        case Scale(scale=(low, high)):
-            return (filled - low) / (high - low)
-        case Bucketize(bucketize=tuple(boundaries)):
-            return tft.apply_buckets(filled, tf.constant([boundaries], tf.float32))
-        case Bucketize(bucketize=count):
-            columns = zip(unstack(x), unstack(filled), strict=True)
-            quantiles = [(tft.quantiles(column, count, epsilon=QUANTILE_EPSILON), full) for column, full in columns]
-            return restack([tft.apply_buckets(full, boundaries) for boundaries, full in quantiles], x)
-        case _:
-            return tf.identity(filled)
-
-
-def mean_of(x: tf.Tensor, name: str) -> tf.Tensor:
-    """The mean of each column of what is present, float32.
-
-    It is summed in float64, so that neither the number of rows nor the way they are cut into batches shows in it.
-    """
-    mean = tft.mean(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_mean")
-    return tf.cast(mean, tf.float32)
-
-
-def deviation_of(x: tf.Tensor, name: str) -> tf.Tensor:
-    """The standard deviation of each column of what is present, float32."""
-    variance = tft.var(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_var")
-    return tf.cast(tf.sqrt(variance), tf.float32)
-
-
-def unstack(x: tf.Tensor) -> list[tf.Tensor]:
-    """The columns of `[batch, n]`, or `[batch]` itself."""
-    return [x] if x.shape.rank == 1 else tf.unstack(x, axis=1)
-
-
-def restack(columns: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
-    """Columns in the shape that `unstack` took them from."""
-    return columns[0] if like.shape.rank == 1 else tf.stack(columns, axis=-1)
-
-
-def median(column: tf.Tensor) -> tf.Tensor:
-    """The median of what is present, approximate by `QUANTILE_EPSILON`. A scalar."""
-    return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]
 
 
 def lookup(x: UniqueValues, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:

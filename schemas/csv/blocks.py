@@ -1,4 +1,4 @@
-"""A range of a CSV file as blocks of whole records, whatever the sizes of ranges, blocks and records."""
+"""Reads a range of a CSV file as blocks of complete records, for any sizes of ranges, blocks and records."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from schemas.csv.lines import START, QuotedScanner, Records, find_lines
 from schemas.csv.stream import Reader, open_at, open_stream
 from schemas.spec.table import CsvOptions
 
-HEAD_BYTES = 4096  # how much of a record that is too long a reject keeps
+HEAD_BYTES = 4096  # how much of an overlong record its reject holds
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Records in file order, none of them too long, and (offset, beginning) of those that are."""
+    """Records in file order, and (offset, beginning) of each record that is too long."""
 
     records: Records
     too_long: list[tuple[int, bytes]]
@@ -31,10 +31,10 @@ def read_blocks(
     block_bytes: int,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Generator[Block, None, None]:
-    """Yields the records that begin in a range. Memory: a block and the longest record allowed, a few times over."""
+    """Yields the records that begin in a range. Takes memory for a few blocks and a few records of the maximum size."""
     file = part.file
     if file.mode == "ranges":
-        # One byte earlier: a line begins at `start` if a line feed stands right before it.
+        # One byte earlier: a line begins at `start` if the byte before it is a line feed.
         position = part.start if part.start == file.data_start else part.start - 1
         reader = open_at(file.path, version=file.version, position=position)
     else:
@@ -71,7 +71,7 @@ def _skip(reader: Reader, count: int) -> None:
 def _line_blocks(
     reader: Reader, position: int, end: int | None, *, inside: bool, block_bytes: int, max_record_bytes: int
 ) -> Iterator[Block]:
-    """Lines that begin before `end`; `inside`: what comes up to the next line feed belongs to an earlier line."""
+    """Lines that begin before `end`; `inside`: the bytes up to the next line feed belong to an earlier line."""
     pending = b""
     offset = position  # of pending
     while True:
@@ -79,7 +79,7 @@ def _line_blocks(
         if end is not None and offset + len(pending) < end:
             size = min(size, end - offset - len(pending))
         elif end is not None:
-            size = min(size, 1 << 16)  # only the rest of the last line is wanted
+            size = min(size, 1 << 16)  # only the rest of the last line is needed
         data = reader.read(size)
         final = not data
         pending += data
@@ -100,13 +100,13 @@ def _line_blocks(
             if last >= 0:
                 cut, final = last + 1, True
         too_long: list[tuple[int, bytes]] = []
-        whole, pending, start = pending[:cut], pending[cut:], offset
+        complete, pending, start = pending[:cut], pending[cut:], offset
         offset += cut
         if len(pending) > max_record_bytes and not final:
             too_long.append((offset, _head(pending, max_record_bytes)))
             offset, pending, inside = offset + len(pending), b"", True
-        if whole or too_long:
-            records, lengths = find_lines(whole, start)
+        if complete or too_long:
+            records, lengths = find_lines(complete, start)
             yield _without_long(records, lengths, max_record_bytes, too_long)
         if final:
             return
@@ -115,7 +115,7 @@ def _line_blocks(
 def _quoted_blocks(
     reader: Reader, position: int, options: CsvOptions, block_bytes: int, max_record_bytes: int
 ) -> Iterator[Block]:
-    """Records that may hold line ends inside quotes."""
+    """Records that may contain line ends inside quotes."""
     scanner = QuotedScanner(delimiter=options.delimiter, quote=options.quote)
     pending = bytearray()
     offset, state, scanned, size = position, START, 0, block_bytes
@@ -123,7 +123,7 @@ def _quoted_blocks(
     while True:
         data = reader.read(size)
         final = not data
-        if skipping:  # the record that is too long goes on; only its end matters
+        if skipping:  # inside an overlong record: look for its end only
             end, state = scanner.scan(data, 0, state)
             if end < 0:
                 offset += len(data)
@@ -146,7 +146,7 @@ def _quoted_blocks(
             records = Records(b"", offset, np.empty(0, np.int64), np.empty(0, np.int64))
         pending, offset = bytearray(block[cut:]), offset + cut
         scanned = len(pending)
-        size = block_bytes if cut else max(block_bytes, len(pending))  # a long record is scanned few times over
+        size = block_bytes if cut else max(block_bytes, len(pending))  # doubling: a long record is rescanned rarely
         if len(pending) > max_record_bytes:
             too_long.append((offset, _head(bytes(pending), max_record_bytes)))
             offset, pending, scanned, skipping = offset + len(pending), bytearray(), 0, True
@@ -157,7 +157,7 @@ def _quoted_blocks(
 
 
 def _head(record: bytes, max_record_bytes: int) -> bytes:
-    """The beginning of a record that is too long, the same whether or not its line end has been seen yet."""
+    """The beginning of an overlong record, the same whether or not its line end has been read yet."""
     return record[: min(HEAD_BYTES, max_record_bytes)].rstrip(b"\r")
 
 
@@ -174,6 +174,6 @@ def _without_long(
         found.append(
             (records.offset + begin, _head(records.data[begin : min(end, begin + HEAD_BYTES)], max_record_bytes))
         )
-        data[begin:end] = b"\n" * (end - begin)  # empty lines in its place: all other offsets stay
-    kept = Records(bytes(data), records.offset, records.starts[~long], records.ends[~long])
-    return Block(kept, found + too_long)
+        data[begin:end] = b"\n" * (end - begin)  # empty lines instead: all other offsets stay valid
+    rest = Records(bytes(data), records.offset, records.starts[~long], records.ends[~long])
+    return Block(rest, found + too_long)

@@ -1,7 +1,7 @@
-"""The cells of regular records, and columns made of them, without a CSV parser: delimiters are found, cells are taken.
+"""Finds the cells of regular records by their delimiters, without a CSV parser, and gathers them into columns.
 
-No byte but the delimiter and the quote means anything here, and a record is cut at its own delimiters alone: whatever
-stands in one record, no other record's cells can move.
+Only the delimiter and the quote have a meaning here, and a record is cut only at its own delimiters: nothing in one
+record can shift the cells of another.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import pyarrow.compute as pc
 from schemas.csv.lines import Records
 from schemas.errors import MillraceError
 
-_MAX_BYTES = 1 << 30  # positions are int32, and so are the numbers of cells and of what lies between them
+_MAX_BYTES = 1 << 30  # positions and element counts (cells and the gaps between them) are int32
 
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
     """Cell j of record i is `data[bounds[i, j, 0]:bounds[i, j, 1]]`, without the quotes around it.
 
-    `bounds` is int32 `[n, width, 2]`, rising in this order. `quote` stands doubled inside a cell that holds it; None
-    where no cell does.
+    Attributes:
+        data: the records' bytes.
+        bounds: int32 `[n, width, 2]`, ascending in this order.
+        quote: the quote character if any cell contains one, where it is still doubled; otherwise None.
     """
 
     data: bytes
@@ -36,13 +38,13 @@ def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> t
     """The cells of all records of `width` fields.
 
     Args:
-        records: none of them irregular (see `schemas.csv.lines`): a quote opens a cell, closes it, or is doubled.
+        records: regular records (see `schemas.csv.lines`): each quote opens a cell, closes it, or is doubled.
         delimiter: one ASCII character.
         quote: one ASCII character.
         width: the number of fields expected.
 
     Returns:
-        The cells, and how many fields each record has that has another number; these are left out.
+        The cells, and the number of fields of each record that does not have `width` fields and is left out.
     """
     if len(records.data) > _MAX_BYTES:
         raise MillraceError(f"{len(records.data):,} bytes of CSV at once; expected at most {_MAX_BYTES:,}")
@@ -81,10 +83,10 @@ def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> t
 
 
 def _fills(marks: np.ndarray, starts: np.ndarray, ends: np.ndarray, width: int) -> bool:
-    """Whether each record holds just `width - 1` of the marks.
+    """Whether each record contains exactly `width - 1` of the marks.
 
-    The sum alone would not tell: one record may have too many and another too few. But if it is right, and of each
-    record's share of the marks, in order, the first and the last lie inside that record, then all of them do.
+    The total is not enough: one record may have too many and another too few. But if the total is right, and the first
+    and last mark of each record's share (in order) lie inside that record, then all of its marks do.
     """
     if len(marks) != len(starts) * (width - 1):
         return False
@@ -95,11 +97,11 @@ def _fills(marks: np.ndarray, starts: np.ndarray, ends: np.ndarray, width: int) 
 
 
 def take_columns(cells: Cells, positions: Sequence[int]) -> dict[int, pa.BinaryArray]:
-    """Binary `[n]` for each of the positions: slices of one array."""
+    """Binary `[n]` for each position: slices of one array."""
     count, width, _ = cells.bounds.shape
     if not count or not positions:
         return {position: pa.array([], pa.binary()) for position in positions}
-    # Every second element is a cell; what lies between two cells is the element between them.
+    # Even elements are the cells, odd elements the gaps between them.
     elements = 2 * count * width - 1
     every = pa.Array.from_buffers(
         pa.binary(), elements, [None, pa.py_buffer(cells.bounds), pa.py_buffer(cells.data)], null_count=0

@@ -1,4 +1,4 @@
-"""Single records of a CSV file, brought back corrected: decoded as the file's own were, without the file."""
+"""Decodes corrected records of a CSV file exactly as the file's own records, without the file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from schemas.spec.raw_columns import OFFSET
 from schemas.spec.table import Schema
 
 
-def remembered_csv(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
-    """A file as `open_csv` found it once, from what the manifest remembers of it. The file need not exist any more.
+def csv_from_manifest(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
+    """Rebuilds what `open_csv` returned for a file, from its entry in the manifest. The file may be gone.
 
     Args:
-        path: as the manifest names it; a split by file follows from it.
-        schema: what the file was read with.
-        encoding: the file's, `CsvFile.codec`.
-        header: the names in its first line; None where it had no header.
+        path: the path in the manifest; it decides the split if the schema splits by file.
+        schema: the schema that the file was read with.
+        encoding: the file's `CsvFile.codec`.
+        header: the names in its first line; None if it had no header.
     """
     items = items_of(schema, prediction=False)
     if header is not None:
@@ -58,18 +58,19 @@ def decode_records(
     max_record_bytes: int = MAX_RECORD_BYTES,
     decoder: type[RecordDecoder] = RecordDecoder,
 ) -> Decoded:
-    """Decodes records by the steps that read a file, each by itself.
+    """Decodes single records by the same steps as a whole file.
 
     Args:
-        file: where the records belong.
-        schema: the one that the file was opened with.
-        raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); line ends behind a record do not count.
-        offsets: the records' places, which the rows and rejects get.
-        decoder: of the file's records.
+        file: the file that the records belong to.
+        schema: the schema that the file was opened with.
+        raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); trailing line ends are ignored.
+        offsets: the records' offsets in the file, copied to the rows and rejects.
+        max_record_bytes: a longer record is rejected as record_too_long.
+        decoder: the decoder of the file's format.
 
     Returns:
-        A row or a reject for each record. Beside the reasons of `read_range` there is `not_one_record`: of bytes that
-        are no record, or several.
+        A row or a reject for each record. Reasons are those of `read_range`, and `not_one_record` for bytes that are
+        not exactly one record.
     """
     rejects: list[Reject] = []
     lines: list[bytes] = []
@@ -99,7 +100,7 @@ def decode_records(
 
 
 def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> CellError | None:
-    """Why these bytes are not one record; None where they are."""
+    """Why these bytes are not one record; None if they are."""
     if not line:
         return CellError("not_one_record", "found nothing, expected one record")
     if len(line) > max_record_bytes:

@@ -1,4 +1,4 @@
-"""Columns of bytes to raw columns: cast, checked, and hashed for the split, one column after the other."""
+"""Decodes columns of bytes to raw columns, one at a time: casts and checks them, and hashes them for the split."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from schemas.spec.table import HashSplit, Schema
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """One raw column of n rows: `array` is float32 `[n, k]`, binary `[n]`, or None where it is only hashed.
+    """One raw column of n rows.
 
-    `hashed` is what `hash_rows` takes. `problems` holds, by row, the column's label and its first problem.
+    Attributes:
+        array: float32 `[n, k]` or binary `[n]`; None for a column that is only hashed.
+        hashed: the column's input to `hash_rows`; None if the split does not use it.
+        problems: by row, the column's label and its first problem.
     """
 
     array: np.ndarray | pa.BinaryArray | None
@@ -31,7 +34,13 @@ class Values:
 
 @dataclasses.dataclass(frozen=True)
 class DecodedColumns:
-    """Raw columns by name; int8 `[rows]` splits (None: not asked for, or not by hash); the rejected rows' problems."""
+    """The decoded columns of a batch.
+
+    Attributes:
+        columns: raw columns by name.
+        splits: int8 `[rows]`; None if not requested, or if the split is not by hash.
+        problems: by rejected row, the column's label and its problem.
+    """
 
     columns: dict[str, np.ndarray | pa.BinaryArray]
     splits: np.ndarray | None
@@ -45,8 +54,10 @@ def decode_columns(
 
     Args:
         cells: binary `[rows]` by position in the file.
-        items: which positions each feature is read from.
-        with_split: also compute the split by hash (int8 `[rows]`); not for a split by file.
+        items: the positions that each feature is read from.
+        schema: the schema of the columns.
+        rows: the number of records.
+        with_split: also compute the split by hash (int8 `[rows]`); has no effect on a split by file.
     """
     missing = missing_tokens(schema.csv.missing)
     by_name = {item.name: item for item in schema.items}
@@ -99,7 +110,7 @@ def _matrix(
 ) -> tuple[np.ndarray, dict[int, tuple[str, CellError]]]:
     """float32 `[rows, k]`, and the problems by row."""
     values = None
-    if len(cells) > 1:  # of hundreds of columns, most time would go into calls
+    if len(cells) > 1:  # one call for all: with hundreds of columns, the calls would dominate
         values = clean_numbers(pa.concat_arrays(cells), missing)
     if values is not None:
         return np.ascontiguousarray(values.reshape(len(cells), rows).T, np.float32), {}
@@ -134,7 +145,7 @@ def _strings(
     canonical, problems = strings.read_values(column, item)
     problems |= strings.not_utf8(column)
     if item.in_vocabulary:
-        problems |= strings.no_words(column.trimmed, if_empty=item.if_missing)
+        problems |= strings.vocabulary_errors(column.trimmed, empty_reason=item.if_missing)
     if item.if_missing is not None:
         problems = strings.absent_values(column, item.if_missing) | problems
     hashed = strings.hash_distinct(canonical, column.codes) if hashing else None
@@ -148,8 +159,8 @@ def _category_label(
     canonical, problems = strings.label_values(column, item)
     if item.values is None:
         words = pa.array(canonical, pa.binary())
-        refused = strings.not_utf8(column) | strings.no_words(words, if_empty="missing_label")
-        problems = refused | problems
+        invalid = strings.not_utf8(column) | strings.vocabulary_errors(words, empty_reason="missing_label")
+        problems = invalid | problems
     hashed = strings.hash_distinct(canonical, column.codes) if hashing else None
     return Values(strings.take(canonical, column.codes), hashed, _at(place, strings.rows_of(problems, column.codes)))
 

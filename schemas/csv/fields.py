@@ -1,4 +1,4 @@
-"""One record's fields, read by itself as Python's csv module reads it."""
+"""Splits a single record into fields, with the rules of Python's csv module."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ STRAY_RETURN = "stray_carriage_return"
 
 
 def split_fields(record: bytes, delimiter: str, quote: str) -> list[bytes] | str:
-    """The fields of one record without its line end, or the reason why it has none.
+    """Splits one record (without its line end) into fields.
 
-    The rules are those of `csv.reader` with its defaults: a quote opens a quoted field at the field's start only, a
-    doubled quote inside stands for one. Unlike `csv.reader` it works on bytes, knows no largest field, and returns
-    "unterminated_quote" for a quote that never closes, and "stray_quote" where more than white space follows a
-    closing quote: csv.reader would join the two, and nobody could tell what was meant. A carriage
-    return outside quotes is "stray_carriage_return": where records are lines, none may stand inside one.
+    The rules are those of `csv.reader` with its defaults: a quote opens a quoted field only at the field's start, and a
+    doubled quote inside means one quote. Unlike `csv.reader`, this works on bytes and has no maximum field size.
+
+    Returns:
+        The fields, or why the record has none: "unterminated_quote" if a quote never closes; "stray_quote" if more than
+        white space follows a closing quote (`csv.reader` silently joins both parts); "stray_carriage_return" for a
+        carriage return outside quotes, which cannot occur inside a line.
     """
     d, q = delimiter.encode(), quote.encode()
     fields: list[bytes] = []
@@ -48,6 +50,6 @@ def split_fields(record: bytes, delimiter: str, quote: str) -> list[bytes] | str
 
 
 def join_fields(fields: list[bytes], delimiter: str, quote: str) -> bytes:
-    """One line that every CSV reader takes for these fields: each of them quoted."""
+    """A line that every CSV reader parses to these fields: all of them are quoted."""
     d, q = delimiter.encode(), quote.encode()
     return d.join(q + field.replace(q, q + q) + q for field in fields)

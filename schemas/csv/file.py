@@ -1,4 +1,4 @@
-"""One CSV file as it is found: its compression, encoding and header, and where each raw column stands in it."""
+"""Opens a CSV file: detects its compression, encoding and header, and finds the position of each raw column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.spec.features import Feature, Label
 from schemas.spec.table import CsvOptions, Schema
 
 MAX_RECORD_BYTES = 16 << 20
-_FIRST_BYTES = 1 << 20  # how far the line ends are looked for
+_FIRST_BYTES = 1 << 20  # where line ends are looked for
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 
@@ -24,9 +24,13 @@ _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "
 class CsvFile:
     """A CSV file and how to read it; holds no open file and can be pickled.
 
-    `columns` is where the raw columns stand in this file. `mode` is "ranges" where any part can be read by itself, and
-    "stream" where the file is read from its beginning; offsets are then in decompressed bytes, and for UTF-16 in the
-    bytes of the same text in UTF-8 (byte-order mark included). `codec` is utf-8, latin-1, utf-16-le or utf-16-be.
+    Attributes:
+        columns: the positions of the raw columns in this file.
+        mode: "ranges" if any part can be read by itself; "stream" if the file must be read from its beginning. In a
+            stream, offsets are in decompressed bytes; for UTF-16, in bytes of the same text in UTF-8, byte-order mark
+            included.
+        codec: utf-8, latin-1, utf-16-le or utf-16-be.
+        max_input_ratio: a gzip file that grows by more than this is refused.
     """
 
     path: str
@@ -41,29 +45,29 @@ class CsvFile:
     lone_cr: bool
     quoted_newlines: bool
     header: tuple[str, ...] | None
-    max_input_ratio: float = MAX_INPUT_RATIO  # a gzip file that grows by more than this is refused
+    max_input_ratio: float = MAX_INPUT_RATIO
 
     @property
     def covers(self) -> int:
-        """What its ranges must cover together, told without them: see `CsvRange.covers`."""
+        """What all its ranges must cover together, computed without them: see `CsvRange.covers`."""
         if not self.columns.items:
             return 0
         return 1 if self.mode == "stream" else self.size - self.data_start
 
     @property
     def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """What is read from the file, each with its columns' names for messages."""
+        """The features that are read from the file, each with its column names for messages."""
         return tuple((item.name, item.labels) for item in self.columns.items)
 
     @property
     def min_record_bytes(self) -> int:
-        """A record has a delimiter or a line end behind every column."""
+        """The smallest size of a record: every column is followed by a delimiter or a line end."""
         return self.num_columns
 
 
 @dataclasses.dataclass(frozen=True)
 class CsvRange:
-    """The records of a file that begin in [start, end); `end` is None up to the end of the file."""
+    """The records of a file that begin in [start, end); `end` None is the end of the file."""
 
     file: CsvFile
     start: int
@@ -71,7 +75,7 @@ class CsvRange:
 
     @property
     def covers(self) -> int:
-        """Its bytes; 1 for a file that is read in one piece, whose length only its reading tells."""
+        """Its size in bytes; 1 for a stream, whose length is not known before it is read."""
         return 1 if self.end is None else self.end - self.start
 
 
@@ -82,17 +86,16 @@ def open_csv(
     label: Literal["required", "optional"] = "required",
     max_input_ratio: float = MAX_INPUT_RATIO,
 ) -> CsvFile:
-    """Reads a file's beginning and finds out how to read the rest.
+    """Reads the beginning of a file to find out how to read the rest.
 
     Args:
         path: a local path or gs://bucket/name.
-        schema: what the file should hold.
-        label: "optional" reads for prediction: the label and the weight may be absent, and where they are present they
-            are not read.
-        max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are free.
+        schema: the schema of the file.
+        label: "optional" is for prediction: the label and the weight may be absent, and are not read if present.
+        max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are always allowed.
 
     Raises:
-        UsageError: the header and the schema do not fit each other, or the number of columns is not known.
+        UsageError: the header does not match the schema, or the number of columns is unknown.
         MillraceError: the file cannot be read.
     """
     found = storage.stat(path)
@@ -109,7 +112,7 @@ def open_csv(
         raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
     start, end, after = span
     header = None
-    if start == end:  # nothing but empty lines
+    if start == end:  # only empty lines
         columns, width, data_start = Layout(()), schema.csv.width or 0, bom + len(first)
     else:
         fields = _names(split_fields(first[start:end], schema.csv.delimiter, schema.csv.quote), codec)
@@ -140,10 +143,7 @@ def open_csv(
 
 
 def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
-    """A file's records as ranges of `range_bytes` each.
-
-    One range for a file that is read as a stream; none for a file without records.
-    """
+    """Cuts a file into ranges of `range_bytes` each: a single range for a stream, none for a file without records."""
     if not file.columns.items:
         return []
     if file.mode == "stream":
@@ -153,13 +153,13 @@ def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
 
 
 def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:
-    """What is read from a file: all that holds raw columns; ignored ones are among them, to be known by name."""
+    """The items of a schema that refer to columns of a file, ignored ones included, since their names must be known."""
     items = tuple(item for item in schema.items if item.refs)
     return tuple(i for i in items if i is not schema.weight and i is not schema.label) if prediction else items
 
 
 def _signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
-    """Compression, codec and the length of the byte-order mark in UTF-8; a mark wins over the schema's encoding."""
+    """Compression, codec and the byte-order mark's length in UTF-8. A mark overrides the schema's encoding."""
     with storage.open_read(path, version=found.version) as file:
         gzipped = file.read(2) == GZIP_MAGIC
     stream = open_stream(path, version=found.version, size=found.size, gzipped=gzipped, codec="utf-8", lone_cr=False)
@@ -190,9 +190,9 @@ def _read_up_to(stream: Reader, size: int) -> bytes:
 
 
 def _first_record(data: bytes, options: CsvOptions, line_end: bytes, *, complete: bool) -> tuple[int, int, int] | None:
-    """The first record's start and end, and the start of what follows.
+    """The start and end of the first record, and the start of the rest.
 
-    Start and end are equal where there is no record. None: the record is not all there; give more bytes.
+    Start and end are equal if there is no record. None if `data` ends inside the record: more bytes are needed.
     """
     start = len(data) - len(data.lstrip(b"\r\n"))
     if start == len(data):
@@ -209,7 +209,7 @@ def _first_record(data: bytes, options: CsvOptions, line_end: bytes, *, complete
 
 
 def _names(fields: Sequence[bytes] | str, codec: str) -> tuple[str, ...]:
-    """The first record's fields, trimmed; none where they cannot be told apart: it is then rejected as data."""
+    """The first record's fields, trimmed; none if it cannot be split, so that it is rejected as data later."""
     if isinstance(fields, str):
         return ()
     encoding = "latin-1" if codec == "latin-1" else "utf-8"

@@ -1,4 +1,4 @@
-"""Where each raw column of a schema stands in a file: by its header, by `csv.columns`, or by position."""
+"""Finds the position of each raw column in a file: by its header, by `csv.columns`, or by number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.spec.strict import ColumnRef
 from schemas.spec.table import HashSplit, Schema
 
 Items = Sequence[Feature | Label]
-_YAML_WORDS = frozenset({"true", "false", "null"})  # no text in YAML 1.2 unless quoted
+_YAML_WORDS = frozenset({"true", "false", "null"})  # strings in YAML 1.2 only if quoted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +26,15 @@ class ItemColumns:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The columns of everything that is decoded, in the schema's order, the label last."""
+    """The columns of all decoded items, in the schema's order, the label last."""
 
     items: tuple[ItemColumns, ...]
 
 
 def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) -> bool:
-    """Whether a file's first record is a header: as the schema says, or (auto) if it holds the names that it refers to.
+    """Whether a file's first record is a header: as the schema says, or (auto) if it has the names of the columns.
 
-    More than half of them suffices, so that a misspelt name is reported as what it is.
+    More than half of the names are enough, so that a misspelt name is reported as such.
     """
     if schema.csv.header != "auto":
         return schema.csv.header == "present"
@@ -44,14 +44,14 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
         return True
     if needed and schema.csv.width is None:
         raise UsageError(
-            f"{path}: the first line holds {_some(fields)}; expected a header with {_some(sorted(needed))}. "
+            f"{path}: the first line contains {_some(fields)}; expected a header with {_some(sorted(needed))}. "
             "If the file has no header, name its columns in the schema: csv: {columns: [...]}"
         )
     return False
 
 
 def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items) -> tuple[Layout, int]:
-    """The layout by a header's names, in whatever order they stand, and the number of columns."""
+    """The layout by the names in a header, in any order, and the number of columns."""
     twice = sorted(name for name, count in Counter(header).items() if count > 1 and name)
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
@@ -74,14 +74,14 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         name, feature = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
-            f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it holds {_some(header)}"
+            f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it has {_some(header)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread:
         lines = "\n".join(f"  - {_ignore_line(header[i], i)}" for i in unread[:5])
         more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
         raise UsageError(
-            f"{path}: the header holds columns that no feature reads: {_some([header[i] for i in unread])}. "
+            f"{path}: the header has columns that no feature reads: {_some([header[i] for i in unread])}. "
             f"Declare columns that are not features under features:\n{lines}{more}"
         )
     return Layout(tuple(found)), len(header)
@@ -90,7 +90,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
 def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:
     """The layout of a file without a header, whose first record has `width` fields, and the number of columns.
 
-    For prediction a file may lack the label's column; the columns behind it then stand one place further left.
+    For prediction, a file may lack the label's column; the columns after it then move one position to the left.
     """
     expected = schema.csv.width
     if expected is None:
@@ -120,7 +120,7 @@ def _named_in_split(schema: Schema) -> tuple[str, ...]:
 
 
 def _name(ref: ColumnRef, schema: Schema) -> str | None:
-    """A reference's column name, where there is one."""
+    """A reference's column name; None if it has none."""
     if isinstance(ref, str):
         return ref
     columns = schema.csv.columns
@@ -149,6 +149,6 @@ def _quoted(name: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The names, the first few of them where there are many."""
+    """The names, or the first few if there are many."""
     shown = ", ".join(repr(n if len(n) <= 40 else n[:40] + "...") for n in names[:8])
     return f"{len(names)} columns, {shown}, ..." if len(names) > 8 else shown

@@ -1,4 +1,4 @@
-"""Where the records of a block of CSV bytes begin and end, found without a CSV parser."""
+"""Finds where the records of a block of CSV bytes begin and end, without a CSV parser."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 import numpy as np
 
 LF, CR = 10, 13
-START, FIELD, QUOTED, QUOTE_SEEN = range(4)  # of a field: its start, its plain text, inside quotes, after a quote there
+START, FIELD, QUOTED, QUOTE_SEEN = range(4)  # at a field's start, in plain text, in quotes, after a quote in quotes
 
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Records inside `data`: record i is `data[starts[i]:ends[i]]`, without its line end; none is empty.
+    """Non-empty records inside `data`: record i is `data[starts[i]:ends[i]]`, without its line end.
 
     `starts` and `ends` are int64 `[n]`; `offset` is the position of `data[0]` in the file.
     """
@@ -32,9 +32,9 @@ class Records:
 
 
 def replaced(records: Records, texts: dict[int, bytes]) -> Records:
-    """The records with other bytes in the places of some of them; one without bytes is left out.
+    """The records, with the bytes of some of them replaced; empty bytes drop the record.
 
-    Positions are those in the new bytes; `offset` is what it was, to tell where about in the file this is.
+    Positions refer to the new bytes. `offset` is unchanged: it only shows roughly where in the file this is.
     """
     lengths = records.ends - records.starts
     new_lengths = lengths.copy()
@@ -50,10 +50,10 @@ def replaced(records: Records, texts: dict[int, bytes]) -> Records:
 
 
 def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
-    """The physical lines of `data` that are not empty.
+    """The non-empty physical lines of `data`.
 
     Returns:
-        The records, and int64 `[n]` lengths that count the carriage returns before a line feed too.
+        The records, and their lengths (int64 `[n]`) including carriage returns before a line feed.
     """
     codes = np.frombuffer(data, np.uint8)
     line_ends = np.flatnonzero(codes == LF)
@@ -73,9 +73,9 @@ def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
 
 
 def _without_trailing_returns(codes: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """`ends` moved before the carriage returns that stand right before them."""
+    """`ends` without the carriage returns right before them."""
     returns = np.flatnonzero(codes == CR)
-    # The length of the run of returns that ends at each return; lines are cut at line feeds, so no run crosses one.
+    # Where the run of returns that each return belongs to begins; no run crosses a line, since a line feed ends it.
     breaks = np.flatnonzero(np.diff(returns, prepend=-2) != 1)
     run_start = returns[np.repeat(breaks, np.diff(np.append(breaks, len(returns))))]
     last = np.searchsorted(returns, ends) - 1  # the last return before each end
@@ -84,20 +84,20 @@ def _without_trailing_returns(codes: np.ndarray, starts: np.ndarray, ends: np.nd
 
 
 class QuotedScanner:
-    """Finds record ends where a quoted field may hold line ends, as Python's csv module reads a whole text.
+    """Finds record ends where quoted fields may contain line ends, with the rules of Python's csv module.
 
-    A quote opens a quoted field at a field's start only; a doubled quote inside stands for one; after the closing
+    A quote opens a quoted field only at the field's start; a doubled quote inside means one quote; after the closing
     quote, and in a field that does not begin with a quote, quotes are plain text. CR, LF or both end a record.
     """
 
     def __init__(self, *, delimiter: str, quote: str) -> None:
         self.delimiter, self.quote = ord(delimiter), ord(quote)
         d, q = re.escape(delimiter.encode()), re.escape(quote.encode())
-        # In plain text all that matters is the record's end, and a delimiter before a quote (or the block's end).
+        # In plain text, only the end of the record matters, and a delimiter before a quote (or before the block's end).
         self._stop = re.compile(b"[\r\n]|" + d + b"(?=" + q + b"|\\Z)")
 
     def scan(self, data: bytes, position: int, state: int) -> tuple[int, int]:
-        """The position of the line end that ends the record (-1: not in `data`), and the state after it."""
+        """The position of the line end that ends the record (-1 if it is not in `data`), and the state after it."""
         size, quote = len(data), self.quote
         while position < size:
             if state == QUOTED:
@@ -118,9 +118,9 @@ class QuotedScanner:
         return -1, state
 
     def boundaries(self, data: bytes, state: int, scanned: int) -> tuple[np.ndarray, int]:
-        """The positions of all line ends in `data` that end a record, and the state at its end.
+        """The positions of all line ends in `data` that end a record, and the state at the end of `data`.
 
-        `data` begins with a record; its first `scanned` bytes hold no record end, and lead to `state`.
+        `data` begins with a record; its first `scanned` bytes contain no record end and leave the scanner in `state`.
         """
         codes = np.frombuffer(data, np.uint8)
         quotes = np.flatnonzero(codes == self.quote) if self.quote in data else np.empty(0, np.int64)
@@ -141,17 +141,17 @@ class QuotedScanner:
 
 
 def regular_quotes(codes: np.ndarray, quotes: np.ndarray, rank: np.ndarray, delimiter: int) -> np.ndarray:
-    """Which quotes stand where a plain writer puts them, so that every reader reads them alike.
+    """Which quotes are where a standard writer puts them, so that all CSV readers agree on them.
 
     Args:
         codes: uint8, the bytes.
-        quotes: int64, the quotes' positions.
+        quotes: int64, the positions of the quotes.
         rank: int64, each quote's number within its record (or within all of `codes`), from 0.
         delimiter: the delimiter's code.
 
     Returns:
-        bool: an opening quote (even rank) that follows a delimiter, a line end, the start or a quote of its record; a
-        closing quote (odd rank) before a delimiter, a line end, the end or a quote.
+        bool: true for an opening quote (even rank) right after a delimiter, a line end, the start or a quote, and for a
+        closing quote (odd rank) right before a delimiter, a line end, the end or a quote.
     """
     padded = np.empty(len(codes) + 2, np.uint8)
     padded[0] = padded[-1] = LF
@@ -160,16 +160,16 @@ def regular_quotes(codes: np.ndarray, quotes: np.ndarray, rank: np.ndarray, deli
     neighbour = padded[np.where(opening, quotes, quotes + 2)]
     regular = (neighbour == delimiter) | (neighbour == LF) | (neighbour == CR)
     touching = np.diff(quotes) == 1
-    # A doubled quote: a closing one and, right behind it, the next opening one.
+    # A doubled quote is a closing one followed directly by an opening one.
     regular[:-1] |= touching & ~opening[:-1]
     regular[1:] |= touching & opening[1:]
     return regular
 
 
 def irregular_records(records: Records, *, delimiter: int, quote: int, lines: bool) -> np.ndarray:
-    """bool `[n]`: the records that must be read one by one, since readers disagree about them.
+    """bool `[n]`: the records on which CSV readers disagree, which must be parsed one by one.
 
-    These hold a quote in an odd place, an odd number of quotes, or (where records are lines) a carriage return inside.
+    They contain a quote in an unusual place, an odd number of quotes, or (if records are lines) a carriage return.
     """
     odd = np.zeros(len(records), bool)
     codes = np.frombuffer(records.data, np.uint8)

@@ -1,4 +1,4 @@
-"""Records of a CSV file, found again by their offsets."""
+"""Reads records of a CSV file again, by their offsets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from schemas.spec.table import Schema
 def read_records(
     file: CsvFile, schema: Schema, offsets: Iterable[int], *, block_bytes: int = 1 << 20
 ) -> dict[int, bytes]:
-    """The raw bytes of the records that begin at `offsets`. A file that is read as a stream is read once, for all.
+    """The raw bytes of the records that begin at `offsets`. A stream is read only once for all of them.
 
     Raises:
-        MillraceError: no record begins there: the file was changed.
+        MillraceError: no record begins at an offset: the file has changed.
     """
     wanted = np.array(sorted(set(offsets)), np.int64)
     found: dict[int, bytes] = {}

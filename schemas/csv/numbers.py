@@ -1,4 +1,4 @@
-"""Text to float32: plain decimal numbers only, and nothing by guesswork."""
+"""Parses text to float32: plain decimal numbers only, without guessing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from schemas.spec.cell_error import CellError, absent_value, shown
 
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_ZERO, _NINE, _SPACE = 48, 9, 32  # all other white space has smaller codes
+_ZERO, _NINE, _SPACE = 48, 9, 32  # all other ASCII white space has codes below the space's
 
 
 @dataclasses.dataclass(frozen=True)
 class MissingTokens:
-    """What means a missing value, compared after trimming: binary, and whether one of them reads as a number (-999)."""
+    """The tokens of a missing value (binary, compared after trimming), and whether one is a number, such as -999."""
 
     tokens: pa.BinaryArray
     numeric: bool
@@ -25,7 +25,7 @@ class MissingTokens:
 
 @functools.lru_cache(maxsize=16)
 def missing_tokens(tokens: tuple[str, ...]) -> MissingTokens:
-    """The schema's tokens, made ready once."""
+    """The schema's tokens, prepared once."""
     array = pa.array([t.encode().strip() for t in tokens], pa.binary())
     return MissingTokens(array, bool(tokens) and any(pc.match_substring_regex(array, _DECIMAL).to_pylist()))
 
@@ -36,28 +36,28 @@ def numbers(
     """Decodes one column.
 
     Args:
-        cells: binary `[n]`; white space around a number does not count.
-        missing: what means a missing value.
-        if_absent: the reason code that a missing value is rejected with; None: it becomes NaN.
+        cells: binary `[n]`; white space around a number is ignored.
+        missing: the tokens of a missing value.
+        if_absent: the reason code that rejects a missing value; None: it becomes NaN.
 
     Returns:
         float32 or uint8 `[n]`, never -0, and the problems by row: not_a_number, out_of_range, `if_absent`. A number is
-        `[+-]digits[.digits][e[+-]digits]` and rounds through float64, as a client's JSON does.
+        `[+-]digits[.digits][e[+-]digits]`, rounded through float64 as in a client's JSON.
     """
     values = clean_numbers(cells, missing)
     return _one_by_one(_as_text(cells), missing.tokens, if_absent) if values is None else (values, {})
 
 
 def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray | None:
-    """As `numbers`, where every cell is a number and none means missing; else None."""
-    if missing.numeric:  # a clean number may still mean missing
+    """The same as `numbers` if every cell is a number and none is missing; otherwise None."""
+    if missing.numeric:  # a valid number may still mean missing
         return None
     digits = _single_digits(cells)
     return _cast(_trimmed(_as_text(cells))) if digits is None else digits
 
 
 def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
-    """uint8 `[n]` where every cell is one digit: flags and one-hot columns, read without a parser."""
+    """uint8 `[n]` if every cell is a single digit, as in flags and one-hot columns; otherwise None."""
     count = len(cells)
     _, offset_buffer, data = cells.buffers()
     if not count or data is None:
@@ -71,12 +71,12 @@ def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
 
 
 def _as_text(cells: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes called text, unchecked: what is no number is refused whatever its bytes are."""
+    """The same bytes as a string array, without a UTF-8 check: what is not a number is rejected anyway."""
     return pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)
 
 
 def _trimmed(text: pa.StringArray) -> pa.StringArray:
-    """Without white space around: a cell that keeps it costs the cast an error, as much as reading twenty numbers."""
+    """Trims white space, which the cast rejects with an error that costs as much as parsing twenty numbers."""
     _, offset_buffer, data_buffer = text.buffers()
     if not len(text) or data_buffer is None:
         return text
@@ -86,9 +86,9 @@ def _trimmed(text: pa.StringArray) -> pa.StringArray:
 
 
 def _cast(text: pa.StringArray) -> np.ndarray | None:
-    """float32 `[n]` if every cell is null, which becomes NaN, or a decimal number that fits.
+    """float32 `[n]` if every cell is null (which becomes NaN) or a decimal number that fits; otherwise None.
 
-    Of all else, the cast takes inf and nan alone.
+    Arrow's cast accepts nothing else except inf and nan, which the count of finite values finds.
     """
     try:
         values = _narrowed(text.cast(pa.float64()))
@@ -113,7 +113,7 @@ def _one_by_one(
     absent = pc.is_in(cells, value_set=missing)
     decimal, null = pc.invert(absent), pa.scalar(None, pa.string())
     values = _cast(pc.if_else(decimal, trimmed, null))
-    if values is None:  # among those that are there, some are no numbers or do not fit
+    if values is None:  # some of the cells that are present are not numbers or do not fit
         decimal = pc.and_(pc.match_substring_regex(cells, _DECIMAL), decimal)
         values = _narrowed(pc.if_else(decimal, trimmed, null).cast(pa.float64()))
     is_number = decimal.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Records to columns of bytes: cut at their delimiters where all readers agree, one at a time where they do not."""
+"""Parses records to columns of bytes: all at once where CSV readers agree on them, one by one where they do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.errors import MillraceError
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How fields are told apart; `lines`: a record is one physical line."""
+    """How fields are separated; `lines`: a record is one physical line."""
 
     delimiter: str
     quote: str
@@ -25,9 +25,12 @@ class Dialect:
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-    """Columns (binary `[m]`, by their position in the file), the record's number of each row, and what is no row.
+    """The rows of a piece of a file, and the records that are invalid.
 
-    `rows` is int64 `[m]`, rising; `bad` holds (record number, reason, what was found and expected).
+    Attributes:
+        columns: binary `[m]` by position in the file.
+        rows: int64 `[m]`, ascending: the record number of each row.
+        bad: (record number, reason, detail) of each invalid record.
     """
 
     columns: dict[int, pa.BinaryArray]
@@ -36,16 +39,16 @@ class Parsed:
 
 
 def parse_records(records: Records, dialect: Dialect, *, width: int, positions: Sequence[int]) -> Parsed:
-    """Parses records of `width` fields, of which those at `positions` are wanted.
+    """Parses records of `width` fields, and returns the fields at `positions`.
 
-    Every record comes out as Python's csv module reads it by itself, or is among the bad ones: too_few_columns,
-    too_many_columns, unterminated_quote, stray_carriage_return, and stray_quote: a line with an odd number of quotes,
-    which may be the end of a quoted field that began some lines before.
+    Every record is parsed as Python's csv module parses it by itself, or is bad: too_few_columns, too_many_columns,
+    unterminated_quote, stray_carriage_return or stray_quote. The last includes a line with an odd number of quotes,
+    which may be the end of a quoted field that began on an earlier line.
     """
     delimiter, quote = dialect.delimiter, dialect.quote
     odd = irregular_records(records, delimiter=ord(delimiter), quote=ord(quote), lines=dialect.lines)
     bad: dict[int, tuple[str, str]] = {}
-    regular: dict[int, bytes] = {}  # the odd ones once more, written as a plain writer would; nothing for a bad one
+    regular: dict[int, bytes] = {}  # the odd records, with all fields quoted; empty for a bad one
     for index in np.flatnonzero(odd).tolist():
         record = records.raw(index)
         fields: list[bytes] | str = split_fields(record, delimiter, quote)
@@ -73,13 +76,13 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
 
 _EXPLAIN = {
     "unterminated_quote": "a quote opens a field and never closes; expected a closing quote in the same record",
-    "stray_quote": "found an odd number of quotes in the line, or text behind a closing quote; expected quotes in "
+    "stray_quote": "found an odd number of quotes in the line, or text after a closing quote; expected quotes in "
     "pairs around a whole field, and doubled inside it "
-    "(if quoted fields go over several lines, declare csv: {quoted_newlines: true})",
-    "stray_carriage_return": "a carriage return stands inside the line; expected one at the line's end only",
+    "(if quoted fields span several lines, declare csv: {quoted_newlines: true})",
+    "stray_carriage_return": "found a carriage return inside the line; expected one only at the line's end",
 }
 
 
 def _without(values: np.ndarray, left_out: dict[int, tuple[str, str]] | dict[int, int]) -> np.ndarray:
-    """The values but for those at some places."""
+    """The values without those at some positions."""
     return np.delete(values, list(left_out)) if left_out else values

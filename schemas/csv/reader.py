@@ -1,4 +1,4 @@
-"""Ranges of CSV files to Arrow batches of raw columns, every record accounted for."""
+"""Reads ranges of CSV files as Arrow batches of raw columns, and accounts for every record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from schemas.spec.split_hash import file_split
 from schemas.spec.table import FileSplit, Schema
 
 BATCH_BYTES = 8 << 20
-_PIECE_BYTES = 1 << 20  # what is parsed and decoded at once: small enough for the processor's cache
+_PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
 
 
 def read_range(
@@ -38,16 +38,16 @@ def read_range(
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
 
-    The rows and rejects are the same for every way to cut a file into ranges and batches.
+    The rows and rejects do not depend on how a file is cut into ranges and batches.
 
     Args:
-        part: from `split_ranges`.
-        schema: the one that the file was opened with.
-        batch_bytes: how many bytes of the file make a batch, about.
+        part: a range of `split_ranges`.
+        schema: the schema that the file was opened with.
+        batch_bytes: the approximate size of a batch, in bytes of the file.
         with_split: adds the column `_split`, by the schema's hash or by the file's name.
         max_record_bytes: a longer record is rejected as record_too_long.
-        threads: how many pieces of a batch are decoded side by side.
-        decoder: of records that are lines and no CSV; None: CSV's.
+        threads: how many pieces of a batch are decoded in parallel.
+        decoder: the decoder for another format of lines; None: CSV.
 
     Raises:
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
@@ -70,7 +70,7 @@ def read_range(
 
 
 def pieces_of(records: Records) -> Iterator[Records]:
-    """The same records in pieces of about _PIECE_BYTES."""
+    """Cuts records into pieces of about _PIECE_BYTES."""
     first, count = 0, len(records)
     while first < count:
         begin = int(records.starts[first])
@@ -82,9 +82,9 @@ def pieces_of(records: Records) -> Iterator[Records]:
 
 
 class RecordDecoder:
-    """Records of one file to rows. Holds what stays the same from batch to batch; safe to use from several threads.
+    """Decodes records of one file to rows. Holds what all batches share; thread-safe.
 
-    A format of lines that are no CSV brings a subclass with a `parse` of its own.
+    Another format of lines overrides `parse`.
     """
 
     def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool) -> None:
@@ -99,7 +99,7 @@ class RecordDecoder:
         )
 
     def decode(self, records: Records) -> tuple[pa.RecordBatch, list[Reject], int]:
-        """One piece: its batch, its rejects and how many records it holds."""
+        """Decodes one piece: its batch, its rejects and its number of records."""
         parsed = self.parse(records)
         rows = len(parsed.rows)
         decoded = decode_columns(
@@ -142,7 +142,7 @@ class RecordDecoder:
         )
 
     def joined(self, block: Block, pieces: list[tuple[pa.RecordBatch, list[Reject], int]], max_record: int) -> Decoded:
-        """A block's pieces as one batch, after a check that no record is missing."""
+        """A block's pieces as one batch, after checking that no record is missing."""
         rejects = [reject for _, found, _ in pieces for reject in found]
         detail = f"longer than {max_record} bytes; the first {HEAD_BYTES} are kept"
         for offset, head in block.too_long:
@@ -163,7 +163,7 @@ class RecordDecoder:
 
 
 def _in_utf8(records: Records) -> Records:
-    """Latin-1 records in UTF-8. ASCII stays as it is, so that delimiters, quotes and line ends are the same ones."""
+    """Latin-1 records as UTF-8. ASCII bytes do not change, and so neither do delimiters, quotes and line ends."""
     if records.data.isascii():
         return records
     codes = np.frombuffer(records.data, np.uint8)

@@ -1,10 +1,10 @@
-"""CSV as a format of rows."""
+"""CSV as a row format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from schemas.csv.corrections import decode_records, remembered_csv
+from schemas.csv.corrections import csv_from_manifest, decode_records
 from schemas.csv.fields import join_fields
 from schemas.csv.file import CsvFile, open_csv, split_ranges
 from schemas.csv.lookup import read_records
@@ -19,12 +19,12 @@ class CsvRows:
     plan_ranges = staticmethod(split_ranges)
     read_range = staticmethod(read_range)
     read_records = staticmethod(read_records)
-    remembered_file = staticmethod(remembered_csv)
+    file_from_manifest = staticmethod(csv_from_manifest)
     decode_records = staticmethod(decode_records)
 
     @staticmethod
     def encode_record(file: CsvFile, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
-        """A line without its line end."""
+        """The record as a line, without its line end."""
         fields = [b""] * file.num_columns
         for item in file.columns.items:
             for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):

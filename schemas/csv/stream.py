@@ -1,4 +1,4 @@
-"""A CSV file's bytes from its beginning on: decompressed, in UTF-8 or Latin-1, lines ended by line feeds."""
+"""Streams a CSV file from its beginning: decompressed, as UTF-8 or Latin-1, with line feeds as line ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from schemas import storage
 from schemas.errors import MillraceError
 
 GZIP_MAGIC = b"\x1f\x8b"
-# Decompressed bytes to compressed ones: most CSV grows 5 to 20 times, a thousand one-hot columns 400 times at gzip's
-# best, and what gzip makes of nothing but zeros 1,030 times.
+# Decompressed to compressed size: most CSV grows 5 to 20 times, a thousand one-hot columns 400 times with gzip -9, and
+# a file of zeros 1,030 times.
 MAX_INPUT_RATIO = 500.0
-_FREE_BYTES = 64 << 20  # what any file may decompress to, however small it is
+_FREE_BYTES = 64 << 20  # any file may decompress to this, however small it is
 
 
 class Reader(Protocol):
-    """What is read from: `read(n)` gives up to n bytes, and b"" at the end only."""
+    """A stream of bytes: `read(n)` returns up to n bytes, and b"" only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -27,7 +27,7 @@ class Reader(Protocol):
 
 
 class Gunzip:
-    """Decompresses gzip, of several members too; refuses what is cut off, broken or grows out of all proportion."""
+    """Decompresses gzip, also of several members; refuses truncated and corrupt files, and gzip bombs."""
 
     def __init__(self, file: Reader, *, path: str, compressed: int, max_ratio: float) -> None:
         self._file, self._path = file, path
@@ -63,7 +63,7 @@ class Gunzip:
 
 
 class Utf16ToUtf8:
-    """Re-encodes UTF-16; a lone surrogate becomes bytes that are no UTF-8, so that its row is rejected later."""
+    """Re-encodes UTF-16. A lone surrogate becomes invalid UTF-8, so that its row is rejected later."""
 
     def __init__(self, source: Reader, *, path: str, codec: str) -> None:
         self._source, self._path = source, path
@@ -88,7 +88,7 @@ class Utf16ToUtf8:
 
 
 class ReturnsToLineFeeds:
-    """Old Mac lines: every carriage return ends one."""
+    """Converts classic Mac OS line ends (carriage returns) to line feeds."""
 
     def __init__(self, source: Reader) -> None:
         self._source = source
@@ -103,7 +103,7 @@ class ReturnsToLineFeeds:
 def open_stream(
     path: str, *, version: str, size: int, gzipped: bool, codec: str, lone_cr: bool, max_ratio: float = MAX_INPUT_RATIO
 ) -> Reader:
-    """The whole file from its first byte; `codec` is utf-8, latin-1 (neither is touched) or utf-16, -le, -be."""
+    """The file from its first byte. `codec`: utf-8 and latin-1 pass through; utf-16, -le and -be are re-encoded."""
     source: Reader = _Named(storage.open_read(path, version=version), path)
     if gzipped:
         source = Gunzip(source, path=path, compressed=size, max_ratio=max_ratio)
@@ -130,7 +130,7 @@ class _Named:
 
 
 def open_at(path: str, *, version: str, position: int) -> Reader:
-    """A plain file's bytes from `position` on."""
+    """An uncompressed file's bytes from `position` on."""
     source = _Named(storage.open_read(path, version=version), path)
     source.seek(position)
     return source

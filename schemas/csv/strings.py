@@ -1,4 +1,4 @@
-"""Text columns: checked value by value, where each distinct value is looked at once."""
+"""Decodes text columns: each distinct value is checked once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from schemas.spec.split_hash import hash_strings
 
 @dataclasses.dataclass(frozen=True)
 class Distinct:
-    """A column as the number of each cell's value among its distinct values.
+    """A dictionary-encoded column.
 
-    `codes` is int32 `[n]`; `values` the distinct values as they stand, `trimmed` without white space around, `absent`
-    whether they mean a missing value.
+    Attributes:
+        codes: int32 `[n]`: each cell's index in `values`.
+        values: the distinct values, as in the file.
+        trimmed: the same without surrounding white space.
+        absent: bool: which of them mean a missing value.
     """
 
     codes: np.ndarray
@@ -28,7 +31,7 @@ class Distinct:
 
     @property
     def canonical(self) -> pa.BinaryArray:
-        """The distinct values as the split's hash takes them: trimmed, and whatever means missing as one."""
+        """The distinct values as the split hashes them: trimmed, and b"" for every missing value."""
         return pc.if_else(pa.array(self.absent), pa.scalar(b"", pa.binary()), self.trimmed)
 
 
@@ -43,7 +46,7 @@ def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray) -> Distinct:
 
 
 def not_utf8(column: Distinct) -> dict[int, CellError]:
-    """The problems by distinct value."""
+    """An error for each distinct value that is not UTF-8."""
     try:
         column.values.cast(pa.string())
         return {}
@@ -64,32 +67,33 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def absent_values(column: Distinct, reason: str) -> dict[int, CellError]:
-    """The reason for each distinct value that means missing."""
+    """An error with this reason for each distinct value that means missing."""
     return {i: absent_value(column.values[i].as_py(), reason) for i in np.flatnonzero(column.absent).tolist()}
 
 
-def no_words(values: pa.BinaryArray, *, if_empty: str | None) -> dict[int, CellError]:
-    """What a vocabulary cannot hold, since its file has one value to a line: the problems by distinct value.
+def vocabulary_errors(values: pa.BinaryArray, *, empty_reason: str | None) -> dict[int, CellError]:
+    """An error for each distinct value that a vocabulary file, with one value per line, cannot hold.
 
-    `values` are what is looked up of each distinct value. line_end_in_value: a CR or LF within. `if_empty` is the
-    reason code of an empty value, which a graph takes for a missing one; None: that is filled.
+    Args:
+        values: the distinct values as they are looked up. One with a CR or LF is a line_end_in_value.
+        empty_reason: the reason code for an empty value, which a graph treats as missing; None: it is filled in.
     """
     problems = {}
     data = values.buffers()[2]
-    together = b"" if data is None else data.to_pybytes()
-    if b"\n" in together or b"\r" in together:  # a tenth of what it costs to look into each value
+    everything = b"" if data is None else data.to_pybytes()
+    if b"\n" in everything or b"\r" in everything:  # ten times faster than checking each value
         for i, value in enumerate(values.to_pylist()):
             if b"\n" in value or b"\r" in value:
-                detail = f"found {shown(value)}, expected no line end within: a vocabulary has one value to a line"
+                detail = f"found {shown(value)}, expected no line end: a vocabulary has one value per line"
                 problems[i] = CellError("line_end_in_value", detail)
-    if if_empty is not None:
+    if empty_reason is not None:
         empty = pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
-        problems |= {i: absent_value(b"", if_empty) for i in np.flatnonzero(empty).tolist()}
+        problems |= {i: absent_value(b"", empty_reason) for i in np.flatnonzero(empty).tolist()}
     return problems
 
 
 def rows_of(problems: dict[int, CellError], codes: np.ndarray) -> dict[int, CellError]:
-    """CellErrors by distinct value as problems by row."""
+    """Errors by distinct value -> errors by row."""
     if not problems:
         return {}
     rows = np.flatnonzero(np.isin(codes, list(problems)))
@@ -97,7 +101,7 @@ def rows_of(problems: dict[int, CellError], codes: np.ndarray) -> dict[int, Cell
 
 
 def read_values(column: Distinct, item: ReadAsStrings) -> tuple[pa.BinaryArray | list[bytes], dict[int, CellError]]:
-    """Each distinct value as the split's hash takes it (b"" for one that is missing or wrong), and the errors."""
+    """Each distinct value as the split hashes it (b"" for a missing or invalid one), and the errors."""
     read = item.read_values(column.trimmed)
     if read is None:
         return column.canonical, {}
@@ -114,7 +118,7 @@ def read_values(column: Distinct, item: ReadAsStrings) -> tuple[pa.BinaryArray |
 
 
 def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], dict[int, CellError]]:
-    """Each distinct value as the label it stands for; missing_label, label_not_in_values for what stands for none."""
+    """The label of each distinct value, and the errors: missing_label, label_not_in_values."""
     aliases = {spelling.encode().strip(): value.encode().strip() for spelling, value in label.aliases.items()}
     values = None if label.values is None else {v.encode().strip(): v.encode() for v in label.values}
     problems = {}
@@ -134,10 +138,10 @@ def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], d
 
 
 def hash_distinct(values: pa.BinaryArray | list[bytes], codes: np.ndarray) -> np.ndarray:
-    """uint64 `[n]`: each row's string hash, each distinct value hashed once."""
+    """uint64 `[n]`: the string hash of each row; each distinct value is hashed once."""
     return hash_strings(pa.array(values, pa.binary()))[codes] if len(values) else np.empty(0, np.uint64)
 
 
 def take(values: list[bytes], codes: np.ndarray) -> pa.BinaryArray:
-    """binary `[n]`: each row's value."""
+    """binary `[n]`: the value of each row."""
     return pa.array(values, pa.binary()).take(pa.array(codes))

@@ -1,4 +1,4 @@
-"""The dataset directory: opened, shown, verified, pruned; its manifest, and the lease that one job at a time holds."""
+"""The dataset directory: open, show, verify and prune it; its manifest, and the lease that one job at a time holds."""
 
 from schemas.dataset.opening import Dataset, open_dataset
 

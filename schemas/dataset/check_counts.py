@@ -1,6 +1,6 @@
-"""A manifest against itself (its numbers, and the names of its files), and against the rejects that the run keeps.
+"""Checks the manifest's numbers and file names against each other, and against the run's rejects files.
 
-`open_dataset` refuses what the manifest alone shows; `verify_dataset` tells all of it.
+`open_dataset` raises the first issue in the manifest itself; `verify_dataset` reports all issues.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 
 
 def verify_account(manifest: Manifest) -> Iterator[Issue]:
-    """Whether the manifest agrees with itself: numbers add up by input, split, shard and in all, and names fit."""
-    yield from _twice(manifest)
+    """Issues in the manifest itself: sums that differ by input, split, shard or in total, and wrong file names."""
+    yield from _duplicates(manifest)
     yield from _negative(manifest)
     yield from _inputs(manifest)
     yield from _splits(manifest)
     for name in ("read", "written", "rejected"):
         total = sum(getattr(file, name) for file in manifest.inputs)
         if getattr(manifest, name) != total:
-            yield _off(f"{name} is {getattr(manifest, name):,}, but those of the inputs sum to {total:,}")
+            yield _issue(f"{name} is {getattr(manifest, name):,}, but those of the inputs sum to {total:,}")
     yield from _shard_names(manifest)
     yield from _files(manifest)
 
 
 def named(manifest: Manifest) -> list[str]:
-    """Every file that the manifest names, by path relative to the dataset directory."""
+    """Every file that the manifest names, by its path relative to the dataset directory."""
     shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
     return shards + [file.path for file in manifest.files]
 
 
-def _twice(manifest: Manifest) -> Iterator[Issue]:
-    """Paths that are named more than once: their records would be read, or counted, as often."""
+def _duplicates(manifest: Manifest) -> Iterator[Issue]:
+    """Paths that are named more than once, whose records would be read or counted more than once."""
     for paths, what in ((named(manifest), ""), ([file.path for file in manifest.inputs], "the input ")):
         for path, times in collections.Counter(paths).items():
             if times > 1:
@@ -55,7 +55,7 @@ def _twice(manifest: Manifest) -> Iterator[Issue]:
 def _negative(manifest: Manifest) -> Iterator[Issue]:
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
-    counted = [("in all", manifest)]
+    counted = [("in total", manifest)]
     counted += [(file.path, file) for file in manifest.inputs]
     counted += [(file.path, file) for file in manifest.files]
     counted += [(shard.path, shard) for shard in shards]
@@ -64,36 +64,36 @@ def _negative(manifest: Manifest) -> Iterator[Issue]:
     for what, item in counted:
         for name in _NUMBERS:
             if (number := getattr(item, name, 0)) < 0:
-                yield _off(f"{what}: {name} is {number:,}")
+                yield _issue(f"{what}: {name} is {number:,}")
 
 
 def _inputs(manifest: Manifest) -> Iterator[Issue]:
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in manifest.counts:
         by_outcome[count.input, count.outcome] += count.rows
-        told = (count.split is not None, count.stage is not None, count.reason is not None)
-        if told != ((True, False, False) if count.outcome == "written" else (False, True, True)):
-            yield _off(
+        given = (count.split is not None, count.stage is not None, count.reason is not None)
+        if given != ((True, False, False) if count.outcome == "written" else (False, True, True)):
+            yield _issue(
                 f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
                 f"the stage {count.stage!r} and the reason {count.reason!r}; written records must have the first, "
                 "rejected records the others"
             )
     for file in manifest.inputs:
         if file.header is not None and not 0 <= file.header < len(manifest.headers):
-            yield _off(f"{file.path}: has the header {file.header}, of {len(manifest.headers)}")
+            yield _issue(f"{file.path}: has the header {file.header}, of {len(manifest.headers)}")
         lost = file.read - file.written - file.rejected
         if lost:
-            yield _off(
+            yield _issue(
                 f"{file.path}: {file.read:,} records read, {file.written:,} written and {file.rejected:,} rejected: "
                 f"{abs(lost):,} {'unaccounted for' if lost > 0 else 'too many'}"
             )
         for outcome, total in (("written", file.written), ("rejected", file.rejected)):
             counted = by_outcome.pop((file.path, outcome), 0)
             if counted != total:
-                yield _off(f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}")
+                yield _issue(f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}")
     for (path, outcome), rows in by_outcome.items():
         if rows:
-            yield _off(f"{path}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset")
+            yield _issue(f"{path}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset")
 
 
 def _splits(manifest: Manifest) -> Iterator[Issue]:
@@ -104,18 +104,18 @@ def _splits(manifest: Manifest) -> Iterator[Issue]:
     for name, split in manifest.splits.items():
         in_shards = sum(shard.rows for shard in split.shards)
         if split.rows != in_shards:
-            yield _off(f"split {name!r}: {split.rows:,} rows, but those of its shards sum to {in_shards:,}")
+            yield _issue(f"split {name!r}: {split.rows:,} rows, but those of its shards sum to {in_shards:,}")
         if split.rows != by_split[name]:
-            yield _off(f"split {name!r}: {split.rows:,} rows, but {by_split[name]:,} are counted as written to it")
+            yield _issue(f"split {name!r}: {split.rows:,} rows, but {by_split[name]:,} are counted as written to it")
     for name in by_split.keys() - manifest.splits.keys():
-        yield _off(f"split {name!r}: {by_split[name]:,} rows are counted as written to it, but it has no shards")
+        yield _issue(f"split {name!r}: {by_split[name]:,} rows are counted as written to it, but it has no shards")
 
 
 def _shard_names(manifest: Manifest) -> Iterator[Issue]:
-    """Whether each run's shards of a split are all there, in order: train-00000-of-00002, train-00001-of-00002."""
+    """Whether all shards of a split are named, in order, for each run: train-00000-of-00002, train-00001-of-00002."""
     for name, split in manifest.splits.items():
         if name not in SPLITS:
-            yield _off(f"split {name!r}: is not one of {', '.join(SPLITS)}")
+            yield _issue(f"split {name!r}: is not one of {', '.join(SPLITS)}")
         by_run: dict[str, list[Shard]] = collections.defaultdict(list)
         for shard in split.shards:
             by_run[shard.path.rpartition("/")[0]].append(shard)
@@ -127,61 +127,61 @@ def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) ->
     found = _NAME.fullmatch(shards[0].path.rpartition("/")[2])
     count = int(found["count"]) if found else len(shards)
     if count != len(shards):
-        yield _off(f"split {split!r}: {len(shards)} shards of {run}, but their names say {count}")
+        yield _issue(f"split {split!r}: {len(shards)} shards of {run}, but their names say {count}")
     for index, shard in enumerate(shards):
         expected = layout.join(run, layout.shard_name(split, index, count, compression))
         if shard.path != expected:
-            yield _off(f"split {split!r}: names {shard.path} where {expected} is expected")
+            yield _issue(f"split {split!r}: names {shard.path} where {expected} is expected")
 
 
 def _files(manifest: Manifest) -> Iterator[Issue]:
-    """Whether the run's own files are named, among them those without which it cannot be read."""
+    """Whether all named files belong to the run, and the files that a reader needs are among them."""
     names = {file.path for file in manifest.files}
     for path in sorted(names):
         if not path.startswith(f"{manifest.run}/"):
-            yield _off(f"{path}: is not a file of the run {manifest.run}")
+            yield _issue(f"{path}: is not a file of the run {manifest.run}")
     for name in _NEEDED:
         if (path := layout.join(manifest.run, name)) not in names:
-            yield _off(f"{path}: is not named, but every run has it")
-    kept = any(layout.REJECTS.fullmatch(path.rpartition("/")[2]) for path in names)
-    if manifest.rejected > 0 and not kept:
-        yield _off(f"rejected is {manifest.rejected:,}, but no rejects-*.jsonl is named")
+            yield _issue(f"{path}: is not named, but every run has it")
+    has_rejects = any(layout.REJECTS.fullmatch(path.rpartition("/")[2]) for path in names)
+    if manifest.rejected > 0 and not has_rejects:
+        yield _issue(f"rejected is {manifest.rejected:,}, but no rejects-*.jsonl is named")
 
 
 def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
-    """Whether the run's rejects files hold as many rejects, by stage and reason, as the manifest counts."""
-    kept: _Reasons = collections.Counter()
+    """Whether the run's rejects files hold as many rejects as the manifest counts, by stage and reason."""
+    found: _Reasons = collections.Counter()
     prefix = layout.join(manifest.run, "rejects-")
     for file in manifest.files:
         if file.path.startswith(prefix):
             try:
-                yield from _read(data_dir, file.path, kept)
+                yield from _read(data_dir, file.path, found)
             except MillraceError:
-                return  # missing or unreadable, which is said elsewhere: the sums would only repeat it
+                return  # missing or unreadable, which is reported elsewhere: the sums would only repeat it
     counted: _Reasons = collections.Counter()
     for count in manifest.counts:
         if count.outcome == "rejected":
             counted[count.stage or "", count.reason or ""] += count.rows
-    for key in sorted(kept.keys() | counted.keys()):
-        if kept[key] != counted[key]:
+    for key in sorted(found.keys() | counted.keys()):
+        if found[key] != counted[key]:
             yield Issue(
                 f"{prefix}*.jsonl",
                 "account",
-                f"{kept[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, but {layout.MANIFEST} counts "
+                f"{found[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, but {layout.MANIFEST} counts "
                 f"{counted[key]:,}",
             )
 
 
-def _read(data_dir: str, path: str, kept: _Reasons) -> Iterator[Issue]:
+def _read(data_dir: str, path: str, found: _Reasons) -> Iterator[Issue]:
     full = layout.join(data_dir, path)
     with storage.wrap_errors(full), storage.open_read(full) as file:
         for number, line in enumerate(file, 1):
             try:
                 reject = json.loads(line)
-                kept[reject["stage"], reject["reason"]] += 1
+                found[reject["stage"], reject["reason"]] += 1
             except (ValueError, LookupError, TypeError) as error:
                 yield Issue(path, "account", f"line {number:,} is not a reject: {error}")
 
 
-def _off(message: str) -> Issue:
+def _issue(message: str) -> Issue:
     return Issue(layout.MANIFEST, "account", message)

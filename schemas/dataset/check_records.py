@@ -1,6 +1,6 @@
-"""Stored records against what they should hold: every feature there, of its dtype and shape, and its values possible.
+"""Checks stored records: every feature is present, has its dtype and shape, and holds valid values.
 
-tfx_bsl decodes a batch of serialized `tf.Example`s to Arrow in C++, and whole columns are judged at once.
+tfx_bsl decodes a batch of serialized `tf.Example`s to Arrow in C++, so that entire columns are checked at once.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.dataset.stored_features import StoredFeature
-from schemas.images import keys
 from schemas.images.header import BadImage, ends_early, read_header
+from schemas.spec import image_keys as keys
 from schemas.spec.image_options import Exact, ImageOptions
+from schemas.spec.images import ImageSchema
 
 _DTYPES = {"int64": pa.int64(), "float32": pa.float32(), "string": pa.large_binary()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
-Fault = tuple[int, str]  # a record's place in the batch, and what is wrong with it
+Fault = tuple[int, str]  # a record's index in the batch, and what is wrong with it
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredImages:
-    """How a dataset's images are stored: the keys' prefixes, the options, and the classes by id (none for pairs)."""
+    """How a dataset's images are stored: as its schema says, and the classes by id."""
 
-    sides: tuple[str, ...]
-    options: ImageOptions
+    schema: ImageSchema
     classes: tuple[str, ...]
 
 
 class RecordCheck:
-    """Judges batches of records. One for each thread."""
+    """Checks batches of records. Not thread-safe: use one per thread."""
 
     def __init__(self, features: Sequence[StoredFeature], images: StoredImages | None = None) -> None:
         from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
         self._features = tuple(features)
         self._images = images
-        self._decoder = ExamplesToRecordBatchDecoder()  # without a schema, so that it shows what no schema names
+        self._decoder = ExamplesToRecordBatchDecoder()  # without a schema, so that it returns undeclared features too
 
     def __call__(self, records: Sequence[bytes]) -> dict[int, str]:
-        """What is wrong, by place in `records`, in order; the first thing of each."""
+        """The first fault of each invalid record, by index in `records`, ascending."""
         try:
             batch = self._decoder.DecodeBatch(list(records))
         except RuntimeError as error:
             if len(records) == 1:
                 return {0: f"is not a tf.Example ({error})"}
-            half = len(records) // 2  # somewhere here is a record that cannot be parsed, or of other types
+            half = len(records) // 2  # some record cannot be parsed or has other types: bisect to find it
             later = {half + place: what for place, what in self(records[half:]).items()}
             return self(records[:half]) | later
         faults = dict(reversed([*self._form(batch)]))
@@ -61,18 +61,18 @@ class RecordCheck:
         return dict(sorted(faults.items()))
 
     def _form(self, batch: pa.RecordBatch) -> Iterator[Fault]:
-        """Features that are missing, of another dtype or length, or not declared."""
+        """Features that are missing, undeclared, or have another dtype or length."""
         for feature in self._features:
             place = batch.schema.get_field_index(feature.name)
             lengths = np.zeros(batch.num_rows, np.int64)
             column = batch.column(place) if place >= 0 else pa.nulls(0)
-            if not pa.types.is_null(column.type):  # so it is where no record of the batch holds a value
+            if not pa.types.is_null(column.type):  # null: no record of the batch has a value
                 lengths = np.asarray(pc.fill_null(column.value_lengths(), 0))
                 found = column.type.value_type
                 if found != _DTYPES[feature.dtype]:
                     for row in np.flatnonzero(lengths):
                         yield int(row), f"{feature.name!r} holds {_NAMES.get(found, found)}, expected {feature.dtype}"
-                    lengths = np.where(lengths, feature.length or 0, 0)  # said already
+                    lengths = np.where(lengths, feature.length or 0, 0)  # already reported
             if feature.length is not None:
                 for row in np.flatnonzero(lengths != feature.length):
                     yield int(row), f"{feature.name!r} holds {lengths[row]} values, expected {feature.length}"
@@ -81,7 +81,7 @@ class RecordCheck:
                 yield int(row), f"holds {name!r}, which is not a feature of this dataset"
 
     def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
-        """Numbers out of their range, and images that are not as they are stored. Lengths are right by now."""
+        """Numbers out of range, and invalid images. Lengths have been checked before."""
         for feature in self._features:
             if feature.finite:
                 yield from _not_finite(batch, feature.name)
@@ -94,16 +94,17 @@ class RecordCheck:
             for i in np.flatnonzero((values < low) | (values > high)):
                 yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
         if self._images is not None:
-            for side in self._images.sides:
-                yield from _image_faults(batch, side, self._images.options)
-            if self._images.classes:
-                yield from _class_faults(batch, self._images.classes)
+            schema = self._images.schema
+            for image in schema.image_names:
+                yield from _image_faults(batch, image, schema)
+            if schema.text_key is not None:
+                yield from _class_faults(batch, (schema.label_key, schema.text_key), self._images.classes)
 
 
 def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
     place = batch.schema.get_field_index(name)
     if place < 0 or pa.types.is_null(batch.column(place).type):
-        return  # where no record of the batch holds a value
+        return  # no record of the batch has a value
     values = np.asarray(batch.column(place).flatten())
     if not np.isfinite(values).all():
         rows = np.asarray(pc.list_parent_indices(batch.column(place)))
@@ -111,21 +112,21 @@ def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
             yield int(rows[i]), f"{name!r} is {values[i]}, which is not a finite number"
 
 
-def _image_faults(batch: pa.RecordBatch, side: str, options: ImageOptions) -> Iterator[Fault]:
-    names = (keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED)
+def _image_faults(batch: pa.RecordBatch, image: str, schema: ImageSchema) -> Iterator[Fault]:
+    options = schema.images
+    names = [schema.stored_key(image, key) for key in (keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED)]
     expected = keys.FORMATS[options.store]
-    for row, values in enumerate(zip(*(_scalars(batch, side + name) for name in names), strict=True)):
+    for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         kind, height, width, encoded = (value.as_py() for value in values)
         if kind != expected:
-            yield row, f"{side + keys.FORMAT!r} is {kind!r}, expected {expected!r}"
+            yield row, f"{names[0]!r} is {kind!r}, expected {expected!r}"
         elif not _is_size(options, height, width):
             yield row, f"holds an image of {height} x {width} pixels, which is not the size that `resize` gives"
         elif what := _pixels_fault(encoded, height, width, options):
-            yield row, f"{side + keys.ENCODED!r} {what}"
+            yield row, f"{names[-1]!r} {what}"
 
 
-def _class_faults(batch: pa.RecordBatch, classes: tuple[str, ...]) -> Iterator[Fault]:
-    names = (keys.CLASS, keys.TEXT)
+def _class_faults(batch: pa.RecordBatch, names: tuple[str, str], classes: tuple[str, ...]) -> Iterator[Fault]:
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         number, text = (value.as_py() for value in values)
         if 0 <= number < len(classes) and classes[number].encode() != text:
@@ -133,7 +134,7 @@ def _class_faults(batch: pa.RecordBatch, classes: tuple[str, ...]) -> Iterator[F
 
 
 def _scalars(batch: pa.RecordBatch, name: str) -> Any:
-    """A scalar feature's values, one each record."""
+    """A scalar feature's values, one per record."""
     return batch.column(batch.schema.get_field_index(name)).flatten()
 
 
@@ -143,7 +144,7 @@ def _is_size(options: ImageOptions, height: int, width: int) -> bool:
 
 
 def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -> str:
-    """What is wrong with a stored image; '' if nothing is."""
+    """What is wrong with a stored image; '' if it is valid."""
     if options.store == "raw":
         return "" if len(data) == 3 * height * width else f"holds {len(data):,} bytes for {height} x {width} pixels"
     try:

@@ -1,4 +1,4 @@
-"""One shard, read whole: its bytes against the manifest, its records against their checksums and the schema."""
+"""Reads a complete shard and checks its bytes against the manifest, and its records against checksums and schema."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from schemas.errors import MillraceError
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 CHUNK = 1 << 20  # bytes read at once
-TOLD = 10  # records of a shard that are named one by one
+MAX_LISTED = 10  # records of a shard that are reported one by one
 
 Content = tuple[int, str]  # a file's bytes and their crc32c
 
 
 @dataclasses.dataclass
 class _Seen:
-    """What a shard turned out to hold."""
+    """What was found in a shard."""
 
     bytes: int = 0
     rows: int = 0
     crc: google_crc32c.Checksum = dataclasses.field(default_factory=google_crc32c.Checksum)
-    damaged: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)  # record, its frame's begin and end
-    faults: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)  # record, its frame's begin, what
+    damaged: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)  # record, its frame's start and end
+    faults: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)  # record, its frame's start, message
     broken: str = ""  # why the rest cannot be read
 
     @property
@@ -42,13 +42,13 @@ class _Seen:
 
 @dataclasses.dataclass(frozen=True)
 class ShardCheck:
-    """Reads shards of one dataset.
+    """Checks the shards of one dataset.
 
     Attributes:
       data_dir: the dataset directory.
-      compressed: the shards are gzip'd.
-      by_content: the paths of all its shards by what they hold, to tell of a swapped one what it holds.
-      record_check: makes what judges records, for each shard its own; None leaves them unjudged.
+      compressed: whether the shards are gzip'd.
+      by_content: the paths of all its shards by content, to recognize swapped shards.
+      record_check: makes a `RecordCheck` for each shard; None: records are not checked against the schema.
     """
 
     data_dir: str
@@ -57,7 +57,7 @@ class ShardCheck:
     record_check: Callable[[], RecordCheck] | None
 
     def __call__(self, shard: Shard, tally: Tally) -> list[Issue]:
-        """Everything that is wrong with a shard. Holds a few MB and one record, however large it is."""
+        """All issues of a shard. Memory: a few MB and one record, whatever the shard's size."""
         path = layout.join(self.data_dir, shard.path)
         if not storage.exists(path):
             return [Issue(shard.path, "missing", "is missing. Restore it, or write the dataset again.")]
@@ -66,29 +66,29 @@ class ShardCheck:
             with storage.wrap_errors(path), storage.open_read(path) as file:
                 chunks = _chunks(file, seen, tally)
                 self._read(chunks, seen, tally)
-                collections.deque(chunks, maxlen=0)  # what stands behind a place that cannot be read
+                collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
         except MillraceError as error:
             return [Issue(shard.path, "unreadable", f"cannot be read to the end: {error}")]
         tally.add(files=1)
-        return list(self._judge(shard, seen))
+        return list(self._issues(shard, seen))
 
     def _read(self, chunks: Iterator[bytes], seen: _Seen, tally: Tally) -> None:
-        judge = self.record_check() if self.record_check else None
+        check = self.record_check() if self.record_check else None
         try:
             for frames in read_frames(gunzip(chunks) if self.compressed else chunks):
                 seen.rows += len(frames.records)
                 tally.add(rows=len(frames.records))
                 seen.damaged += [(frames.first + i, frames.offsets[i], frames.offsets[i + 1]) for i in frames.damaged]
-                if judge:
-                    whole = np.delete(np.arange(len(frames.records)), frames.damaged).tolist()
-                    for i, what in judge([frames.records[i] for i in whole]).items():
-                        seen.faults.append((frames.first + whole[i], frames.offsets[whole[i]], what))
+                if check:
+                    intact = np.delete(np.arange(len(frames.records)), frames.damaged).tolist()
+                    for i, what in check([frames.records[i] for i in intact]).items():
+                        seen.faults.append((frames.first + intact[i], frames.offsets[intact[i]], what))
         except BrokenFileError as error:
             seen.broken = f"record {error.record:,} at byte {error.offset:,}: {error.reason}"
         except BrokenGzipError as error:
-            seen.broken = f"behind {seen.rows:,} whole records, at compressed {error}"
+            seen.broken = f"after {seen.rows:,} complete records, at compressed {error}"
 
-    def _judge(self, shard: Shard, seen: _Seen) -> Iterator[Issue]:
+    def _issues(self, shard: Shard, seen: _Seen) -> Iterator[Issue]:
         written = (shard.bytes, shard.crc32c)
         others = [path for path in self.by_content.get(seen.content, ()) if path != shard.path]
         if seen.content != written and others:
@@ -96,27 +96,27 @@ class ShardCheck:
             return
         problems = [*_ends(shard, seen), *_damaged(shard, seen)]
         if seen.content == written and not seen.broken and seen.rows != shard.rows:
-            said = f"holds {seen.rows:,} records, and {layout.MANIFEST} says {shard.rows:,}"
-            problems.append(Issue(shard.path, "rows", said))
+            message = f"holds {seen.rows:,} records, and {layout.MANIFEST} says {shard.rows:,}"
+            problems.append(Issue(shard.path, "rows", message))
         elif seen.content != written and not problems:
             size, crc = seen.content
-            said = (
+            message = (
                 f"is not the file that was written: {seen.rows:,} records in {size:,} bytes, crc32c {crc}, and "
                 f"{layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
             )
-            problems.append(Issue(shard.path, "changed", said))
+            problems.append(Issue(shard.path, "changed", message))
         yield from problems
-        for record, offset, what in seen.faults[:TOLD]:
+        for record, offset, what in seen.faults[:MAX_LISTED]:
             yield Issue(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
-        if more := len(seen.faults[TOLD:]):
+        if more := len(seen.faults[MAX_LISTED:]):
             yield Issue(shard.path, "record", f"{more:,} more records that do not match the schema")
 
 
 def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
-    """Where the file ends, or cannot be read on, before it should."""
+    """An issue if the file is truncated, or cannot be read beyond some record."""
     readable = f"{seen.rows:,} of its {shard.rows:,} records can be read"
     if seen.bytes < shard.bytes:
-        where = seen.broken or f"behind record {seen.rows - 1:,}, at the boundary of a record"
+        where = seen.broken or f"after record {seen.rows - 1:,}, at the boundary of a record"
         left = f"{seen.bytes:,} of {shard.bytes:,} bytes are left"
         yield Issue(shard.path, "cut", f"{left}, truncated: {where}; {readable}")
     elif seen.broken:
@@ -125,10 +125,10 @@ def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
 
 def _damaged(shard: Shard, seen: _Seen) -> Iterator[Issue]:
     """Records that do not match their own checksums."""
-    for record, start, end in seen.damaged[:TOLD]:
-        said = f"record {record:,} at bytes {start:,} to {end:,}: does not match its checksum"
-        yield Issue(shard.path, "damaged", said)
-    if more := len(seen.damaged[TOLD:]):
+    for record, start, end in seen.damaged[:MAX_LISTED]:
+        message = f"record {record:,} at bytes {start:,} to {end:,}: does not match its checksum"
+        yield Issue(shard.path, "damaged", message)
+    if more := len(seen.damaged[MAX_LISTED:]):
         yield Issue(shard.path, "damaged", f"{more:,} more records do not match their checksums")
 
 

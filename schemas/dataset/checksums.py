@@ -1,7 +1,8 @@
-"""What may be loaded as a TensorFlow graph: the files that a manifest names, unchanged, and no others beside them.
+"""Checks the files of a TensorFlow graph before it is loaded: exactly those that the manifest names, unchanged.
 
-Loading a SavedModel runs its graph, and a graph can read and write files. The checksums show that the files are those
-that were written; they do not show by whom. Whoever may write to the folder can write its manifest too.
+Loading a SavedModel runs its graph, and a graph can read and write files. The checksums show that the files have not
+changed since they were written. They do not show who wrote them: whoever can write to the folder can write its
+manifest, too.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError
 from schemas.storage import folders
-from schemas.storage.links import links_in, links_to, told
+from schemas.storage.links import link_fault, links_in, links_to
 
 GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
 _CHUNK = 1 << 20
 
 
 def sha256(path: str) -> str:
-    """A file's SHA-256, 64 hex digits; it is read a part at a time."""
+    """A file's SHA-256, 64 hex digits; the file is read in chunks."""
     digest = hashlib.sha256()
     with storage.wrap_errors(path), storage.open_read(path) as file:
         while chunk := file.read(_CHUNK):
@@ -30,21 +31,21 @@ def sha256(path: str) -> str:
 
 
 def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path relative to it; `exclude` are left out."""
+    """The SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
     names = [name for name in folders.walk(folder) if not name.endswith("/") and name not in set(exclude)]
     return {name: sha256(storage.join(folder, name)) for name in names}
 
 
 def check_graphs(data_dir: str, manifest: Manifest) -> None:
-    """Compares the transform's and the ingest graph's files with the manifest, before one of them is loaded.
+    """Compares the files of the transform graph and the ingest graph with the manifest, before either is loaded.
 
     Raises:
-      MillraceError: one was changed, is missing, is a link, or is not named by the manifest.
+      MillraceError: a file was changed, is missing, is a link, or is not named by the manifest.
     """
     for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
         path = storage.join(data_dir, link)
         raise MillraceError(
-            f"{path}: {told(path)}. No graph is loaded through a link, because loading a graph runs it."
+            f"{path}: {link_fault(path)}. No graph is loaded through a link, because loading a graph runs it."
         )
     for graph in GRAPHS:
         prefix = f"{manifest.run}/{graph}/"
@@ -57,19 +58,19 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
 
 
 def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: Iterable[str] = ()) -> str | None:
-    """What is wrong with the first file of a folder that is not as it is named; None where there is none.
+    """A message about the first difference between a folder's files and their checksums; None if there is none.
 
-    Links below the folder are never as they are named; the folder itself may be one.
+    A link below the folder is always a difference; the folder itself may be a link.
 
     Args:
-      folder: where the files lie, local or gs://.
-      named: their SHA-256 by path relative to it.
-      source: the file in which they are named, for the message.
-      exclude: paths that may lie there as well.
+      folder: the folder, local or gs://.
+      named: the expected SHA-256 by path relative to the folder.
+      source: the file that names them, for the message.
+      exclude: other paths that are allowed in the folder.
     """
     for link in links_in(folder):
         path = storage.join(folder, link)
-        return f"{path}: {told(path)}"
+        return f"{path}: {link_fault(path)}"
     found = checksums(folder, exclude=exclude)
     for name in sorted({*found, *named}):
         path = storage.join(folder, name)

@@ -33,19 +33,18 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description="Inspects, verifies and cleans up a dataset directory.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text, description in (
         (
             "verify",
-            "check every byte and report every problem",
+            "read every byte and report every problem",
             "Reads every byte of a dataset and reports every problem. Checks the sizes, checksums and rows in the "
             "manifest, each record against its own checksum and the schema, and the counts against each other.",
         ),
         (
             "show",
-            "print what is in it",
+            "describe the contents",
             "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (
@@ -56,22 +55,22 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "files that Millrace did not write. Refuses to run while a job writes to the directory.",
         ),
     ):
-        sub = commands.add_parser(name, help=help_text, description=description, allow_abbrev=False)
+        sub = commands.add_parser(name, help=help_text, description=description)
         place = sub.add_mutually_exclusive_group(required=True)
         place.add_argument("dir", nargs="?", metavar="DIR", help="the dataset directory, local or gs://")
         place.add_argument("--data_dir", metavar="DIR", help="the same, under the name that other commands give it")
         sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
         if name == "verify":
-            sub.add_argument("--threads", type=int, metavar="N", help="files read at once (default: one a core)")
+            sub.add_argument("--threads", type=int, metavar="N", help="files read in parallel (default: one per core)")
             sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
         elif name == "prune":
-            sub.add_argument("--dry_run", action="store_true", help="only say what would be removed")
-            sub.add_argument("--all", action="store_true", help="the runs of the dataset before this one too")
+            sub.add_argument("--dry_run", action="store_true", help="only print what would be removed")
+            sub.add_argument("--all", action="store_true", help="also remove the runs of the previous dataset")
     return p
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, runs, reports. Returns the exit code."""
+    """Runs the command and returns the exit code."""
     return command.run(_run, argv, prog=prog)
 
 
@@ -90,7 +89,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report:
-    """Every problem, and a summary. The exit code is 1 if there is a problem."""
+    """Reports every problem, and a summary. The exit code is 1 if there is a problem."""
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads}: must be 1 or more")
     from schemas.dataset.manifest import read_manifest
@@ -117,7 +116,7 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report
             thread.join()
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     seconds = max(time.monotonic() - begun, 1e-9)
-    said = f"{len(problems):,} problem(s)" if problems else "valid"
+    verdict = f"{len(problems):,} problem(s)" if problems else "valid"
     read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"
     rate = f"{seconds:,.1f} s, {tally.bytes / seconds / 1e9:.3f} GB/s"
     data = {
@@ -128,12 +127,12 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report
         "bytes": tally.bytes,
         "seconds": seconds,
     }
-    text = "\n".join([*map(str, problems), f"{data_dir}: {said}. Read {read} in {rate}"])
+    text = "\n".join([*map(str, problems), f"{data_dir}: {verdict}. Read {read} in {rate}"])
     return command.Report(text, data, exit_code=1 if problems else 0)
 
 
 def show(data_dir: str) -> command.Report:
-    """What the dataset is."""
+    """Describes the dataset."""
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
@@ -141,12 +140,12 @@ def show(data_dir: str) -> command.Report:
 
 
 def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> command.Report:
-    """Removes what nothing names, or says what it would."""
+    """Removes leftovers of earlier jobs, or with `dry_run` lists them."""
     from schemas.dataset import lease
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
-    read_manifest(data_dir)  # before a lease is written into a folder that is no dataset
+    read_manifest(data_dir)  # raises before a lease is written into a folder that is not a dataset
     with lease.hold(data_dir, run=f"{prog} prune") as held:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
@@ -155,7 +154,7 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> comma
     verb = "would remove" if dry_run else "removed"
     left_alone = pruning.foreign(data_dir)
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
-    lines += [f"left alone: {name}, which is no part of a dataset" for name in left_alone]
+    lines += [f"left alone: {name}, which is not part of a dataset" for name in left_alone]
     lines.append(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
     return command.Report(
         "\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, "left_alone": left_alone}

@@ -1,4 +1,4 @@
-"""What a verification has found wrong, and how far it has come."""
+"""The issues that a verification finds, and its progress."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import threading
 
 @dataclasses.dataclass(frozen=True)
 class Issue:
-    """Something that is not as the manifest or the schema says.
+    """A difference from the manifest or the schema.
 
     Attributes:
-      path: of the file, relative to the dataset directory.
+      path: the file, relative to the dataset directory.
       kind: 'missing', 'extra', 'unreadable', 'cut', 'damaged', 'changed', 'swapped', 'record', 'rows', 'graph',
         'schema', 'manifest', 'link' or 'account'.
       message: what was found, and what was expected.
@@ -26,7 +26,7 @@ class Issue:
 
 
 class Tally:
-    """How much has been read so far; shared by the threads that read. `stop` makes them end early."""
+    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early."""
 
     def __init__(self) -> None:
         self.bytes = self.rows = self.files = 0

@@ -1,4 +1,4 @@
-"""The names of the files in a dataset directory, written down once."""
+"""The names of the files in a dataset directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import secrets
 
 MANIFEST = "manifest.json"
-LEASE = "lease.json"  # of the job that is writing; none when nobody is
+LEASE = "lease.json"  # exists while a job writes to the directory
 FAILED = "failed"
 SCHEMA_YAML = "schema.yaml"
 SCHEMA_PBTXT = "schema.pbtxt"
@@ -21,17 +21,17 @@ SUMMARY = "summary.json"
 
 RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")
-COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # ours, and tf.io's names for them
+COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
 
 
 def new_run_id() -> str:
-    """A run's name: the time it began, UTC, and four random digits."""
+    """A run's name: its start time in UTC, and four random hex digits."""
     now = dt.datetime.now(dt.timezone.utc)
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
 def shard_name(split: str, index: int, count: int, compression: str) -> str:
-    """`train-00000-of-00008.tfrecord`, with `.gz` behind it where compressed."""
+    """`train-00000-of-00008.tfrecord`, with `.gz` appended if compressed."""
     suffix = ".gz" if compression == "gzip" else ""
     return f"{split}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
 
@@ -42,5 +42,5 @@ def rejects_name(index: int) -> str:
 
 
 def join(base: str, *parts: str) -> str:
-    """Joins local paths and gs:// addresses alike."""
+    """Joins local paths or gs:// paths."""
     return os.path.join(base, *parts)

@@ -1,11 +1,11 @@
-"""The lease on a dataset directory: one job writes to it at a time, and a dead job's lease does not last.
+"""The lease on a dataset directory: one job writes to it at a time, and the lease of a dead job expires.
 
-`OUT/lease.json` says who holds it: run, host, process, since when, and the time of its last sign of life, which a
-thread renews. A lease is free when there is none, when its process on this host is gone, or when it gave no sign of
-life for `STALE_SECONDS`. A job that was stopped that long, and whose lease another took meanwhile, finds out when it
-commits: the manifest is swapped only while the lease is still its own and the manifest still the one seen at first.
-Who takes a lease fences the manifest (`compare_and_swap.fence`) before anything else: a job that was stopped between
-the comparison and the swap does not get through. A lease that was lost is never its old holder's again.
+`OUT/lease.json` names the holder: run, host, process, start time, and the last heartbeat, which a thread renews. A
+lease is free if there is none, if its process on this host is dead, or if its last heartbeat is older than
+`STALE_SECONDS`. A job that was suspended for longer may lose its lease to another job. It finds out when it commits:
+the manifest is swapped only if the job still holds the lease and the manifest has not changed since the job took it.
+A new holder first fences the manifest (`compare_and_swap.fence`), so that a job that was suspended between the
+comparison and the swap cannot commit either. A lost lease never returns to its old holder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from schemas.storage import compare_and_swap
 from schemas.storage.compare_and_swap import Changed, Seen
 
 BEAT_SECONDS = 10.0
-STALE_SECONDS = 120.0  # more than a machine that swaps, or a clock that is a little off, keeps a living job silent
+STALE_SECONDS = 120.0  # longer than swapping or a slightly wrong clock can delay the heartbeat of a live job
 
 
 class LeaseError(MillraceError):
@@ -37,21 +37,21 @@ class LeaseError(MillraceError):
 
 
 class Holder(Strict):
-    """Who holds a lease."""
+    """The process that holds a lease."""
 
     run: str
     host: str
-    system: str  # which boot of which machine, and which process namespace: where a process number means something
+    system: str  # boot id and pid namespace, within which a pid is meaningful
     pid: int
-    started: str  # when the process began, in the kernel's ticks, '' if unknown: process numbers are used again
+    started: str  # start time of the process in kernel ticks, since pids are reused; '' if unknown
     since: str
-    beat: float  # the last sign of life, seconds since 1970
+    beat: float  # the last heartbeat, in seconds since 1970
 
     def __str__(self) -> str:
         return f"run {self.run} on host {self.host}, pid {self.pid}, since {self.since}"
 
     def is_gone(self, *, stale_seconds: float) -> bool:
-        """Whether the process is dead, as far as this host knows, or has been silent for so long."""
+        """Whether the process is known to be dead, or its last heartbeat is older than `stale_seconds`."""
         if time.time() - self.beat > stale_seconds:
             return True
         if (self.host, self.system) != (socket.gethostname(), _system()):
@@ -60,12 +60,12 @@ class Holder(Strict):
         return started is None or ("" not in (started, self.started) and started != self.started)
 
     def is_ahead(self, *, stale_seconds: float) -> bool:
-        """Whether its last sign of life lies so far in the future that by the clock it would not end before long."""
+        """Whether its last heartbeat is so far in the future that the lease would not expire for a long time."""
         return self.beat - time.time() > stale_seconds
 
 
-def myself(run: str) -> Holder:
-    """This process, now."""
+def this_process(run: str) -> Holder:
+    """This process as a holder, with a heartbeat now."""
     now = dt.datetime.now(dt.timezone.utc)
     return Holder(
         run=run,
@@ -79,7 +79,7 @@ def myself(run: str) -> Holder:
 
 
 class Lease:
-    """A lease that this process took. Safe to use from several threads."""
+    """A lease that this process has taken. Thread-safe."""
 
     def __init__(self, data_dir: str, holder: Holder, seen: Seen) -> None:
         self.data_dir = data_dir
@@ -89,7 +89,7 @@ class Lease:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Gives a sign of life.
+        """Writes a heartbeat.
 
         Raises:
           LeaseError: another process has taken the lease.
@@ -103,10 +103,10 @@ class Lease:
                 now = compare_and_swap.look(self._path)
                 if not self._is_mine(_read(now)):
                     raise LeaseError(self._taken()) from error
-                self._seen = now  # of a put whose answer was lost on its way
+                self._seen = now  # an earlier put succeeded, but its response was lost
 
     def check(self) -> None:
-        """Looks whether the lease is held: then it was, without a break, since it was taken.
+        """Checks that this process holds the lease, and so has held it without a break since it was taken.
 
         Raises:
           LeaseError: another process has taken it.
@@ -116,10 +116,10 @@ class Lease:
                 raise LeaseError(self._taken())
 
     def put(self, name: str, data: bytes, seen: Seen) -> None:
-        """Swaps a file of the directory that was seen as `seen`, while the lease is held.
+        """Replaces a file of the directory if it is still as in `seen` and the lease is held.
 
         Raises:
-          LeaseError: the lease was taken, or the file changed; nothing was written.
+          LeaseError: another process has taken the lease, or the file has changed; nothing was written.
         """
         path = layout.join(self.data_dir, name)
         try:
@@ -142,17 +142,17 @@ class Lease:
             self.renew()
         except LeaseError:
             return True
-        except MillraceError:  # it cannot be told
+        except MillraceError:  # unknown, such as without network
             return False
         return False
 
-    def give_back(self) -> None:
-        """Ends the lease; does nothing where it is another's by now."""
+    def release(self) -> None:
+        """Removes the lease, unless another process has taken it."""
         with self._lock, contextlib.suppress(Changed):
             compare_and_swap.swap(self._path, None, self._seen)
 
     def lost(self) -> LeaseError:
-        """Says who has the directory now, of a job that has not committed."""
+        """The error of a job that lost its lease before it committed; names the new holder."""
         return LeaseError(
             f"{self._taken()}. Nothing of this job was committed. Run it again when the other one has finished."
         )
@@ -172,13 +172,13 @@ class Lease:
 def hold(
     data_dir: str, *, run: str, beat_seconds: float = BEAT_SECONDS, stale_seconds: float = STALE_SECONDS
 ) -> Iterator[Lease]:
-    """Holds the lease on a dataset directory, which is made if it is missing, while the `with` block runs.
+    """Holds the lease on a dataset directory during the `with` block; creates the directory if it is missing.
 
     Args:
       data_dir: local or gs://.
-      run: what the holder is told by: the run's name, or the command's.
-      beat_seconds: how often a sign of life is given.
-      stale_seconds: after how long a silence another's lease is taken.
+      run: identifies the holder in messages: the run's name, or the command's.
+      beat_seconds: seconds between heartbeats.
+      stale_seconds: the age of the last heartbeat at which another holder's lease is free.
 
     Raises:
       LeaseError: another process holds it.
@@ -192,7 +192,7 @@ def hold(
                 lease.renew()
             except LeaseError:
                 return
-            except MillraceError:  # no network, a full disk: the next one may get through
+            except MillraceError:  # no network, or a full disk: the next heartbeat may succeed
                 continue
 
     thread = threading.Thread(target=beat, name="lease", daemon=True)
@@ -202,39 +202,43 @@ def hold(
     finally:
         done.set()
         thread.join()
-        with contextlib.suppress(MillraceError):  # it could not be removed: it is taken for dead before long
-            lease.give_back()
+        with contextlib.suppress(MillraceError):  # if it cannot be removed, it soon becomes stale
+            lease.release()
 
 
 def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
     path = layout.join(data_dir, layout.LEASE)
     seen = compare_and_swap.look(path)
     holder = _read(seen)
-    if holder is None or holder.is_gone(stale_seconds=stale_seconds) or _is_silent(path, seen, holder, stale_seconds):
-        me = myself(run)
+    if (
+        holder is None
+        or holder.is_gone(stale_seconds=stale_seconds)
+        or _heartbeat_stopped(path, seen, holder, stale_seconds)
+    ):
+        me = this_process(run)
         try:
             lease = Lease(data_dir, me, compare_and_swap.swap(path, me.model_dump_json().encode(), seen))
-        except Changed:  # another was quicker
+        except Changed:  # another process was faster
             holder = _read(compare_and_swap.look(path))
         else:
-            # On GCS a fence costs a put of the manifest: only where there is a job that may wake up.
+            # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
             try:
                 if seen.data is not None or storage.is_local(path):
                     compare_and_swap.fence(layout.join(data_dir, layout.MANIFEST))
             except BaseException:
                 with contextlib.suppress(MillraceError):
-                    lease.give_back()
+                    lease.release()
                 raise
             return lease
     raise LeaseError(
-        f"{data_dir}: another job is writing to it: {holder or 'one that is just done'}. "
-        "Wait until it is done, or name another folder. "
-        f"(If it is dead: the lease is free {stale_seconds:g} s after its last sign of life, on its own host at once.)"
+        f"{data_dir}: another job is writing to it: {holder or 'one that has just finished'}. "
+        "Wait until it is done, or use another folder. "
+        f"(The lease of a dead job expires {stale_seconds:g} s after its last heartbeat; on the same host, at once.)"
     )
 
 
-def _is_silent(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
-    """Watches a lease whose sign of life lies in the future, by this host's clock alone: does it change no more?"""
+def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
+    """Whether a lease with a heartbeat in the future stays unchanged for `seconds` of this host's clock."""
     if not holder.is_ahead(stale_seconds=seconds):
         return False
     print(
@@ -251,7 +255,7 @@ def _is_silent(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
 
 
 def _read(seen: Seen) -> Holder | None:
-    """The holder; None where there is none, or none that can be read."""
+    """The holder; None if there is no lease, or it cannot be parsed."""
     try:
         return Holder.model_validate_json(seen.data) if seen.data else None
     except ValidationError:
@@ -259,14 +263,14 @@ def _read(seen: Seen) -> Holder | None:
 
 
 def _system() -> str:
-    """The boot and the process namespace; '' where the system does not tell."""
+    """The boot id and the pid namespace; '' if the system does not provide them."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks; '' where the system does not tell; None if it is dead."""
+    """The start time of a process in kernel ticks; '' if the system does not provide it; None if it is dead."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -275,7 +279,7 @@ def _started(pid: int) -> str | None:
         pass
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            state, *fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
+            state, *fields = file.read().rpartition(b")")[2].split()  # the process name may contain any character
     except OSError:
         return ""
     return None if state in (b"Z", b"X") else fields[18].decode()

@@ -1,4 +1,4 @@
-"""The manifest of a dataset directory: what a run read, wrote and rejected. It is written last, in one put."""
+"""The manifest of a dataset directory: what a run read, wrote and rejected. It is written last, atomically."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FORMAT_VERSION = 1
 
 def _inside(path: str) -> str:
     if {"", ".", ".."} & set(path.split("/")) or "\\" in path or not path.isprintable():
-        raise ValueError(f"{path[:200]!r} leads out of the dataset directory")
+        raise ValueError(f"{path[:200]!r} leads outside the dataset directory")
     return path
 
 
-Inside = Annotated[str, AfterValidator(_inside)]  # relative to the dataset directory, which it cannot leave
+Inside = Annotated[str, AfterValidator(_inside)]  # a path relative to the dataset directory, and inside it
 
 
 class Shard(Strict):
@@ -29,7 +29,7 @@ class Shard(Strict):
     path: Inside
     rows: int
     bytes: int
-    crc32c: str  # of the file's bytes, 8 hex digits; the same that GCS keeps
+    crc32c: str  # of the file's bytes, 8 hex digits; the same checksum that GCS stores
 
 
 class File(Strict):
@@ -41,7 +41,7 @@ class File(Strict):
 
 
 class Input(Strict):
-    """One input file and what became of its records: read = written + rejected."""
+    """One input file and the numbers of its records: read = written + rejected."""
 
     path: str
     bytes: int
@@ -49,23 +49,23 @@ class Input(Strict):
     read: int
     written: int
     rejected: int
-    encoding: str | None = None  # of a CSV file, as it was found: what its records' raw bytes are in
-    header: int | None = None  # of a CSV file that has one: its place among the manifest's `headers`
+    encoding: str | None = None  # the detected encoding of a CSV file, and so of its records' raw bytes
+    header: int | None = None  # index in the manifest's `headers`, for a CSV file that has one
 
 
 class Count(Strict):
-    """How many records of one input went one way."""
+    """How many records of one input were written to a split, or rejected for a reason."""
 
     input: str
     outcome: Literal["written", "rejected"]
-    split: str | None = None  # of what was written
-    stage: str | None = None  # of what was rejected
-    reason: str | None = None
+    split: str | None = None  # for written records
+    stage: str | None = None  # for rejected records
+    reason: str | None = None  # for rejected records
     rows: int
 
 
 class DataWarning(Strict):
-    """What the train split shows that is no fault of a record and hardly meant."""
+    """Something suspicious in the train split as a whole, such as a constant column."""
 
     feature: str
     code: str  # missing, constant, values_never_occur, one_class
@@ -80,7 +80,7 @@ class Split(Strict):
 
 
 def _as_runs(value: object) -> object:
-    """Earlier releases wrote the one run before, or null."""
+    """Earlier releases wrote the single previous run, or null."""
     if isinstance(value, list):
         return tuple(value)
     return () if value is None else (value,) if isinstance(value, str) else value
@@ -98,29 +98,29 @@ class Manifest(Strict):
     name: str
     schema_fingerprint: str
     format: str = "csv"
-    classes: tuple[str, ...] = ()  # by id, for images; the transform of a CSV dataset holds its own
+    classes: tuple[str, ...] = ()  # by id, for images; a CSV dataset has them in its transform
     compression: Literal["none", "gzip"]
     seed: int
     split_hash_version: int
     versions: dict[str, str]
     inputs: tuple[Input, ...]
-    headers: tuple[tuple[str, ...], ...] = ()  # the CSV files' headers, each different one once
+    headers: tuple[tuple[str, ...], ...] = ()  # the distinct headers of the CSV files
     splits: dict[str, Split]
     files: tuple[File, ...]
     counts: tuple[Count, ...]
     read: int
     written: int
     rejected: int
-    previous: Runs = ()  # the runs that the manifest before named, kept for readers that have it open
-    transform_from: str | None = None  # the run whose transform this one applies, where it measured none
-    preprocessing_fn: str | None = None  # module:function, where it was not the schema's own
-    finite: bool = False  # whether the release that wrote it rejects rows with numbers that are not finite
-    warnings: tuple[DataWarning, ...] = ()  # of the rows that the job wrote; replays do not look again
+    previous: Runs = ()  # the runs of the previous manifest, kept for readers that still have it open
+    transform_from: str | None = None  # the run whose transform was reused (--transform_from)
+    preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
+    finite: bool = False  # whether the release that wrote it rejects rows with NaN or infinite numbers
+    warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote; replays do not update them
     seconds: float = Field(ge=0)
 
     @property
     def runs(self) -> frozenset[str]:
-        """The runs that this dataset consists of: the current one, and the older ones in whose folders files lie."""
+        """The runs that this dataset consists of: the current one, and older ones that contain some of its files."""
         paths = [shard.path for split in self.splits.values() for shard in split.shards] + [f.path for f in self.files]
         return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
 
@@ -133,8 +133,8 @@ def read_manifest(data_dir: str) -> Manifest:
     """Reads `data_dir/manifest.json`.
 
     Raises:
-      UsageError: there is none, so there is no dataset.
-      MillraceError: it cannot be read.
+      UsageError: there is no manifest, and so no dataset.
+      MillraceError: the manifest cannot be read.
     """
     storage.check_scheme(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)

@@ -1,4 +1,4 @@
-"""A dataset opened for reading: manifest, schema and shards, checked as far as sizes, names and sums tell."""
+"""Opens a dataset for reading, after checking its manifest, schema, and the names and sizes of its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
-from schemas.storage.links import links_of, told
+from schemas.storage.links import link_fault, links_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Dataset:
     path: str
     manifest: Manifest
     declared: AnySchema
-    trust: bool = False  # its graphs may do more than compute
+    trust: bool = False  # load its graphs even if they can do more than compute
 
     @property
     def schema(self) -> Schema:
         """The schema of a CSV dataset.
 
         Raises:
-          MillraceError: this is a dataset of images.
+          MillraceError: this is an image dataset.
         """
         if not isinstance(self.declared, Schema):
             raise MillraceError(f"{self.path}: a dataset of format {self.declared.format}; expected csv")
@@ -53,13 +53,12 @@ class Dataset:
 
     @functools.cached_property
     def graphs_dir(self) -> str:
-        """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph.
+        """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph; checked before first use.
 
         Raises:
-          MillraceError: a file of these graphs is not as the manifest names it, or one of them could do more than
-            compute; looked at once, before the first use.
+          MillraceError: a file of these graphs does not match the manifest, or a graph can do more than compute.
         """
-        from schemas.graphs.check import check_graph  # not for those who read no graph
+        from schemas.graphs.check import check_graph  # imported only by those who load a graph
 
         check_graphs(self.path, self.manifest)
         for graph in () if self.trust else (layout.TRANSFORM_FN, layout.INGEST_FN):
@@ -73,11 +72,11 @@ class Dataset:
 
     @property
     def compression(self) -> str:
-        """As `tf.data.TFRecordDataset` names it: '' or 'GZIP'."""
+        """The `compression_type` of `tf.data.TFRecordDataset`: '' or 'GZIP'."""
         return layout.COMPRESSIONS[self.manifest.compression]
 
     def shards(self, split: str) -> tuple[str, ...]:
-        """The split's shards by full path, in order.
+        """The full paths of the split's shards, in order.
 
         Raises:
           MillraceError: the dataset has no such split.
@@ -87,15 +86,15 @@ class Dataset:
         return tuple(layout.join(self.path, shard.path) for shard in self.manifest.splits[split].shards)
 
     def rows(self, split: str) -> int:
-        """How many examples the split holds."""
+        """The number of examples in the split."""
         self.shards(split)
         return self.manifest.splits[split].rows
 
     def check_sizes(self) -> None:
-        """Looks again at what `open_dataset` has looked at: is every file there, and of its size?
+        """Checks again, as `open_dataset` did, that every file is present and has its size.
 
         Raises:
-          MillraceError: naming the first that is not.
+          MillraceError: a file is missing or has another size.
         """
         _check_sizes(self.path, self.manifest)
 
@@ -108,9 +107,9 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
       trust: load its graphs even if they can do more than compute.
 
     Raises:
-      UsageError: no manifest, so no dataset.
-      MillraceError: the manifest does not agree with itself; a file that it names is missing, is a link or has another
-        size; another schema.
+      UsageError: there is no manifest, and so no dataset.
+      MillraceError: the manifest is inconsistent; a file that it names is missing, is a link or has another size; or
+        the schema is not the one that the dataset was written with.
     """
     manifest = read_manifest(path)
     for problem in verify_account(manifest):
@@ -130,7 +129,7 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 def _check_sizes(path: str, manifest: Manifest) -> None:
     for link in links_of(path, manifest.run, (layout.MANIFEST, *named(manifest))):
         full = layout.join(path, link)
-        raise MillraceError(f"{full}: {told(full)}, or write the dataset again.")
+        raise MillraceError(f"{full}: {link_fault(full)}, or write the dataset again.")
     sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
     sizes += [(f.path, f.bytes) for f in manifest.files]
     for name, size in sizes:

@@ -1,12 +1,12 @@
-"""What a dataset directory holds beside its dataset: found, named, and removed.
+"""Finds and removes leftovers in a dataset directory.
 
-A job that is killed leaves a run folder that no manifest names, and the temporary file of a put that it did not finish.
-Neither is ever read. Nothing that the manifest keeps is touched, nor `failed/`, nor what the project did not put there.
+A killed job leaves a run folder that no manifest names, and the temporary files of unfinished writes. Neither is ever
+read. Files that the manifest refers to, `failed/`, and files that Millrace did not write are never touched.
 
-The order is what makes it safe: the directory is listed, the lease looked at, the manifest read. A run that was there
-while the lease was held is of this job or of an earlier one, so it is committed by then or never will be, and a later
-manifest names no run that this one does not keep, but its own. So what was found stays nobody's, however long this
-process is stopped before it removes it.
+The order makes this safe: list the directory, check the lease, then read the manifest. A run that is listed while the
+lease is held belongs to this job or an earlier one, so it is committed by then or never will be. A later manifest names
+only its own run and runs that this manifest keeps. So a leftover stays a leftover, even if this process is suspended
+for a long time before it removes it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.storage import folders
 
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # of `storage.write_bytes`
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # written by `storage.write_bytes`
 
 
 def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[str]:
-    """The run folders that stay: those that the dataset consists of, and those that the one before it consisted of."""
+    """The run folders to keep: those of this dataset, and those of the previous one."""
     return manifest.runs.union(manifest.previous if keep_previous else ())
 
 
 def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None = None) -> list[str]:
-    """Run folders and stray temporary files that nothing names, by path relative to the dataset directory, sorted.
+    """Run folders and temporary files that nothing refers to, by path relative to the dataset directory, sorted.
 
-    Without the lease, a running job's are among them.
+    Without the lease, they include those of a running job.
 
     Raises:
       LeaseError: another process has taken the lease.
-      MillraceError: there is no manifest, or it cannot be read: then nothing says what is to be kept.
+      MillraceError: there is no manifest, or it cannot be read, so it is unknown what to keep.
     """
     top = storage.listdir(data_dir)
     if held is not None:
@@ -48,7 +48,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
 
 
 def foreign(data_dir: str) -> list[str]:
-    """Names at the top of the directory that are no part of a dataset, sorted. They are never removed."""
+    """Names at the top of the directory that are not part of a dataset, sorted. They are never removed."""
     return [
         name
         for name in storage.listdir(data_dir)
@@ -57,7 +57,7 @@ def foreign(data_dir: str) -> list[str]:
 
 
 def size(data_dir: str, name: str) -> int:
-    """Bytes of a file, or of all files of a folder."""
+    """The size of a file in bytes, or of all files in a run folder."""
     path = layout.join(data_dir, name)
     if _is_run(data_dir, name):
         return sum(storage.stat(layout.join(path, below)).size for below in folders.walk(path))
@@ -65,23 +65,23 @@ def size(data_dir: str, name: str) -> int:
 
 
 def prune(data_dir: str, held: Lease, *, keep_previous: bool = True) -> list[str]:
-    """Removes the leftovers, and returns their names. Arguments and errors are those of `leftovers` and `remove`."""
+    """Removes the leftovers and returns their names. See `leftovers` and `remove` for arguments and errors."""
     found = leftovers(data_dir, keep_previous=keep_previous, held=held)
     remove(data_dir, found, held)
     return found
 
 
 def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
-    """Removes what `leftovers` found, which stays nobody's, however long ago that was.
+    """Removes what `leftovers` returned, however long ago.
 
     Args:
       data_dir: a dataset directory, local or gs://.
-      names: of the leftovers.
-      held: the directory's lease, held since before they were looked for.
+      names: the leftovers.
+      held: the directory's lease, held since before `leftovers` was called.
 
     Raises:
-      LeaseError: another process has taken the lease; what is left is for its job to remove.
-      MillraceError: something cannot be removed.
+      LeaseError: another process has taken the lease; the remaining leftovers are left to its job.
+      MillraceError: a leftover cannot be removed.
     """
     for name in names:
         held.check()
@@ -94,7 +94,7 @@ def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
 
 
 def _is_run(data_dir: str, name: str) -> bool:
-    """A folder of a run's name; a link to one is somebody's own, and is left alone."""
+    """Whether this is a run folder; a link to one was made by somebody else, and is left alone."""
     if not layout.RUN.fullmatch(name):
         return False
     path = layout.join(data_dir, name)
@@ -102,7 +102,7 @@ def _is_run(data_dir: str, name: str) -> bool:
 
 
 def _is_stray(name: str) -> bool:
-    """A temporary file that is nobody's; the lease's own may be in use, since its holder keeps writing it."""
+    """Whether this is a leftover temporary file. The lease's may be in use, since its holder keeps rewriting it."""
     found = _TEMPORARY.fullmatch(name)
     return found is not None and found["name"] != layout.LEASE
 

@@ -1,4 +1,4 @@
-"""What a dataset is, told from its manifest and its schema: for a person as text, for a program as JSON."""
+"""Describes a dataset from its manifest and schema: as text, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.stored_features import stored_features
 from schemas.spec.features import CategoryLabel
-from schemas.spec.images import ImagePairsSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 
-_CLASSES = 20  # that are shown to a person
+_CLASSES = 20  # shown in the text
 
 
 def describe(data_dir: str) -> dict[str, Any]:
-    """A dataset as plain values, by name: what `--json` prints.
+    """Describes a dataset as JSON values: what `--json` prints.
 
     Raises:
-      MillraceError: there is no dataset, or its schema or the description of its features cannot be read.
+      MillraceError: there is no dataset, or its schema or feature description cannot be read.
     """
     manifest = read_manifest(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
@@ -65,7 +64,7 @@ def describe(data_dir: str) -> dict[str, Any]:
         "runs": {
             "in_use": sorted(manifest.runs),
             "previous": sorted(set(manifest.previous) - manifest.runs),
-            "unnamed": leftovers(data_dir),  # a running job's among them
+            "unnamed": leftovers(data_dir),  # including those of a running job
             "foreign": foreign(data_dir),
         },
     }
@@ -74,21 +73,23 @@ def describe(data_dir: str) -> dict[str, Any]:
 def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, list[str] | None]:
     """The label's feature, and the classes by id; None for a number."""
     if not isinstance(schema, Schema):
-        return "same" if isinstance(schema, ImagePairsSchema) else "image/class/label", list(manifest.classes)
+        return schema.label_key, list(manifest.classes)
     label = schema.label
     if not isinstance(label, CategoryLabel):
         return label.name, None
     if label.values is not None:
         return label.name, list(label.values)
     vocabulary = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", label.name)
-    if not storage.exists(vocabulary):  # a preprocessing_fn of one's own has its own names
+    if not storage.exists(vocabulary):  # a custom preprocessing_fn names it differently
         return label.name, None
     words = storage.read_bytes(vocabulary).decode(errors="replace")
-    return label.name, words.removesuffix("\n").split("\n")  # other signs that end lines for Python are part of a word
+    return label.name, words.removesuffix("\n").split(
+        "\n"
+    )  # unlike splitlines(), which also splits at other characters
 
 
 def render(described: dict[str, Any]) -> str:
-    """The same for a person."""
+    """The description as text."""
     return "\n".join(_lines(described))
 
 
@@ -137,7 +138,7 @@ def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, left: int = 1) -> Iterator[str]:
-    """Columns of their own width, the first `left` of them flush left."""
+    """Aligned columns, the first `left` of them left-aligned."""
     table = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:

@@ -1,4 +1,4 @@
-"""What a dataset's stored records hold: the features by name, dtype and shape."""
+"""The features of a dataset's stored records, by name, dtype and shape."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError
-from schemas.images import keys
+from schemas.spec import image_keys as keys
 from schemas.spec.features import CategoryLabel
-from schemas.spec.images import SAME, ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
 
@@ -23,10 +23,10 @@ class StoredFeature:
     Attributes:
       name: its key.
       dtype: 'int64', 'float32' or 'string'.
-      shape: of a record's value, () for a scalar; None where records hold any number of values.
-      low: the least value that an integer takes, where that is known.
-      high: the largest one.
-      finite: whether none of its numbers is NaN or infinite.
+      shape: the shape of a record's value, () for a scalar; None if the number of values varies.
+      low: the smallest value of an integer feature, if known.
+      high: its largest value, if known.
+      finite: whether its numbers are never NaN or infinite.
     """
 
     name: str
@@ -38,7 +38,7 @@ class StoredFeature:
 
     @property
     def length(self) -> int | None:
-        """How many values a record holds."""
+        """The number of values in a record; None if it varies."""
         return None if self.shape is None else math.prod(self.shape)
 
 
@@ -61,7 +61,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
 
 
 def _transformed(path: str) -> list[StoredFeature]:
-    """What tf.Transform says of what its graph gives."""
+    """The features in tf.Transform's description of its output."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -82,17 +82,12 @@ def _transformed(path: str) -> list[StoredFeature]:
     return found
 
 
-def image_sides(schema: ImageSchema) -> tuple[str, ...]:
-    """What stands before the keys of a record's images: nothing, or of pairs `left/` and `right/`."""
-    return ("left/", "right/") if isinstance(schema, ImagePairsSchema) else ("",)
-
-
 def _image_features(schema: ImageSchema, *, classes: int) -> list[StoredFeature]:
     strings = (keys.ENCODED, keys.FORMAT, keys.FILENAME)
     sizes = (keys.HEIGHT, keys.WIDTH)
-    found = [StoredFeature(side + name, "string") for side in image_sides(schema) for name in strings]
-    found += [StoredFeature(side + name, "int64", low=1) for side in image_sides(schema) for name in sizes]
-    if isinstance(schema, ImagePairsSchema):
-        return [*found, StoredFeature("same", "int64", low=0, high=len(SAME) - 1)]
-    label = StoredFeature(keys.CLASS, "int64", low=0, high=classes - 1)
-    return [*found, label, StoredFeature(keys.TEXT, "string")]
+    found = [StoredFeature(schema.stored_key(image, key), "string") for image in schema.image_names for key in strings]
+    found += [
+        StoredFeature(schema.stored_key(image, key), "int64", low=1) for image in schema.image_names for key in sizes
+    ]
+    found.append(StoredFeature(schema.label_key, "int64", low=0, high=classes - 1))
+    return found if schema.text_key is None else [*found, StoredFeature(schema.text_key, "string")]

@@ -1,7 +1,7 @@
-"""A dataset directory against its manifest, whole: every byte of every file that belongs to it is read.
+"""Verifies a complete dataset directory against its manifest by reading every byte of every file.
 
-`open_dataset` refuses what sizes, names, links and the manifest's own sums can tell. What else can befall files (a
-flipped bit, a shard in another's place, a graph of another run) shows only here.
+`open_dataset` only checks sizes, names, links and the sums in the manifest. All other damage (a flipped bit, swapped
+shards, a graph of another run) is found only here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from schemas.dataset.check_records import RecordCheck, StoredImages
 from schemas.dataset.check_shard import CHUNK, Content, ShardCheck
 from schemas.dataset.issues import Issue, Tally
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
-from schemas.dataset.stored_features import image_sides, stored_features
+from schemas.dataset.stored_features import stored_features
 from schemas.errors import MillraceError
-from schemas.spec.images import ImageFolderSchema, ImageSchema
-from schemas.spec.loader import AnySchema, load_schema
+from schemas.spec.images import ImageSchema
+from schemas.spec.loader import load_schema
 from schemas.storage import folders
-from schemas.storage.links import links_of, told
+from schemas.storage.links import link_fault, links_of
 
 _GRAPHS = {
     layout.TRANSFORM_FN: "the transform graph",
@@ -35,15 +35,15 @@ _GRAPHS = {
 
 
 def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Issue]:
-    """Reads all of a dataset and finds everything that is wrong with it.
+    """Reads a complete dataset and finds all problems.
 
     Args:
       data_dir: a dataset directory, local or gs://.
-      threads: files that are read at once; None: as many as there are cores.
+      threads: how many files are read in parallel; None: one per core.
       tally: counts what has been read, for a display.
 
     Returns:
-      The problems, those of the manifest first, then by path; none where the dataset is whole.
+      The problems, those of the manifest first, then by path; empty if the dataset is valid.
 
     Raises:
       MillraceError: there is no manifest, or it cannot be read.
@@ -63,23 +63,23 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
             pool.shutdown(cancel_futures=True)
             raise
     found += verify_rejects(data_dir, manifest)
-    return problems + sorted(found, key=lambda p: p.path)  # stable: a file's own problems stay in their order
+    return problems + sorted(found, key=lambda p: p.path)  # a stable sort: each file's problems stay in order
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """How much `verify_dataset` reads."""
+    """How many bytes `verify_dataset` reads."""
     shards = sum(shard.bytes for split in manifest.splits.values() for shard in split.shards)
     return shards + sum(file.bytes for file in manifest.files)
 
 
 def _links(data_dir: str, manifest: Manifest) -> list[Issue]:
-    """Links in the run's folder, and wherever else the manifest names a file."""
+    """Links in the run's folder, and at other paths that the manifest names."""
     found = links_of(data_dir, manifest.run, (layout.MANIFEST, *named(manifest)))
-    return [Issue(path, "link", told(layout.join(data_dir, path))) for path in found]
+    return [Issue(path, "link", link_fault(layout.join(data_dir, path))) for path in found]
 
 
 def _behind(links: Collection[str], path: str) -> bool:
-    """Whether a path is a link, or leads through one: what is behind it is not read."""
+    """Whether a path is a link or leads through one, and so is not read."""
     return any(path == link or path.startswith(f"{link}/") for link in links)
 
 
@@ -95,7 +95,7 @@ def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterato
 def _checks(
     data_dir: str, manifest: Manifest, links: Collection[str]
 ) -> tuple[list[Callable[[Tally], list[Issue]]], list[Issue]]:
-    """What is to be run for each file, the largest first, and what cannot be: records without a schema."""
+    """A check for each file, the largest file first; and an issue if records cannot be checked against the schema."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
     for shard in shards:
@@ -111,7 +111,7 @@ def _checks(
 
 
 def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Issue]]:
-    """What judges records; None, and why, where what they should hold cannot be read."""
+    """The check of records; None and an issue if their schema or features cannot be read."""
     path = layout.join(manifest.run, layout.SCHEMA_YAML)
     try:
         schema = load_schema(layout.join(data_dir, path))
@@ -120,18 +120,12 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
         return None, [Issue(path, "schema", f"the records were not checked against the schema: {error}")]
-    return functools.partial(RecordCheck, features, _images(schema, manifest)), []
-
-
-def _images(schema: AnySchema, manifest: Manifest) -> StoredImages | None:
-    if not isinstance(schema, ImageSchema):
-        return None
-    classes = manifest.classes if isinstance(schema, ImageFolderSchema) else ()
-    return StoredImages(image_sides(schema), schema.images, classes)
+    images = StoredImages(schema, manifest.classes) if isinstance(schema, ImageSchema) else None
+    return functools.partial(RecordCheck, features, images), []
 
 
 def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Issue]:
-    """A file that is no shard: its size and its checksum."""
+    """Checks the size and the checksum of a file that is not a shard."""
     path = layout.join(data_dir, file.path)
     if not storage.exists(path):
         return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
@@ -155,10 +149,11 @@ def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Issu
         return Issue(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
     graph = next((what for name, what in _GRAPHS.items() if file.path.split("/")[1] == name), None)
     what = f"is not {graph} that this dataset was written with" if graph else "was changed after it was written"
-    said = (
-        f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes with"
+    message = (
+        f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes "
+        f"with {file.sha256[:16]}..."
     )
-    return Issue(file.path, "graph" if graph else "changed", f"{said} {file.sha256[:16]}...")
+    return Issue(file.path, "graph" if graph else "changed", message)
 
 
 __all__ = ["Issue", "Tally", "total_bytes", "verify_dataset"]

@@ -38,10 +38,13 @@ def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
     return next((r for r in RATIOS if header.height >= 2 * r * height and header.width >= 2 * r * width), 1)
 
 
-def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
-    """About how much memory decoding, resizing and encoding take at their peak."""
+def decoding_bytes(header: ImageHeader, images: ImageOptions, *, scales: bool = True) -> int:
+    """About how much memory decoding, resizing and encoding take at their peak.
+
+    `scales`: whether the graph decodes large JPEGs at a scale; that of release 0.1.0 does not.
+    """
     height, width = images.resize.size(header.height, header.width)
-    ratio = decoding_ratio(header, images)
+    ratio = decoding_ratio(header, images) if scales else 1
     decoded_height, decoded_width = -(-header.height // ratio), -(-header.width // ratio)
     decoded = decoded_height * decoded_width
     decoding = 4 * decoded + (8 * header.pixels if header.buffered else 0)

@@ -135,7 +135,10 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
         row = fields(line)
         problem, column = _problem(row)
         if problem is None and not stays_inside(row[0]):
-            problem, column = CellError("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads out"), "path"
+            problem, column = (
+                CellError("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads outside the root"),
+                "path",
+            )
         if problem is None:
             good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
             before = first.setdefault(os.path.normpath(row[0]), number)

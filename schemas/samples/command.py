@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from schemas import command
 from schemas.errors import UsageError
-from schemas.samples.images import SHAPES, write_shapes
+from schemas.samples.images import SHAPES, drawn, write_shapes
 from schemas.samples.tables import SAMPLES, write_sample
 
 PROG = "python -m schemas.samples"
@@ -37,9 +37,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     p.add_argument("output", metavar="FILE", help=f"the file to write; for {IMAGES}, the folder")
     p.add_argument("--rows", type=int, metavar="N", help=f"number of rows (default: {ROWS}); not for {IMAGES}")
     p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); only for {IMAGES}")
-    p.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    _add_shared(p)
     return p
+
+
+def _add_shared(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
+    p.add_argument("--overwrite", action="store_true", help="replace an existing sample")
+    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -52,12 +57,11 @@ def image_main(argv: Sequence[str] | None = None, *, prog: str = "python -m sche
     p = command.Parser(prog=prog, description="Draws discs, squares and triangles, in a folder for each.")
     p.add_argument("output", metavar="DIR", help="the folder to write into")
     p.add_argument("--each", type=int, default=EACH, metavar="N", help="images of each shape (default: %(default)s)")
-    p.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    _add_shared(p)
 
     def draw(argv: Sequence[str], prog: str) -> command.Report:
         options = p.parse_args(argv)
-        return _images(options.output, each=options.each, seed=options.seed)
+        return _images(options, each=options.each)
 
     return command.run(draw, argv, prog=prog)
 
@@ -67,22 +71,30 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     if options.name == IMAGES:
         if options.rows is not None:
             raise UsageError(f"--rows is for tables; give --each for {IMAGES}")
-        return _images(options.output, each=EACH if options.each is None else options.each, seed=options.seed)
+        return _images(options, each=EACH if options.each is None else options.each)
     if options.each is not None:
         raise UsageError(f"--each is for {IMAGES}; give --rows for {options.name}")
     rows = ROWS if options.rows is None else options.rows
     if rows < 1 or options.seed < 0:
         raise UsageError("--rows must be 1 or more, and --seed 0 or more")
+    if os.path.isfile(options.output) and not options.overwrite:
+        raise UsageError(f"{options.output}: exists already; give --overwrite to replace it")
     write_sample(options.name, options.output, rows=rows, seed=options.seed)
     text = f"{options.output}: {rows:,} synthetic rows in the format of {options.name} (seed {options.seed})"
     return command.Report(text, {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed})
 
 
-def _images(folder: str, *, each: int, seed: int) -> command.Report:
+def _images(options: argparse.Namespace, *, each: int) -> command.Report:
+    folder, seed = options.output, options.seed
     if each < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UsageError(f"{folder}: is not a folder; give a folder or a new name")
+    there = drawn(folder)
+    if there and not options.overwrite:
+        raise UsageError(f"{folder}: holds drawn images already; give --overwrite to replace them")
+    for path in there:
+        os.remove(path)
     count = write_shapes(folder, each=each, seed=seed)
     text = f"{count} synthetic images of {', '.join(SHAPES)} in {folder}"
     return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})

@@ -7,6 +7,7 @@ Position, size, colour and background are random, so only the shape determines t
 
 from __future__ import annotations
 
+import glob
 import os
 import struct
 import zlib
@@ -50,6 +51,12 @@ def png(image: NDArray[np.uint8]) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     pixels = zlib.compress(rows.tobytes(), 6)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def drawn(folder: str) -> list[str]:
+    """The images in a folder that `write_shapes` wrote, by their names."""
+    name = f"{'[0-9]' * 5}.png"
+    return [path for shape in SHAPES for path in glob.glob(os.path.join(glob.escape(folder), shape, name))]
 
 
 def write_shapes(folder: str, *, each: int, seed: int) -> int:

@@ -2,13 +2,16 @@
 
 __all__ = [
     "cell_error",
+    "command",
     "features",
     "forms",
+    "image_keys",
     "image_options",
     "images",
     "loader",
     "not_finite",
     "raw_columns",
+    "shipped",
     "split_hash",
     "strict",
     "table",

@@ -1,30 +1,67 @@
-"""The schemas of image datasets: classes by folder or list, and pairs of one identity or of two."""
+"""The schemas of image datasets: classes by folder or list, and pairs of one identity or of two.
+
+What one format of images has, and another has not, is said here: all who read such data ask the schema.
+"""
 
 from __future__ import annotations
 
+import abc
 import hashlib
 from typing import ClassVar, Literal
 
+from schemas.spec.image_keys import CLASS, SAME, TEXT
 from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions
 from schemas.spec.strict import Name, Strict
 
-SAME = ("different", "same")  # the classes of pairs, by id
+SAMENESS = ("different", "same")  # the classes of pairs, by id
 
 
-class _ImageSchema(Strict):
+class ImageSchema(Strict, abc.ABC):
+    """What every format of images has.
+
+    Attributes:
+      records: what its records are called.
+      image_names: the images of a record, as a model's features and an export's inputs call them.
+      label_key: where a record keeps its class id.
+      text_key: where a record keeps its class's name; None where it does not.
+      example_input: what `--input` of `trainer.predict` may be, as in a shell.
+    """
+
+    records: ClassVar[str]
+    image_names: ClassVar[tuple[str, ...]]
+    label_key: ClassVar[str]
+    text_key: ClassVar[str | None] = None
+    example_input: ClassVar[str]
+
     name: Name
     images: ImageOptions
+    format: str  # the order of the keys is part of the fingerprint
+
+    @property
+    @abc.abstractmethod
+    def split_names(self) -> tuple[str, ...]:
+        """The splits that there are."""
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the canonical JSON: the same for two files that declare the same."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
+    @classmethod
+    def stored_key(cls, image: str, key: str) -> str:
+        """Where a record keeps something of one of its images: `image/encoded`, or `left/image/encoded`."""
+        return key if len(cls.image_names) == 1 else f"{image}/{key}"
 
-class ImageFolderSchema(_ImageSchema):
+
+class ImageFolderSchema(ImageSchema):
     """Images, each of one class."""
 
     records: ClassVar[str] = "images"
+    image_names: ClassVar[tuple[str, ...]] = ("image",)
+    label_key: ClassVar[str] = CLASS
+    text_key: ClassVar[str | None] = TEXT
+    example_input: ClassVar[str] = "'photos/*'"
+
     format: Literal["image_folder"]
     label: ImageLabel = ImageLabel()
     split: ImageSplit = ImageSplit()
@@ -35,10 +72,14 @@ class ImageFolderSchema(_ImageSchema):
         return self.split.splits
 
 
-class ImagePairsSchema(_ImageSchema):
+class ImagePairsSchema(ImageSchema):
     """Pairs of images, which show the same identity or not."""
 
     records: ClassVar[str] = "pairs"
+    image_names: ClassVar[tuple[str, ...]] = ("left", "right")
+    label_key: ClassVar[str] = SAME
+    example_input: ClassVar[str] = "pairs.csv"
+
     format: Literal["image_pairs"]
     pairs: PairOptions
 
@@ -46,6 +87,3 @@ class ImagePairsSchema(_ImageSchema):
     def split_names(self) -> tuple[str, ...]:
         """The splits that have pairs."""
         return self.pairs.splits
-
-
-ImageSchema = ImageFolderSchema | ImagePairsSchema

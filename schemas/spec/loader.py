@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.images import ImageSchema
 from schemas.spec.messages import FORMATS, Mistake, Path, explain, report, wrong_format
 from schemas.spec.table import Schema
 
@@ -30,7 +30,7 @@ _WORDS = {
 }
 
 
-AnySchema = Schema | ImageFolderSchema | ImagePairsSchema
+AnySchema = Schema | ImageSchema
 
 
 def load_schema(path: str, *, for_job: bool = False) -> AnySchema:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 
 from schemas.spec.features import Feature, Label
-from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions, SplitPairs
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
 MAX_TOLD = 200  # of the mistakes in a file; a person mends these first
@@ -27,16 +26,10 @@ class Mistake(NamedTuple):
     message: str
 
 
-FORMATS: dict[str, type[Schema] | type[ImageFolderSchema] | type[ImagePairsSchema]] = {
+FORMATS: dict[str, type[Schema] | type[ImageSchema]] = {
     **dict.fromkeys(get_args(RowFormatName), Schema),
     "image_folder": ImageFolderSchema,
     "image_pairs": ImagePairsSchema,
-}
-_IMAGE_KEYS: dict[str, type[BaseModel]] = {
-    "images": ImageOptions,
-    "label": ImageLabel,
-    "split": ImageSplit,
-    "pairs": PairOptions,
 }
 
 # What a key takes where a list of alternatives cannot say it well by itself.
@@ -212,8 +205,9 @@ def _keys(path: Path, value: object) -> list[str]:
     """The keys that the mapping at `path` can have."""
     found = _at(value, path)
     model: type[BaseModel] = FORMATS[str(_at(value, ("format",)))]
-    if path and model is not Schema:
-        model = _IMAGE_KEYS[str(path[0])] if len(path) == 1 else SplitPairs
+    if model is not Schema:
+        for key in path:
+            model = _model_in(model.model_fields[str(key)].annotation)
     elif path == ("csv",):
         model = CsvOptions
     elif path == ("split",):
@@ -221,6 +215,11 @@ def _keys(path: Path, value: object) -> list[str]:
     elif path and isinstance(found, Mapping):
         model = _members(path)[found["kind"]]
     return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel]:
+    """The one model that a key takes, whatever else it takes."""
+    return next(t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and issubclass(t, BaseModel))
 
 
 def _nearest(word: str, words: list[str]) -> str:

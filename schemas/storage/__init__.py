@@ -4,7 +4,7 @@
 """
 
 from schemas.storage.disk import open_at_once, sync_folder
-from schemas.storage.inputs import expand, few, identity, say, say_once, told_once
+from schemas.storage.inputs import duplicate_note, expand, few, identity, print_duplicates, print_notes
 from schemas.storage.paths import (
     check_output,
     check_scheme,
@@ -28,6 +28,7 @@ __all__ = [
     "compare_and_swap",
     "delete",
     "disk_errors",
+    "duplicate_note",
     "exists",
     "expand",
     "few",
@@ -39,13 +40,12 @@ __all__ = [
     "listdir",
     "open_at_once",
     "open_read",
+    "print_duplicates",
+    "print_notes",
     "read_bytes",
-    "say",
-    "say_once",
     "stat",
     "sync_folder",
     "tfrecord",
-    "told_once",
     "wrap_errors",
     "write_bytes",
 ]

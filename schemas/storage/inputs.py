@@ -13,30 +13,32 @@ _MAGIC = frozenset("*?[")
 
 
 def few(lines: Sequence[str]) -> list[str]:
-    """Five at most, and how many more there are."""
+    """The first five lines, and a count of the rest."""
     return [*lines[:5], *([f"and {len(lines) - 5:,} more"] if len(lines) > 5 else [])]
 
 
-def say(lines: Sequence[str]) -> None:
-    """Tells a user what is worth knowing and no error, on standard error."""
+def print_notes(lines: Sequence[str]) -> None:
+    """Prints notes about the input, which are not errors, on standard error."""
     for line in few(lines):
         print(line, file=sys.stderr, flush=True)
 
 
-def say_once(again: Sequence[tuple[str, str]]) -> None:
-    """Tells of files that are named more than once; see `expand`."""
-    say([told_once(kept, path) for kept, path in again])
+def print_duplicates(duplicates: Sequence[tuple[str, str]]) -> None:
+    """Prints a note for each file that is named more than once; see `expand`."""
+    print_notes([duplicate_note(kept, path) for kept, path in duplicates])
 
 
-def expand(patterns: Sequence[str], *, again: Callable[[Sequence[tuple[str, str]]], None] = say_once) -> list[str]:
+def expand(
+    patterns: Sequence[str], *, on_duplicates: Callable[[Sequence[tuple[str, str]]], None] = print_duplicates
+) -> list[str]:
     """The files that paths and globs name: sorted, each file once, under the path that was given first.
 
     Args:
       patterns: paths and globs.
-      again: is called where files are named more than once, with the path that each is read under, and the other one.
+      on_duplicates: called if files are named more than once, with (the path that is read, the other path) for each.
 
     Raises:
-      UsageError: a path that does not exist, a glob that matches no file, or no pattern at all.
+      UsageError: a path does not exist, a glob matches no file, or there is no pattern.
     """
     if not patterns:
         raise UsageError("no input: give at least one file or glob pattern")
@@ -57,14 +59,14 @@ def expand(patterns: Sequence[str], *, again: Callable[[Sequence[tuple[str, str]
             else:
                 first[key] = path
     if twice:
-        again(list(twice))
+        on_duplicates(list(twice))
     return sorted(first.values())
 
 
 def identity(path: str) -> Hashable:
-    """What two paths of one file share: of a local file device and inode, links followed; on GCS bucket and name.
+    """A key that is equal for two paths of one file: device and inode locally, links followed; bucket and name on GCS.
 
-    A file that is not there has its path's.
+    A file that does not exist is identified by its path.
 
     Raises:
       UsageError: a folder.
@@ -72,8 +74,8 @@ def identity(path: str) -> Hashable:
     return store_of(path).identity(path)
 
 
-def told_once(kept: str, path: str) -> str:
-    """What is said of a file that is named again."""
+def duplicate_note(kept: str, path: str) -> str:
+    """The note about a file that is named more than once."""
     if kept == path:
         return f"{path} is named more than once; it is read once"
     return f"{kept} and {path} are the same file; it is read once"

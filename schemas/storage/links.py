@@ -1,7 +1,7 @@
-"""Symbolic links where files that were written should be.
+"""Finds symbolic links inside dataset directories and exports, where only files and folders belong.
 
-A job and an export write files and folders, never links. What a link leads to is outside of the folder that is checked,
-copied and removed, so that readers refuse one wherever it leads. The folder itself may be reached through links.
+Jobs and exports never write links. The target of a link lies outside the folder that is checked, copied and removed, so
+readers refuse every link, wherever it leads. The folder itself may be reached through links.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
     return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
 
 
-def told(path: str) -> str:
-    """What is wrong with a link, without its own path."""
+def link_fault(path: str) -> str:
+    """The message about a link, without the link's own path."""
     try:
         target = os.readlink(path)
     except OSError:  # replaced since

@@ -144,7 +144,7 @@ def test_tables_tell_medians_and_ratios():
 def test_tables_say_where_inputs_were_made():
     contest = CONTESTS[0]
     found = results.Results().with_contest(contest, {OURS: [figures()]}, {"real_data": "false"}, load=0.5)
-    assert report.table(found, contest).startswith(f"| {contest.title}, made samples |")
+    assert report.table(found, contest).startswith(f"| {contest.title}, synthetic samples |")
 
 
 @pytest.mark.parametrize("change", [{"real_data": "true"}, {"tensorflow": "2.20.0"}, {"processor": "another"}])
@@ -249,7 +249,7 @@ def test_the_curves_table_has_a_row_for_each_number_of_rows_and_a_column_for_eac
         "| 1,000 | 500 rows/s, 901 MB | 500 rows/s, 908 MB |",
         "| 20,000 | 10,000 rows/s, 901 MB |  |",
         "",
-        "Measured on today on made samples, at a load average of 0.5. Runs of each: 3.",
+        "Measured on today on synthetic samples, at a load average of 0.5. Runs of each: 3.",
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.mark.slow
 def test_every_example_on_the_page(tmp_path, monkeypatch, capsys):
-    (tmp_path / "schemas").mkdir()
-    for name in ("titanic", "shapes"):
-        shutil.copy(ROOT / "schemas" / f"{name}.yaml", tmp_path / "schemas")
     monkeypatch.chdir(tmp_path)
     # Markdown's fences would be read as expected output, had each block not an empty line at its end.
     results = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False, encoding="utf-8")

@@ -18,6 +18,7 @@ import millrace
 from millrace.cli import COMMANDS, main, parser
 from millrace.completion import completion_script
 from schemas.errors import UsageError
+from schemas.spec import shipped
 from schemas.storage import write_bytes
 from tests.support.dataset_faults import flip
 from tests.support.written_datasets import Written, write_csv
@@ -72,7 +73,7 @@ class TestHelp:
         assert shown.startswith(f"usage: millrace {name} ")
         assert "python -m" not in shown
 
-    @pytest.mark.parametrize("name", ["samples", "preprocess", "dataset", "doctor", "train", "verify", "predict"])
+    @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "completion"])
     def test_the_module_names_itself(self, name, capsys):
         with pytest.raises(SystemExit):
             importlib.import_module(COMMANDS[name].module).main(["--help"])
@@ -110,7 +111,7 @@ class TestUnknown:
 
     def test_no_command(self, capsys):
         assert main([]) == 2
-        assert "name a command: samples, preprocess" in capsys.readouterr().err
+        assert "name a command: samples, schema, preprocess" in capsys.readouterr().err
 
     def test_a_flag_before_the_command(self, capsys):
         assert main(["--json", "train"]) == 2
@@ -146,6 +147,11 @@ class TestJson:
         error = printed(["samples", "shapes", str(tmp_path), "--rows", "5"], capsys, code=2)
         assert error == {"error": "--rows is for tables; give --each for shapes", "exit_code": 2}
         assert "--each is for shapes" in printed(["samples", "census", "x", "--each", "5"], capsys, code=2)["error"]
+
+    def test_schema(self, capsys):
+        assert list(printed(["schema"], capsys)["schemas"]) == list(shipped.names())
+        told = printed(["schema", "titanic"], capsys)
+        assert told == {"name": "titanic", "text": Path(shipped.path_of("titanic")).read_text()}
 
     def test_dataset_show_by_either_name_of_the_directory(self, once, capsys):
         told = printed(["dataset", "show", str(once.path)], capsys)
@@ -194,7 +200,7 @@ def test_a_flag_means_the_same_in_every_command():
     for name in COMMANDS:
         known = dict(flags(COMMANDS[name].parser(name)))
         assert "--json" in known
-        assert ("--verbose" in known) == (name in ("train", "doctor", "verify", "predict"))
+        assert ("--verbose" in known) == (name in ("preprocess", "train", "doctor", "verify", "predict"))
         assert ("--trust" in known) == (name in ("preprocess", "train", "doctor", "verify", "predict"))
 
 

@@ -17,6 +17,15 @@ def chatty(argv: Sequence[str], prog: str) -> Report:
     return Report("for people", {"loss": float("nan"), "steps": (1, 2.5), "nested": [{"best": float("-inf")}]})
 
 
+def test_no_flag_is_abbreviated():
+    parser = Parser()
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_subparsers().add_parser("show").add_argument("--json", action="store_true")
+    for argv in (["--over"], ["show", "--js"]):
+        with pytest.raises(UsageError, match="unrecognized arguments"):
+            parser.parse_args(argv)
+
+
 def test_for_people(capsys):
     assert run(chatty, [], prog="python -m a.b") == 0
     assert capsys.readouterr().out == "working\nfor people\n"

@@ -70,7 +70,7 @@ def test_single_records_are_read_and_decoded_as_they_were_in_the_file(opened):
     (whole,) = rows.read_range(part, schema, with_split=True)
     offsets = whole.batch.column(OFFSET).to_pylist() + [r.offset for r in whole.rejects]
     raws = rows.read_records(file, schema, offsets)
-    file = rows.remembered_file(file.path, schema, encoding=file.codec, header=file.header)
+    file = rows.file_from_manifest(file.path, schema, encoding=file.codec, header=file.header)
     again = rows.decode_records(file, schema, [raws[o] for o in sorted(raws)], sorted(raws))
     assert again.batch == whole.batch
     assert (again.read, again.rejects) == (whole.read, whole.rejects)

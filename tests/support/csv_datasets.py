@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
+from tests.support.people import Job
 
 PEOPLE = """\
 name: people
@@ -72,8 +71,4 @@ label: {name: wage, kind: numeric}
 def write_dataset(folder: Path, *, schema: str, csv: Path) -> Dataset:
     """Runs the job on one file; `schema` is a schema file's text."""
     (folder / "schema.yaml").write_text(schema)
-    options = JobOptions(
-        schema=str(folder / "schema.yaml"), input=(str(csv),), output=str(folder / "out"), num_shards=2, quiet=True
-    )
-    run_job(options)
-    return open_dataset(options.output)
+    return Job(folder, folder / "schema.yaml", csv).run(num_shards=2)

@@ -42,14 +42,14 @@ def cut_at_a_record(data: Written) -> Expected:
             (
                 shard.path,
                 "cut",
-                f"{left:,} of {shard.bytes:,} bytes are left, truncated: behind record 4, at the boundary",
+                f"{left:,} of {shard.bytes:,} bytes are left, truncated: after record 4, at the boundary",
             )
         ]
     return [
         (
             shard.path,
             "cut",
-            f"{end:,} of .* truncated: behind record 4, at the boundary.*; 5 of its {shard.rows} records",
+            f"{end:,} of .* truncated: after record 4, at the boundary.*; 5 of its {shard.rows} records",
         )
     ]
 
@@ -59,7 +59,7 @@ def cut_inside_a_record(data: Written) -> Expected:
     path = data.path / shard.path
     if data.compressed:
         path.write_bytes(path.read_bytes()[: shard.bytes // 2])
-        return [(shard.path, "cut", "whole records, at compressed byte .*: the gzip stream ends early")]
+        return [(shard.path, "cut", "complete records, at compressed byte .*: the gzip stream ends early")]
     first, second = frame_ends(data.content(shard))[:2]
     path.write_bytes(path.read_bytes()[: second - 9])
     said = f"truncated: record 1 at byte {first:,}: the file ends inside it"
@@ -72,7 +72,11 @@ def flip_a_bit_of_a_record(data: Written) -> Expected:
     if data.compressed:
         flip(data.path / shard.path, shard.bytes - 6)  # of the stream's own checksum
         return [
-            (shard.path, "damaged", f"behind {shard.rows} whole records, at compressed byte .*: .*incorrect data check")
+            (
+                shard.path,
+                "damaged",
+                f"after {shard.rows} complete records, at compressed byte .*: .*incorrect data check",
+            )
         ]
     flip(data.path / shard.path, ends[2] + 12 + 5)
     return [(shard.path, "damaged", f"record 3 at bytes {ends[2]:,} to {ends[3]:,}: does not match its checksum")]

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.spec.problem import Dense, Problem
+from trainer.spec.task_spec import Dense, TaskSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,26 +34,31 @@ def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str,
     return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def keras_model(problem: Problem, hparams: Hparams) -> Any:
+def keras_model(task_spec: TaskSpec, hparams: Hparams) -> Any:
     """All numbers, through one hidden layer."""
-    inputs = [tf.keras.Input((entry.width,), name=entry.name) for entry in problem.inputs if isinstance(entry, Dense)]
+    inputs = [tf.keras.Input((entry.width,), name=entry.name) for entry in task_spec.inputs if isinstance(entry, Dense)]
     numbers = tf.keras.layers.Concatenate()(inputs) if len(inputs) > 1 else inputs[0]
     hidden = tf.keras.layers.Dense(hparams.units, "relu")(numbers)
     optimizer = tf.keras.optimizers.legacy.Adam(hparams.learning_rate)
-    if problem.classes is None:
+    if task_spec.classes is None:
         model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(hidden))
         model.compile(optimizer, "mse")
     else:
-        model = tf.keras.Model(inputs, tf.keras.layers.Dense(problem.classes, "softmax")(hidden))
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(task_spec.classes, "softmax")(hidden))
         model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
-def uncompiled(problem: Problem, hparams: Hparams) -> Any:
+def keras_model_of_0_1(problem: TaskSpec, hparams: Hparams) -> Any:
+    """As release 0.1.0 called the parameter."""
+    return keras_model(problem, hparams)
+
+
+def uncompiled(task_spec: TaskSpec, hparams: Hparams) -> Any:
     return tf.keras.Sequential([tf.keras.layers.Dense(1)])
 
 
-def of_another_feature(problem: Problem, hparams: Hparams) -> Any:
+def of_another_feature(task_spec: TaskSpec, hparams: Hparams) -> Any:
     model = tf.keras.Sequential([tf.keras.Input((1,), name="height"), tf.keras.layers.Dense(2, "softmax")])
     model.compile("adam", "sparse_categorical_crossentropy")
     return model

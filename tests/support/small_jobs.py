@@ -28,10 +28,14 @@ STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os
 Work = Generator[None, None, None]
 
 
+def shard(run: str) -> Shard:
+    """The only one of a run."""
+    return Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
+
+
 def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ...] = ()) -> Manifest:
     """Of a run with one shard, and with the shards of others that it was appended to."""
-    own = Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
-    shards = (*keeps, own)
+    shards = (*keeps, shard(run))
     return Manifest(
         run=run,
         created="",
@@ -62,7 +66,7 @@ def run_folder(data_dir: str, run: str) -> None:
 
 
 def held_from(data_dir: str, run: str) -> contextlib.AbstractContextManager[Lease]:
-    """A lease whose last sign of life is always too long ago for the next one; it gives none by itself."""
+    """A lease whose last heartbeat is always stale; it writes none by itself."""
     return hold(data_dir, run=run, beat_seconds=1e6, stale_seconds=-1)
 
 

@@ -19,7 +19,7 @@ from trainer.estimator import tf_estimator
 from trainer.export.exporters import CheckedExport
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -89,7 +89,7 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
     def make(dataset: Dataset, *, model: str = "dnn", steps: int = 20, estimator: object = None) -> object:
         if estimator is None:
             config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
-            estimator = BUILT_IN[model].build(read_problem(dataset), BUILT_IN[model].hparams(), config)
+            estimator = BUILT_IN[model].build(read_task_spec(dataset), BUILT_IN[model].hparams(), config)
         wrapped = with_keys_and_classes(estimator, dataset)
         mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1)
         wrapped.train(lambda: input_fn(dataset, "train", mode=mode, options=options), max_steps=steps)

@@ -144,7 +144,7 @@ class TestTraining:
     def test_a_checkpoint_that_does_not_fit(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(late, tmp_path / "model", "--allow_changes", model="softmax") == 1
-        assert "its last checkpoint is of another model" in capsys.readouterr().err
+        assert "its last checkpoint belongs to another model" in capsys.readouterr().err
 
 
 class TestSavedAndNotEvaluated:

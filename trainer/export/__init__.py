@@ -1,3 +1,3 @@
-"""Served models: what they take and give, and the proof that they see what training saw."""
+"""Exported models: their inputs and outputs, and the checks that they see what training saw."""
 
 __all__ = ["exporters", "outputs", "parity_records", "receivers", "restore", "saved_model", "skew_check"]

@@ -1,4 +1,4 @@
-"""Compares two batches of named arrays record by record: ids and classes exactly, floats within a tolerance."""
+"""Compares two batches of named arrays record by record: floats within a tolerance, everything else exactly."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 RTOL = 1e-4
 ATOL = 1e-5
 
-Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record where lengths vary
+Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record if lengths vary
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first place where two batches part."""
+    """The first difference between two batches."""
 
-    record: int | None  # None: the batches differ as a whole (a feature or a number of records)
+    record: int | None  # None: all records differ (a feature is missing, or the number of records differs)
     feature: str
     expected: str
     found: str
@@ -31,11 +31,11 @@ class Difference:
 def first_difference(expected: Batch, found: Batch) -> Difference | None:
     """The first differing record, and in it the first differing feature in the order of `expected`.
 
-    Floats agree where |found - expected| <= ATOL + RTOL * |expected|, or where both are NaN; everything else agrees
-    where it is equal. Shapes and kinds of type (float, integer, string) must agree as well.
+    Floats agree if |found - expected| <= ATOL + RTOL * |expected|, or if both are NaN; everything else must be equal.
+    Shapes and kinds of dtype (float, integer, string) must agree, too.
 
     Returns:
-      The difference, or None where there is none.
+      The difference, or None if there is none.
     """
     for name in (*expected, *found):
         if name not in found or name not in expected:
@@ -85,7 +85,7 @@ def _agree(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def _at(name: str, record: int, expected: Any, found: Any) -> Difference:
-    """Names the one component that differs where there are several."""
+    """The difference at a record; names the component that differs if the value is not a scalar."""
     want, got = np.asarray(expected[record]), np.asarray(found[record])
     if want.shape == got.shape and want.ndim:
         for index in np.ndindex(want.shape):

@@ -1,8 +1,9 @@
-"""Exporters that put nothing under a number that has not passed the parity check.
+"""Exporters that publish an export only after it has passed the skew check.
 
-An export is written aside (`export/<name>/temp-*`, which no server takes for a version), checked on the records that
-the job kept (`trainer.verify`), renamed to `export/<name>/<seconds since 1970>`, and only then taken for the new best
-(`export/best/best.json`). One that differs is kept as `export/<name>/rejected`, and SkewError ends the training.
+An export is written to a temporary folder (`export/<name>/temp-*`, which no server takes for a version), checked on the
+dataset's parity records (as by `trainer.verify`), renamed to `export/<name>/<seconds since 1970>`, and only then
+recorded as the new best (`export/best/best.json`). If the check fails, the export is renamed to
+`export/<name>/rejected`, and SkewError ends the training.
 """
 
 from __future__ import annotations
@@ -41,25 +42,25 @@ _LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
 
 @dataclasses.dataclass(frozen=True)
 class BestMetric:
-    """The evaluation metric by which a model is the best so far."""
+    """The evaluation metric that selects the best model."""
 
     name: str
     higher: bool
 
     def improves(self, value: float, best: float | None) -> bool:
-        """Whether `value` is better than `best`; NaN never is."""
+        """Whether `value` is better than `best`; false for NaN."""
         if math.isnan(value):
             return False
         return best is None or (value > best if self.higher else value < best)
 
 
 def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """The metric called `name`, or the first there is of `auc`, `accuracy` (for classes), `average_loss`, `loss`.
+    """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
 
-    A name with the word loss, error, mae, mse or rmse in it is better lower, any other higher.
+    Lower is better if the name contains the word loss, error, mae, mse or rmse; otherwise higher is better.
 
     Raises:
-      UsageError: the evaluation gives no such metric.
+      UsageError: the evaluation has no such metric.
     """
     wanted: tuple[str, ...] = ("average_loss", "loss")
     if dataset.image_schema is not None or isinstance(dataset.schema.label, CategoryLabel):
@@ -67,8 +68,8 @@ def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None =
     found = next((n for n in ((name,) if name else wanted) if n in metrics), None)
     if found is None:
         known = ", ".join(sorted(n for n in metrics if n != "global_step"))
-        asked = repr(name or wanted[0])
-        raise UsageError(f"the evaluation has no metric {asked} to select the best model by; it has {known}")
+        missing = repr(name or wanted[0])
+        raise UsageError(f"the evaluation has no metric {missing} to select the best model by; it has {known}")
     return BestMetric(found, not _LOWER_IS_BETTER.fullmatch(found))
 
 
@@ -76,9 +77,12 @@ def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> 
     """The best and the final exporter, for `EvalSpec(exporters=...)`.
 
     Args:
-      dataset: what the Estimator is trained on; its parity records are what an export is checked with.
-      metric: chooses the best model; None: see `best_metric`.
-      keep: how many exports stay under each name, the newest.
+      dataset: the dataset that the Estimator is trained on; exports are checked with its parity records.
+      metric: selects the best model; None: see `best_metric`.
+      keep: how many of the newest exports are kept under each name.
+
+    Raises:
+      UsageError: `keep` is below 1.
     """
     if keep < 1:
         raise UsageError(f"keep: {keep}; keep at least one export")
@@ -87,13 +91,13 @@ def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> 
 
 
 class CheckedExport:
-    """Writes exports of one dataset's models, each checked before it gets its name."""
+    """Writes exports of one dataset's models, and checks each before it gets its final name."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self._expected: tuple[ParityRecords, Judged] | None = None
-        self._told = False
-        self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and where that lies
+        self._noted = False
+        self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
 
     def write(self, estimator: Any, *, export_path: str, checkpoint_path: str) -> str:
         """Exports `estimator` at `checkpoint_path` to `export_path/<number>`; returns that folder.
@@ -101,22 +105,22 @@ class CheckedExport:
         A second export of one checkpoint (the last is often the best) is a copy of the first.
 
         Raises:
-          SkewError: the export predicts otherwise than the Estimator; it lies in `export_path/rejected`.
+          SkewError: the predictions of the export and the Estimator differ; it was moved to `export_path/rejected`.
         """
-        _remove_left_over(export_path)
-        aside = _aside(export_path)
+        _remove_temporary_exports(export_path)
+        temporary = _temporary_folder(export_path)
         try:
             if self._last is not None and self._last[0] == checkpoint_path and tf.io.gfile.isdir(self._last[1]):
-                written = _copy(self._last[1], os.path.join(aside, "copy"))
+                written = _copy(self._last[1], os.path.join(temporary, "copy"))
             else:
-                written = self._write_checked(estimator, aside, export_path, checkpoint_path)
+                written = self._write_checked(estimator, temporary, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))
             tf.io.gfile.rename(written, final)
             self._last = checkpoint_path, final
             return final
         finally:
-            if tf.io.gfile.exists(aside):
-                tf.io.gfile.rmtree(aside)
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.rmtree(temporary)
 
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
         receiver = serving_input_receiver_fn(self.dataset)
@@ -130,7 +134,7 @@ class CheckedExport:
         return written
 
     def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
-        if self._expected is None:  # the transform and the records stay the same while a model is trained
+        if self._expected is None:  # once: the transform and the records do not change during a training
             records = read_parity_records(self.dataset)
             check_transform(self.dataset, records)
             self._expected = records, judge(self.dataset, records)
@@ -152,20 +156,20 @@ class CheckedExport:
         )
         schema_yaml = storage.read_bytes(layout.join(self.dataset.run_dir, layout.SCHEMA_YAML))
         write_notes(export_dir, notes, schema_yaml)
-        self._tell_of_graph(export_dir)
+        self._note_untrusted_graph(export_dir)
 
-    def _tell_of_graph(self, export_dir: str) -> None:
-        """Says once that whoever loads these exports has to trust them: one's own model may do more than compute."""
-        problem = None if self._told else graph_problem(export_dir)
+    def _note_untrusted_graph(self, export_dir: str) -> None:
+        """Notes once that loading these exports requires --trust, since a custom model can do more than compute."""
+        problem = None if self._noted else graph_problem(export_dir)
         if problem is not None:
-            self._told = True
+            self._noted = True
             print(
                 f"note: predicting with an export of this model requires --trust: its graph {problem}", file=sys.stderr
             )
 
 
 class BestExporter(tf_estimator.Exporter):
-    """Exports when the metric is better than the best so far, which `best.json` keeps across restarts."""
+    """Exports if the metric is better than the best so far, which is stored in `best.json` for restarts."""
 
     def __init__(self, writer: CheckedExport, *, metric: str | None, keep: int) -> None:
         self._writer = writer
@@ -179,7 +183,7 @@ class BestExporter(tf_estimator.Exporter):
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
     ) -> str | None:
-        """Called after each evaluation; returns the export's folder, or None where there is none."""
+        """Called after each evaluation; returns the export's folder, or None if nothing was exported."""
         export_path = tf.compat.as_str(export_path)
         metric = best_metric(self._writer.dataset, eval_result, self._metric)
         value = float(eval_result[metric.name])
@@ -194,7 +198,7 @@ class BestExporter(tf_estimator.Exporter):
 
 
 class FinalExporter(tf_estimator.Exporter):
-    """Exports the last checkpoint when training ends."""
+    """Exports the last checkpoint at the end of training."""
 
     def __init__(self, writer: CheckedExport, *, keep: int) -> None:
         self._writer = writer
@@ -207,7 +211,7 @@ class FinalExporter(tf_estimator.Exporter):
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
     ) -> str | None:
-        """Called after each evaluation; returns the export's folder, or None where there is none."""
+        """Called after each evaluation; returns the export's folder, or None if nothing was exported."""
         if not is_the_final_export:
             return None
         export_path = tf.compat.as_str(export_path)
@@ -217,26 +221,26 @@ class FinalExporter(tf_estimator.Exporter):
 
 
 def read_mark(export_path: str, metric: BestMetric) -> float | None:
-    """The best value so far; None where there is none, or it is of another metric, or its export is gone.
+    """The best value so far; None if there is none, it is of another metric, or its export is gone.
 
-    So it is where the export is of an earlier release: the next one is to replace it, see `Notes.advice`.
+    Also None if the export was written by an earlier release, so that the next export replaces it: see `Notes.advice`.
     """
     path = os.path.join(export_path, MARK)
     if not storage.exists(path):
         return None
     mark = json.loads(storage.read_bytes(path))
-    there = int(mark["export"]) in _numbers(export_path)
-    if not there or mark["metric"] != metric.name:
+    exists = int(mark["export"]) in _numbers(export_path)
+    if not exists or mark["metric"] != metric.name:
         return None
     return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
 
 
 def prune(export_path: str, *, keep: int) -> None:
-    """Removes all but the `keep` newest exports, each under another name: half of one never has a number."""
+    """Removes all but the `keep` newest exports. Renames each first, so that no server sees an incomplete version."""
     for number in sorted(_numbers(export_path))[:-keep]:
-        aside = _aside(export_path)
-        tf.io.gfile.rename(os.path.join(export_path, str(number)), aside)
-        tf.io.gfile.rmtree(aside)
+        temporary = _temporary_folder(export_path)
+        tf.io.gfile.rename(os.path.join(export_path, str(number)), temporary)
+        tf.io.gfile.rmtree(temporary)
 
 
 def _copy(folder: str, to: str) -> str:
@@ -248,8 +252,8 @@ def _copy(folder: str, to: str) -> str:
     return to
 
 
-def _aside(export_path: str) -> str:
-    """A new folder that no server takes for a version."""
+def _temporary_folder(export_path: str) -> str:
+    """A new name for a folder that no server takes for a version."""
     return os.path.join(export_path, f"{TEMPORARY}{secrets.token_hex(4)}")
 
 
@@ -259,12 +263,12 @@ def _numbers(export_path: str) -> list[int]:
 
 
 def _next_number(export_path: str) -> int:
-    """Seconds since 1970, or one more than the newest export where two fall into one second."""
+    """Seconds since 1970, or the newest export's number plus one if that is higher."""
     return max([int(time.time()), *(n + 1 for n in _numbers(export_path))])
 
 
-def _remove_left_over(export_path: str) -> None:
-    """What a crash left half written, and the last refused export."""
+def _remove_temporary_exports(export_path: str) -> None:
+    """Removes incomplete exports of a crash, and the last rejected export."""
     for name in tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []:
         if name.startswith(TEMPORARY) or name.rstrip("/") == "rejected":
             tf.io.gfile.rmtree(os.path.join(export_path, name))

@@ -1,4 +1,4 @@
-"""The values of a small graph on serialized records, computed in a session of its own."""
+"""Evaluates a small graph on serialized records, in a session of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.spec.raw_columns import RawColumn, raw_columns
 
 
 def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
-    """Raw records hold every column, so that one left out is an error here, not a missing value."""
+    """The parsing spec of raw records. They contain every column, so a missing one is an error here."""
     import tensorflow as tf
 
     return {c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], tf.as_dtype(c.dtype)) for c in columns}
@@ -30,11 +30,14 @@ def one_off_session() -> Any:
 
 
 def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[bytes]) -> dict[str, Any]:
-    """The values of what `build` makes of serialized records, in a graph of its own: the caller may be inside another.
+    """Evaluates the tensors that `build` returns, in a new graph, since the caller may be inside another one.
 
     Args:
-      build: from string `[records]` to tensors by name.
-      records: what is fed.
+      build: string `[records]` -> tensors by name.
+      records: the serialized records to feed.
+
+    Returns:
+      Arrays by name `[records, ...]`; for a sparse tensor, one array per record.
     """
     with opened_graph(build) as values:
         return values(records)
@@ -60,7 +63,7 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
 
 
 def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]:
-    """What the dataset's transform makes of raw records, by feature: `[records, ...]`."""
+    """Applies the dataset's transform to raw records: arrays by feature, `[records, ...]`."""
     import tensorflow as tf
     import tensorflow_transform as tft
 

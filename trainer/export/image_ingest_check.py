@@ -1,4 +1,4 @@
-"""The proof for images that raw files, ingested again, are the stored records, byte for byte."""
+"""Checks that raw image files, ingested again, equal the stored records byte for byte."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.images.keys import CLASS, ENCODED, FORMAT, HEIGHT, TEXT, WIDTH
-from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.image_keys import ENCODED, FORMAT, HEIGHT, WIDTH
+from schemas.spec.images import ImageSchema
 from trainer.export.image_receivers import ingest_records, load_ingest
-from trainer.images.names import SAME, image_names, label_key, stored_key
 
-LABEL = "label"  # of a raw parity record: the class's name
+LABEL = "label"  # key of the class name in a raw parity record
 _STRINGS, _INTEGERS = (ENCODED, FORMAT), (HEIGHT, WIDTH)
 
 
 def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Serialized stored records, string `[batch]`, in full: by key, `[batch]` each."""
+    """Parses all keys of serialized stored records, string `[batch]`: tensors `[batch]` by key."""
     return dict(tf.io.parse_example(serialized, _full_spec(_schema(dataset))))
 
 
 def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Serialized raw records, string `[batch]`, ingested again: what `stored_records` gives of the stored ones.
+    """Ingests serialized raw records, string `[batch]`, again, in the form of `stored_records`.
 
-    A raw record holds files' bytes and the class's name; one that is no class gets the id -1.
+    A raw record has the bytes of files and the class name; the id of an unknown class is -1.
     """
     schema = _schema(dataset)
-    names = image_names(schema)
+    names = schema.image_names
     strings = tf.io.FixedLenFeature([], tf.string)
     raw = tf.io.parse_example(serialized, dict.fromkeys((*names, LABEL), strings))
     ingest = load_ingest(dataset)
-    records = {stored_key(n, k): v for n in names for k, v in ingest_records(ingest, raw[n]).items()}
+    records = {schema.stored_key(n, k): v for n in names for k, v in ingest_records(ingest, raw[n]).items()}
     equal = tf.equal(raw[LABEL][:, tf.newaxis], tf.constant(list(dataset.manifest.classes)))
     ids = tf.where(tf.reduce_any(equal, 1), tf.argmax(equal, 1), -1)
-    texts = {} if isinstance(schema, ImagePairsSchema) else {TEXT: raw[LABEL]}
-    return {**records, label_key(schema): ids, **texts}
+    texts = {} if schema.text_key is None else {schema.text_key: raw[LABEL]}
+    return {**records, schema.label_key: ids, **texts}
 
 
 def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with each encoded image told by its length and digest: to be compared, and to be printed."""
+    """The records with each encoded image replaced by its length and digest, for comparisons and messages."""
     return {n: _digests(v) if n.rpartition("image/")[2] == "encoded" else v for n, v in records.items()}
 
 
@@ -53,13 +52,13 @@ def _digests(images: np.ndarray) -> np.ndarray:
 def _full_spec(schema: ImageSchema) -> dict[str, Any]:
     string, integer = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
     spec: dict[str, Any] = {}
-    for name in image_names(schema):
-        spec |= {stored_key(name, key): string for key in _STRINGS} | {stored_key(name, k): integer for k in _INTEGERS}
-    if isinstance(schema, ImagePairsSchema):
-        return {**spec, SAME: integer}
-    return {**spec, CLASS: integer, TEXT: string}
+    for name in schema.image_names:
+        spec |= dict.fromkeys((schema.stored_key(name, key) for key in _STRINGS), string)
+        spec |= dict.fromkeys((schema.stored_key(name, key) for key in _INTEGERS), integer)
+    spec[schema.label_key] = integer
+    return spec if schema.text_key is None else {**spec, schema.text_key: string}
 
 
 def _schema(dataset: Dataset) -> ImageSchema:
-    assert dataset.image_schema is not None  # noqa: S101 - only image datasets come here
+    assert dataset.image_schema is not None  # noqa: S101 - callers pass image datasets only
     return dataset.image_schema

@@ -1,9 +1,9 @@
-"""Images of one request, each seen by itself: what is wrong with one fails no other.
+"""Isolates the images of a request from each other, so that an invalid image does not fail the others.
 
-TensorFlow has one way to go on behind an op that fails: a `tf.data` pipeline that leaves the element out. It prepares
-its function anew for every request, which takes 0.2 s for an ingest graph and some milliseconds for a small one. So a
-small one looks first. Where it finds nothing but JPEGs and PNGs of ordinary sizes that decode, nothing can fail, and
-the ingest graph is called directly. Where it is in doubt of one of them, all go the way on which an image may fail.
+The only way in TensorFlow to continue after a failing op is a `tf.data` pipeline that drops the element. It prepares
+its function again for every request, which takes 0.2 s for an ingest graph, but only milliseconds for a small graph. So
+a small graph checks the images first. If all are JPEGs and PNGs of ordinary sizes that decode, nothing can fail, and
+the ingest graph is called directly. Otherwise, all images go through the slow pipeline.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ import tensorflow as tf
 from schemas.images.header import JPEG, JPEG_SCANS, PNG
 from schemas.spec.image_options import Exact, ImageOptions
 
-SIDE_BY_SIDE = 8  # images of a request that are decoded at once: a large one takes some 100 MB
-_ELONGATED = 4  # a longer side of more than so many shorter ones is not ordinary
+PARALLEL_IMAGES = 8  # decoded at once in a request: a large image takes some 100 MB
+_MAX_ASPECT_RATIO = 4  # of an ordinary image
 
-See = Callable[[tf.Tensor], tf.Tensor]
+ImageFn = Callable[[tf.Tensor], tf.Tensor]
 
 
-def each_by_itself(
-    files: tf.Tensor, see: See, spec: tf.TensorSpec, images: ImageOptions
+def map_isolated(
+    files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec, images: ImageOptions
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What `see` makes of each file, whatever the others are.
+    """Applies `image_fn` to each file, independently of the others.
 
     Args:
       files: string `[batch]`.
-      see: string `[]` -> `spec`; raises on what is not taken.
-      spec: of a fixed shape.
-      images: what is taken.
+      image_fn: string `[]` -> `spec`; raises for a file that it does not accept.
+      spec: has a fixed shape.
+      images: the limits of accepted images.
 
     Returns:
-      `[batch, ...]`, zeros for what is not taken; and bool `[batch]`, what is.
+      `[batch, ...]`, with zeros for files that are not accepted; and bool `[batch]`, true for accepted files.
     """
-    _, ordinary = isolated(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
+    _, ordinary = map_ignoring_errors(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
 
     def directly() -> tuple[tf.Tensor, tf.Tensor]:
-        made = tf.map_fn(see, files, fn_output_signature=spec, parallel_iterations=SIDE_BY_SIDE)
+        made = tf.map_fn(image_fn, files, fn_output_signature=spec, parallel_iterations=PARALLEL_IMAGES)
         return made, tf.ones_like(files, tf.bool)
 
-    return tf.cond(tf.reduce_all(ordinary), directly, lambda: isolated(files, see, spec))
+    return tf.cond(tf.reduce_all(ordinary), directly, lambda: map_ignoring_errors(files, image_fn, spec))
 
 
-def isolated(files: tf.Tensor, see: See, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `each_by_itself`, for any `see`: a file that it raises on is left out."""
+def map_ignoring_errors(files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
+    """The same as `map_isolated`, but always with the slow pipeline, which drops files that `image_fn` raises for."""
     count = tf.shape(files, tf.int64)[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(count), files))
-    made = numbered.map(lambda i, data: (i, see(data)), num_parallel_calls=SIDE_BY_SIDE, deterministic=True)
-    options = tf.data.Options()  # what tf.data does to its graph, it would do for each request, and at length
+    made = numbered.map(lambda i, data: (i, image_fn(data)), num_parallel_calls=PARALLEL_IMAGES, deterministic=True)
+    options = tf.data.Options()  # tf.data would optimize its graph in each request, which is slow
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
-    whole = made.ignore_errors().batch(tf.maximum(count, 1)).with_options(options)  # one batch, or none
+    all_in_one = made.ignore_errors().batch(tf.maximum(count, 1)).with_options(options)  # one batch, or none
     nothing = tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
-    places, results = whole.reduce(nothing, lambda _, batch: batch)
+    places, results = all_in_one.reduce(nothing, lambda _, batch: batch)
     indices = places[:, tf.newaxis]
     spread = tf.scatter_nd(indices, results, tf.stack([count, *spec.shape]))
     return tf.ensure_shape(spread, [None, *spec.shape]), tf.scatter_nd(indices, tf.ones_like(places, tf.bool), [count])
 
 
 def is_ordinary(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """True for a JPEG or PNG, string `[]`, that an ingest graph takes for sure; raises on all that it may not take.
+    """True for a JPEG or PNG, string `[]`, that every ingest graph accepts; raises for a file that may not be accepted.
 
-    A JPEG is decoded at an eighth of its size, which goes through all of its data.
+    Decodes a JPEG at an eighth of its size, which still reads all of its data.
     """
     is_jpeg, is_png = (tf.equal(tf.strings.substr(data, 0, len(magic)), magic) for magic in (JPEG, PNG))
 
@@ -76,14 +76,14 @@ def is_ordinary(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     sure = (is_jpeg | is_png) & few & _is_ordinary_size(sides, images)
     with tf.control_dependencies([tf.raw_ops.Assert(condition=sure, data=["not an ordinary image"])]):
         decoded = tf.io.decode_jpeg(data, channels=3, ratio=8)  # of a PNG, too
-    return tf.size(decoded) > 0  # of its pixels, so that nothing leaves the decoding out
+    return tf.size(decoded) > 0  # depends on the pixels, so that decoding is not optimized away
 
 
 def _is_ordinary_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """Whether int32 `[2]` are sides that no limit on pixels or proportions is near to, before or after resizing."""
+    """Whether sides, int32 `[2]`, are within all limits on pixels and proportions, before and after resizing."""
     to = max(images.resize.exact) if isinstance(images.resize, Exact) else images.resize.shorter
     sides = tf.cast(sides, tf.int64)
     short, long = tf.reduce_min(sides), tf.reduce_max(sides)
-    resized = _ELONGATED * to * tf.maximum(long, _ELONGATED * to)
+    resized = _MAX_ASPECT_RATIO * to * tf.maximum(long, _MAX_ASPECT_RATIO * to)
     small = (long <= images.max_pixels) & (short * long <= images.max_pixels) & (resized <= images.max_pixels)
-    return (short > 0) & (long <= _ELONGATED * short) & small
+    return (short > 0) & (long <= _MAX_ASPECT_RATIO * short) & small

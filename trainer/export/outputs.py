@@ -1,16 +1,16 @@
-"""Predictions under their own names: the key, the class as the data calls it, probabilities, or the regression's value.
+"""The outputs of all models: key, class name and probabilities, or the value of a regression.
 
 Canned Estimators drop keys and number the classes from 0. `with_keys_and_classes` wraps any Estimator so that its
-predictions, and the exported signatures, are the same few fields whatever the model:
+predictions and exported signatures have the same fields for all models:
 
 * classification: `class` string `[batch]`, `class_id` int64 `[batch]`, `probabilities` float32 `[batch, classes]`, and
-  `logits` as the model gives them;
+  the model's `logits`, if it has any;
 * regression: `value` float32 `[batch]`;
-* both: `key` string `[batch]` where the schema has one (under this name, whatever the column is called), what a model
-  of one's own predicts beside these, and `error` string `[batch]`.
+* both: `key` string `[batch]` if the schema has a key (whatever its column is called), all other predictions of a
+  custom model, and `error` string `[batch]`.
 
-A row that the preprocessing job would have rejected is not answered, whatever the model makes of it: `error` says why
-(`trainer.export.row_errors`), and all else of the row but its key is withheld. `error` is '' for every other row.
+A row that the preprocessing job would have rejected gets no prediction: `error` says why (`trainer.export.row_errors`),
+and all other outputs of the row except its key are withheld. For all other rows, `error` is ''.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from trainer.model_dir.checkpoint_saver import with_safe_saving
 KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
 ERROR = "error"
 
-# What canned heads give under their own names, and what is said better by the fields above.
+# Outputs of canned heads that the fields above replace.
 _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "logistic", "predictions"})
 
 
 def classes_of(dataset: Dataset) -> tuple[str, ...]:
-    """The classes' names by id; empty for a numeric label."""
+    """The class names by id; empty for a numeric label."""
     if dataset.image_schema is not None:
         return dataset.manifest.classes
     return class_names(dataset.schema, tft.TFTransformOutput(dataset.graphs_dir))
 
 
 def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tuple[str, ...]:
-    """As `classes_of`, for CSV: the schema's values of the label, or the train split's vocabulary."""
+    """`classes_of` a CSV dataset: the label's values in the schema, or the vocabulary of the train split."""
     if not isinstance(schema.label, CategoryLabel):
         return ()
     if schema.label.values is not None:
@@ -54,14 +54,14 @@ def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tupl
 
 
 def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
-    """Wraps an Estimator: the same variables, training and evaluation, and the predictions named above.
+    """Wraps an Estimator: variables, training and evaluation are unchanged, predictions are as above.
 
-    The model never sees the key. It must predict `probabilities` or `logits` `[batch, classes]` (`logits` `[batch]` or
-    `[batch, 1]` for two classes), or for a numeric label one of `value`, `predictions`, `logits`; a single output under
-    any name is taken for `probabilities` or `value`.
+    The model does not see the key. It must predict `probabilities` or `logits` `[batch, classes]` (`[batch]` or
+    `[batch, 1]` are allowed for two classes), or for a numeric label one of `value`, `predictions`, `logits`. A single
+    output of any name is used as `probabilities` or `value`.
 
     Returns:
-      An Estimator in the same `model_dir`, with the same config and warm start.
+      An Estimator with the same `model_dir`, config and warm start.
     """
     names, key_column = classes_of(dataset), key_name(dataset)
 
@@ -88,31 +88,33 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
         model_fn=model_fn,
         model_dir=estimator.model_dir,
         config=estimator.config,
-        warm_start_from=estimator._warm_start_settings,  # private: an Estimator does not tell where it starts
+        warm_start_from=estimator._warm_start_settings,  # private: there is no public accessor
     )
 
 
 def _model_inputs(features: Any, key_column: str | None) -> tuple[Any, tf.Tensor | None, tf.Tensor | None]:
-    """What the model itself reads, the key, and what is wrong with each row; None of what does not come along."""
+    """The model's inputs, the keys, and the row errors; None for keys or errors that are not among the features."""
     if not isinstance(features, Mapping):
         return features, None, None
-    passing = (key_column, ROW_ERROR)
-    rest = {name: value for name, value in features.items() if name not in passing}
+    not_inputs = (key_column, ROW_ERROR)
+    rest = {name: value for name, value in features.items() if name not in not_inputs}
     return rest, features.get(key_column), features.get(ROW_ERROR)
 
 
 def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> dict[str, tf.Tensor]:
-    """The predictions with `error` beside them, and nothing predicted for the rows that have one.
+    """Adds `error` to the predictions, and withholds the predictions of rows that have an error.
 
     Args:
-      predictions: as `named_predictions` gives them. A tensor whose first dimension is fixed is not by row, and stays.
-      errors: string `[batch]`, '' where a row is answered; None: every row is.
+      predictions: the result of `named_predictions`. A tensor with a fixed first dimension is not per row, and is not
+        changed.
+      errors: string `[batch]`, '' for a valid row; None: all rows are valid.
 
     Returns:
-      The same names: in a row with an error floats are NaN, strings '', signed integers -1, all else 0 or false.
+      The predictions and `error`. In a row with an error, floats are NaN, strings '', signed integers -1, and all else
+      0 or false.
 
     Raises:
-      ValueError: the model itself predicts something called `error`.
+      ValueError: the model predicts something called `error`.
     """
     if ERROR in predictions:
         raise ValueError(
@@ -128,11 +130,11 @@ def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> 
 def _withheld(x: tf.Tensor, good: tf.Tensor) -> tf.Tensor:
     if x.shape.rank == 0 or x.shape[0] is not None:
         return x
-    return in_rows(good, x, _nothing(x.dtype))
+    return in_rows(good, x, _no_prediction(x.dtype))
 
 
-def _nothing(dtype: tf.DType) -> tf.Tensor:
-    """What stands for no answer, a scalar."""
+def _no_prediction(dtype: tf.DType) -> tf.Tensor:
+    """The scalar that replaces a withheld prediction."""
     if dtype.is_floating or dtype.is_complex:
         return tf.cast(float("nan"), dtype)
     if dtype == tf.string:
@@ -141,10 +143,10 @@ def _nothing(dtype: tf.DType) -> tf.Tensor:
 
 
 def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
-    """What a model predicts -> the fields that the module's docstring lists; `names` is empty for a regression.
+    """A model's predictions -> the fields in the module's docstring. `names` is empty for a regression.
 
     Raises:
-      ValueError: the model predicts nothing that can be read as these, or for another number of classes.
+      ValueError: the predictions have none of the required fields, or another number of classes.
     """
     given = dict(predictions) if isinstance(predictions, Mapping) else {"output": predictions}
     known = (PROBABILITIES, LOGITS) if names else (VALUE, "predictions", LOGITS)
@@ -152,11 +154,11 @@ def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.
         given = {known[0]: next(iter(given.values()))}
     if not set(given) & set(known):
         raise ValueError(f"the model predicts {sorted(given)}; it must predict {' or '.join(known)}")
-    kept = {name: value for name, value in given.items() if name not in _REPLACED}
+    others = {name: value for name, value in given.items() if name not in _REPLACED}
     if names:
-        return {**kept, **_classified(given, names)}
+        return {**others, **_classified(given, names)}
     value = next(given[name] for name in known if name in given)
-    return {**kept, VALUE: tf.cast(tf.reshape(value, [-1]), tf.float32)}
+    return {**others, VALUE: tf.cast(tf.reshape(value, [-1]), tf.float32)}
 
 
 def _classified(given: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[str, tf.Tensor]:
@@ -172,7 +174,7 @@ def _classified(given: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[str
 
 
 def _probabilities(given: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
-    """`[batch, classes]`, from the probabilities or the logits, of every class or of the second of two alone."""
+    """`[batch, classes]`, from probabilities or logits of all classes, or of only the second of two classes."""
     values = tf.convert_to_tensor(given[PROBABILITIES] if PROBABILITIES in given else given[LOGITS])
     second_alone = classes == 2 and (values.shape.rank == 1 or values.shape[-1] == 1)
     if PROBABILITIES not in given:

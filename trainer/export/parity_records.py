@@ -1,4 +1,4 @@
-"""The records that the job keeps to prove by that nothing is skewed: raw ones, each beside what is stored of it."""
+"""The parity records of a dataset: a sample of raw records and their transformed records, for the skew check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError
 
-MOST_BYTES = 256 << 20  # of raw records: files of images may be large, and fewer of them will do
+MAX_BYTES = 256 << 20  # of raw records, since image files may be large; fewer of them are enough
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,31 +21,31 @@ class ParityRecords:
 
 
 def read_parity_records(dataset: Dataset) -> ParityRecords:
-    """The records that the job kept, as many as `MOST_BYTES` hold of raw ones.
+    """Reads the parity records, up to `MAX_BYTES` of raw records.
 
     Raises:
-      MillraceError: there are none, or not as many raw ones as transformed ones.
+      MillraceError: there are none, or the numbers of raw and transformed records differ.
     """
     raw, transformed = (_records(dataset, name) for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED))
-    kept: list[tuple[bytes, bytes]] = []
+    pairs: list[tuple[bytes, bytes]] = []
     size = 0
     for one, other in itertools.zip_longest(raw, transformed):
         if one is None or other is None:
             raise MillraceError(
-                f"{dataset.run_dir}: {'no raw' if one is None else 'no transformed'} parity record beside the "
-                f"{'transformed' if one is None else 'raw'} record {len(kept)}; expected equally many of each. Write "
+                f"{dataset.run_dir}: {'no raw' if one is None else 'no transformed'} parity record for the "
+                f"{'transformed' if one is None else 'raw'} record {len(pairs)}; expected equally many of each. Write "
                 "the dataset again."
             )
         size += len(one)
-        if kept and size > MOST_BYTES:
+        if pairs and size > MAX_BYTES:
             break
-        kept.append((one, other))
-    if not kept:
+        pairs.append((one, other))
+    if not pairs:
         raise MillraceError(
             f"{dataset.run_dir}: 0 raw and 0 transformed parity records; expected at least one. Write the "
             "dataset again."
         )
-    return ParityRecords(tuple(one for one, _ in kept), tuple(other for _, other in kept))
+    return ParityRecords(tuple(one for one, _ in pairs), tuple(other for _, other in pairs))
 
 
 def _records(dataset: Dataset, name: str) -> Iterator[bytes]:

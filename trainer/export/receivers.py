@@ -1,15 +1,16 @@
-"""What a served model takes: raw features, transformed in the graph by the transform that made the training data.
+"""The inputs of an exported model: raw features, which the dataset's own transform processes inside the graph.
 
-A model exported with `serving_input_receiver_fn` has these signatures (`NAME:` is Estimator's mark for another way in):
+A model exported with `serving_input_receiver_fn` has these signatures (`NAME:` is Estimator's prefix for an alternative
+input):
 
-* `serving_default`: raw features by name, dense. A number is float32 `[batch]` or `[batch, width]`, NaN where missing;
-  a string is `[batch]`, untrimmed as it stands in the file, '' where missing.
-* `examples:serving_default`: `examples`, string `[batch]`: serialized `tf.Example`s of the same features; one that a
-  record leaves out is missing.
-* `without_key:serving_default`, where the schema has a key: as the first, but the key ('' in the predictions).
+* `serving_default`: raw features by name, dense. A number is float32 `[batch]` or `[batch, width]`, NaN if missing; a
+  string is `[batch]`, untrimmed as in the file, '' if missing.
+* `examples:serving_default`: `examples`, string `[batch]`: serialized `tf.Example`s of the same features. A feature
+  that is not in an example is missing.
+* `without_key:serving_default`, if the schema has a key: as `serving_default`, without the key ('' in the predictions).
 
-A model of images takes whole files' bytes, string `[batch]`, as `image`, or as `left` and `right`: the dataset's
-ingest graph is in the exported one (`trainer.export.image_receivers`).
+An image model takes the bytes of files, string `[batch]`, as `image`, or as `left` and `right`. The exported graph
+contains the dataset's ingest graph (`trainer.export.image_receivers`).
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ RAW = "serving_default"
 EXAMPLES = "examples:serving_default"
 WITHOUT_KEY = "without_key:serving_default"
 EXAMPLES_INPUT = "examples"
-_NONE_SENT = "no examples were sent"  # no serialized `tf.Example`; an empty batch of them is a request like any other
+_NONE_SENT = "no examples were sent"  # not a `tf.Example`; an empty batch of examples is a normal request
 
 
 def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
     """The function that `Estimator.export_saved_model` calls to build the inputs of the serving graph.
 
-    The key, the weight and the label are no inputs of the transform at serving: the label and the weight are not asked
-    for, and the key passes by, as `features[key]`. So does what is wrong with each row, as `features[ROW_ERROR]`.
+    A request has no label and no weight. The key bypasses the transform, as `features[key]`, and so do the errors of
+    rows, as `features[ROW_ERROR]`.
 
     Returns:
-      A function of no arguments that returns a `ServingInputReceiver` whose features are the transformed ones, or
-      images as the model sees them.
+      A function without arguments that returns a `ServingInputReceiver`. Its features are transformed features, or
+      images in the form that the model reads.
     """
 
     def receive() -> Any:
@@ -54,7 +55,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
 
 
 def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
-    """What the model reads of rows, zeros in those that the job would have rejected, and why it would have."""
+    """The transformed features, zero in rows that the job would have rejected; and why, as `ROW_ERROR`."""
     schema = dataset.schema
     features = transform(tft.TFTransformOutput(dataset.graphs_dir), raw, schema)
     errors = raw_errors(raw, schema)
@@ -64,36 +65,36 @@ def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
 
 
 def request_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
-    """What a request sends, the key among them."""
+    """The inputs of a request, including the key."""
     images = dataset.image_schema
     return serving_columns(dataset.schema) if images is None else image_columns(images)
 
 
 def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
-    """What the raw records hold that the job kept: a row's label and weight too."""
+    """The columns of raw parity records, which for rows include the label and the weight."""
     images = dataset.image_schema
     return raw_columns(dataset.schema) if images is None else image_columns(images)
 
 
 def key_name(dataset: Dataset) -> str | None:
-    """The name of the key, where there is one; images have none."""
+    """The name of the key; None if there is none, as for images."""
     key = None if dataset.image_schema is not None else dataset.schema.key
     return None if key is None else key.name
 
 
 def transform(transform_output: tft.TFTransformOutput, raw: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Raw features -> what the model reads: neither label nor weight, whether `raw` holds them or not."""
+    """Raw features -> transformed features, without label and weight."""
     transformed = transform_output.transform_raw_features(dict(raw), drop_unused_features=True)
     return {name: transformed[name] for name in transformed if name not in not_features(schema)}
 
 
 def not_features(schema: Schema) -> frozenset[str]:
-    """What a transformed record holds beside the features: the label and the weight."""
+    """The parts of a transformed record that are not features: the label and the weight."""
     return frozenset({schema.label.name} | ({schema.weight.name} if schema.weight else set()))
 
 
 def raw_example_spec(columns: tuple[RawColumn, ...]) -> dict[str, tf.io.FixedLenFeature]:
-    """Parses `tf.Example`s of raw features: what a record leaves out is missing (NaN, '')."""
+    """The parsing spec for `tf.Example`s of raw features; absent features are missing (NaN, '')."""
     spec = {}
     for column in columns:
         shape = [] if column.width is None else [column.width]
@@ -106,10 +107,10 @@ def raw_example_spec(columns: tuple[RawColumn, ...]) -> dict[str, tf.io.FixedLen
 def _placeholders(
     columns: tuple[RawColumn, ...], key_column: str | None
 ) -> tuple[dict[str, tf.Tensor], dict[str, dict[str, tf.Tensor]]]:
-    """The raw features, and the ways in: '' is the default one, the others are named as alternatives.
+    """The raw features, and the receiver tensors: '' has the default ones, the other names are the alternatives.
 
-    All ways end in one graph: a feature's placeholder stands at the end of the parsing of `examples`, so that feeding
-    the features cuts the parsing off.
+    All alternatives share one graph: the default of each feature's placeholder is parsed from `examples`, so that
+    feeding the features skips the parsing.
     """
     keys = [c for c in columns if c.name == key_column]
     inputs = tuple(c for c in columns if c not in keys)
@@ -125,10 +126,10 @@ def _placeholders(
         receivers["without_key"] = dict(raw)
         key = _placeholder(column, tf.io.parse_example(rows_sent, raw_example_spec((column,)))[column.name])
         receivers[""][column.name] = key
-        raw[column.name] = _one_each(key, rows=tf.shape(raw[inputs[0].name])[0])
+        raw[column.name] = _keys(key, rows=tf.shape(raw[inputs[0].name])[0])
     sizes = tf.stack([tf.shape(x)[0] for x in raw.values()])
     even = tf.compat.v1.assert_equal(sizes, sizes[0], message=f"one value for each row in each of {', '.join(raw)}")
-    with tf.control_dependencies([even]):  # else one value would be taken for every row's
+    with tf.control_dependencies([even]):  # otherwise a single value would be broadcast to all rows
         return {name: tf.identity(x) for name, x in raw.items()}, receivers
 
 
@@ -137,8 +138,8 @@ def _placeholder(column: RawColumn, default: tf.Tensor) -> tf.Tensor:
     return tf.compat.v1.placeholder_with_default(default, shape, f"raw/{column.name}")
 
 
-def _one_each(key: tf.Tensor, *, rows: tf.Tensor) -> tf.Tensor:
-    """The keys, or '' for each row where no key was sent."""
+def _keys(key: tf.Tensor, *, rows: tf.Tensor) -> tf.Tensor:
+    """The keys, or '' for each row if no keys were sent."""
     empty = tf.fill([tf.where(tf.equal(tf.size(key), 0), rows, 0)], "")
     keys = tf.concat([key, empty], axis=0)
     with tf.control_dependencies([tf.compat.v1.assert_equal(tf.size(keys), rows, message="one key for each row")]):

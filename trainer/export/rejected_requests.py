@@ -1,8 +1,8 @@
-"""Proves that an export does not answer what the job rejects: a bad row for each input and rule, made of a good one.
+"""Checks that an export gives no prediction for rows that the job rejects.
 
-Each bad row is judged twice: as a record of a file, by the reader and the transform of the job, and as a request, by
-the exported model. The verdicts and their reasons must be the same; a row that is not answered holds no prediction,
-and the rows beside it are answered to the last bit as if it were not there. Images are judged alike.
+Takes a good row and makes bad rows of it, for each input and rule. Each is processed twice: by the job's reader and
+transform as a record of a file, and by the exported model as a request. Verdicts and reasons must agree, a rejected row
+must have no prediction, and the predictions of other rows must not change by a single bit. Images are checked alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What takes the place of one input of a good row: its cells in a file, and the same as a client sends it."""
+    """A replacement for one input of a good row: its cells in a file, and its value in a request."""
 
     name: str
     cells: tuple[bytes, ...]
@@ -39,11 +39,11 @@ class Case:
 
 
 def row_cases(schema: Schema, good: Batch) -> Iterator[Case]:
-    """Bad values of every input, whether or not the schema has a rule against them.
+    """Suspicious values for every input, whether or not the schema has a rule against them.
 
     Args:
-      schema: what the inputs are.
-      good: one good row, by input, each `[1]` or `[1, width]`.
+      schema: the schema of the inputs.
+      good: a good row, by input, each `[1]` or `[1, width]`.
     """
     for feature in schema.features:
         if feature.name in good:
@@ -71,25 +71,25 @@ def _bad_values(
 
 
 def _cell(value: Any, missing: tuple[str, ...]) -> bytes:
-    """A value of a raw column as an input file holds it."""
+    """A value of a raw column as it is in an input file."""
     if isinstance(value, bytes):
         return value
     return missing[0].encode() if np.isnan(value) else repr(float(value)).encode()
 
 
 def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str]:
-    """What the job says of each case: `<input>: <reason>`, '' where it takes the row.
+    """The job's verdict on each case: `<input>: <reason>`, or '' if it accepts the row.
 
     Args:
-      dataset: whose reader and transform judge.
-      record: one good record with its label, by raw column, each `[1]` or `[1, width]`.
-      cases: what takes the place of one of its columns.
+      dataset: its reader and transform are applied.
+      record: a good record with its label, by raw column, each `[1]` or `[1, width]`.
+      cases: each replaces one of the record's columns.
     """
     schema = dataset.schema
     first = dataset.manifest.inputs[0]
     header = None if first.header is None else dataset.manifest.headers[first.header]
     rows = row_format(schema)
-    file = rows.remembered_file(first.path, schema, encoding="utf-8", header=header)
+    file = rows.file_from_manifest(first.path, schema, encoding="utf-8", header=header)
     cells = {
         c.name: tuple(_cell(v, schema.csv.missing) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)
     }
@@ -98,14 +98,14 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str
     names = {label: name for name, labels in file.labels for label in labels}
     verdicts = dict.fromkeys(range(len(cases)), "")
     verdicts |= {r.offset: f"{names.get(r.column or '', r.column)}: {r.reason}" for r in decoded.rejects}
-    taken = [i for i, verdict in verdicts.items() if not verdict]
-    for i, name in zip(taken, _not_finite(dataset, decoded.batch), strict=True):
+    accepted = [i for i, verdict in verdicts.items() if not verdict]
+    for i, name in zip(accepted, _not_finite(dataset, decoded.batch), strict=True):
         verdicts[i] = f"{name}: {NOT_FINITE}" if name else ""
     return [verdicts[i] for i in range(len(cases))]
 
 
 def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
-    """For each raw row the first feature that the transform makes not finite, '' where there is none."""
+    """For each raw row, the first feature that is not finite after the transform; '' if there is none."""
     from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
     if not batch.num_rows:
@@ -120,7 +120,7 @@ def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
 
 
 def _rows_not_finite(values: Any) -> list[int]:
-    """Of `[rows, ...]`, or of one array for each row where a feature is sparse."""
+    """The rows with values that are not finite, in `[rows, ...]` or, for a sparse feature, one array per row."""
     if isinstance(values, list):
         return [row for row, value in enumerate(values) if value.dtype.kind == "f" and not np.isfinite(value).all()]
     if values.dtype.kind != "f":
@@ -130,7 +130,7 @@ def _rows_not_finite(values: Any) -> list[int]:
 
 
 def file_cases(good: Mapping[str, bytes]) -> list[Case]:
-    """Files for every input of a model of images: three bad ones, and the good one."""
+    """Files for every input of an image model: three bad ones, and the good one."""
     return [
         Case(name, (), data)
         for name, file in good.items()
@@ -139,13 +139,13 @@ def file_cases(good: Mapping[str, bytes]) -> list[Case]:
 
 
 def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
-    """What the job says of each file: `<input>: <reason>`, '' where it takes it."""
+    """The job's verdict on each file: `<input>: <reason>`, or '' if it accepts the file."""
     import tensorflow as tf
 
     from trainer.export.image_receivers import ingest_records, load_ingest
 
     schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has looked
+    assert schema is not None  # noqa: S101 - the caller has checked
 
     with opened_graph(lambda files: ingest_records(load_ingest(dataset), files)) as ingested:
 
@@ -164,21 +164,21 @@ def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """A good row, what takes the place of its inputs, and what the job says of each; the same for every export."""
+    """A good row, replacements for its inputs, and the job's verdict on each; the same for all exports."""
 
     good: Batch  # the inputs of a request, each `[1]` or `[1, width]`
     cases: list[Case]
     verdicts: list[str]
-    exact: bool  # of an image, the graph knows whether it is taken; the reasons of the job are finer
+    exact: bool  # whether the reasons must agree; for images, the job's reasons are more detailed than the graph's
 
 
 def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
-    """Has the job judge bad rows that are made of a good one.
+    """Makes bad rows of a good one, and collects the job's verdicts on them.
 
     Args:
-      dataset: what the models are trained on.
-      record: one good raw record, by raw column (of images by input, files' bytes), each `[1]` or `[1, width]`.
-      inputs: what a request sends.
+      dataset: the dataset that the models are trained on.
+      record: a good raw record, by raw column (for images: bytes of files by input), each `[1]` or `[1, width]`.
+      inputs: the inputs of a request.
     """
     good = {name: record[name] for name in inputs}
     if dataset.image_schema is not None:
@@ -189,10 +189,10 @@ def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
 
 
 def check(judged: Judged, served: ServedModel) -> None:
-    """Compares the job's verdicts with an export's.
+    """Compares the job's verdicts with those of an export.
 
     Raises:
-      SkewError: naming the first input of which the verdicts differ, or whose row is answered all the same.
+      SkewError: the verdicts on an input differ, a rejected row has a prediction, or a good row's prediction changes.
     """
     good, cases = judged.good, judged.cases
     if not cases:
@@ -208,8 +208,8 @@ def check(judged: Judged, served: ServedModel) -> None:
         answered = [name for name, values in found.items() if name not in (ERROR, KEY) and not _withheld(values[i])]
         if not same or (error and answered):
             raise SkewError(
-                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_told(verdict)} by the job, but "
-                f"{_told(error)} by the export"
+                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_outcome(verdict)} by the job, but "
+                f"{_outcome(error)} by the export"
                 + (f", which still gives {answered[0]!r}." if error and answered else ".")
             )
     for name, values in found.items():
@@ -217,8 +217,8 @@ def check(judged: Judged, served: ServedModel) -> None:
             raise SkewError(f"{name!r} of a valid row changes next to invalid rows: {values[0]}, not {alone[name][0]}")
 
 
-def _told(verdict: str) -> str:
-    return f"rejected ({verdict})" if verdict else "taken"
+def _outcome(verdict: str) -> str:
+    return f"rejected ({verdict})" if verdict else "accepted"
 
 
 def _withheld(value: Any) -> bool:

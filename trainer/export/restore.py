@@ -1,4 +1,4 @@
-"""Builds the Estimator of a trained model again, from what `model.json` says of it."""
+"""Rebuilds the Estimator of a trained model from its `model.json`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
 from trainer.model_dir.model_json import MODEL_JSON, read_model_manifest
 from trainer.models import BUILT_IN, custom
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 
 def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
-    """The Estimator of the model in `model_dir`, for prediction from variables that the caller names.
+    """The Estimator of the model in `model_dir`, for predictions from a checkpoint that the caller passes to it.
 
-    Its own model directory is `scratch`, an empty folder: nothing in `model_dir` is changed.
+    Its own model directory is `scratch`, an empty folder, so that nothing in `model_dir` changes.
 
     Raises:
-      UsageError: `model_dir` holds no model, or one of a function that cannot be imported.
+      UsageError: `model_dir` contains no model, or one whose function cannot be imported.
     """
     manifest = read_model_manifest(model_dir)
     if manifest is None:
@@ -30,5 +30,5 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str) -> Any:
     model = BUILT_IN[training.model] if training.model in BUILT_IN else custom.load(training.model)
     hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}
     config = tf_estimator.RunConfig(model_dir=scratch)
-    estimator = model.build(read_problem(dataset), model.hparams(**hparams), config)
+    estimator = model.build(read_task_spec(dataset), model.hparams(**hparams), config)
     return with_keys_and_classes(estimator, dataset)

@@ -1,9 +1,8 @@
-"""Which rows of a request the preprocessing job would have rejected, and why: the job's own rules as TensorFlow ops.
+"""The rules by which the preprocessing job rejects rows, as TensorFlow ops on the rows of a request.
 
-The rules are those of `schemas.csv.decode`, on the raw inputs as a client sends them, and that of
-`beam_jobs.output.encode` on what the transform makes of them. A row's error is `<input>: <reason>`, '' where there is
-none; of several, the first in the schema's order, as in the job. Each rule looks at a row by itself: a row's error does
-not depend on its batch.
+They are the rules of `schemas.csv.decode` for raw inputs, and of `beam_jobs.output.encode` for transformed features. A
+row's error is `<input>: <reason>`, or '' if the row is valid; with several errors it is the first in the schema's
+order, as in the job. A row's error does not depend on the other rows of the batch.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from schemas.spec.features import (
 from schemas.spec.not_finite import NOT_FINITE
 from schemas.spec.table import Schema
 
-ROW_ERROR = "_row_error"  # the feature beside the model's own; no feature of a schema begins with an underscore
+ROW_ERROR = "_row_error"  # an additional feature; features of a schema never begin with an underscore
 
 OUT_OF_RANGE, NOT_ONE_HOT = "out_of_range", "not_one_hot"
 NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
 
-Rule = tuple[str, tf.Tensor]  # a reason code, and which rows it rejects, bool `[batch]`
+Rule = tuple[str, tf.Tensor]  # a reason code, and the rows that it rejects, bool `[batch]`
 
 
 def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
-    """What the job rejects before the transform.
+    """The errors that the job finds before the transform.
 
     Args:
-      raw: by name, float32 `[batch]` or `[batch, width]`, string `[batch]`;
+      raw: by name, float32 `[batch]` or `[batch, width]`, or string `[batch]`;
         see `schemas.spec.raw_columns.serving_columns`.
-      schema: what the columns mean.
+      schema: the schema of the columns.
 
     Returns:
-      string `[batch]`, '' for a row that the job would have taken.
+      string `[batch]`, '' for a valid row.
     """
     rules = [
         (f"{feature.name}: {reason}", bad)
@@ -60,10 +59,10 @@ def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
 
 
 def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Tensor:
-    """What the job rejects after the transform: rows with a feature that is not finite.
+    """The errors that the job finds after the transform: features that are not finite.
 
     Args:
-      features: transformed features by name, dense or sparse, the first axis the batch's.
+      features: transformed features by name, dense or sparse, batch first.
       like: any tensor `[batch, ...]`.
 
     Returns:
@@ -74,7 +73,7 @@ def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Ten
 
 
 def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
-    """The features with zeros in the rows that have an error, so that no model meets what no model was trained on."""
+    """The features, with zeros in rows that have an error, so that the model never reads invalid values."""
     good = tf.equal(errors, "")
 
     def zeroed(x: Any) -> Any:
@@ -87,7 +86,7 @@ def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
 
 
 def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
-    """`x`, `[batch, ...]`, in the rows that are true of bool `[batch]`; in the others the scalar `otherwise`."""
+    """`x`, `[batch, ...]`, in the rows where bool `[batch]` is true; the scalar `otherwise` in all other rows."""
     if x.shape.rank is None:
         ones = tf.ones([tf.rank(x) - 1], tf.int32)
         return tf.where(tf.reshape(rows, tf.concat([tf.shape(rows), ones], 0)), x, otherwise)
@@ -96,7 +95,7 @@ def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
 
 
 def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
-    """The rules of each kind that a client sends."""
+    """The rules for a feature, by its kind."""
     match feature:
         case Numeric():
             yield from _number_rules(feature, x)
@@ -105,12 +104,12 @@ def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[R
             filled = tf.reduce_sum(tf.cast(tf.not_equal(x, 0), tf.float32), axis=1)
             yield NOT_ONE_HOT, tf.not_equal(filled, 1) | tf.not_equal(tf.reduce_max(x, axis=1), 1)
         case Bool() | Category() | Key() | Text():
-            values, rows = tf.unique(x)  # batches repeat their strings, and each is looked at once
+            values, rows = tf.unique(x)  # strings repeat within a batch: check each distinct one once
             rules = [*_string_rules(feature, values, missing)]
             if isinstance(feature, Bool):
                 rules.append(_bool_rule(feature, values, missing))
             yield from ((reason, tf.gather(bad, rows)) for reason, bad in rules)
-        case Weight() | Ignore() | Cross():  # which no client sends
+        case Weight() | Ignore() | Cross():  # not in requests
             return
         case _:
             assert_never(feature)
@@ -124,7 +123,7 @@ def _number_rules(feature: ReadAsNumbers, x: tf.Tensor) -> Iterator[Rule]:
 
 def _string_rules(feature: ReadAsStrings, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:
     trimmed, absent = _trim(x, missing)
-    if feature.in_vocabulary:  # which has one value to a line, and none is empty
+    if feature.in_vocabulary:  # a vocabulary has one value per line, and no empty values
         yield LINE_END, tf.not_equal(tf.strings.regex_replace(trimmed, r"[\r\n]", ""), trimmed)
         absent |= tf.equal(trimmed, "")
     yield NOT_UTF8, tf.not_equal(tf.strings.unicode_transcode(x, "UTF-8", "UTF-8", errors="replace"), x)
@@ -135,30 +134,30 @@ def _string_rules(feature: ReadAsStrings, x: tf.Tensor, missing: Sequence[str]) 
 def _bool_rule(feature: Bool, x: tf.Tensor, missing: Sequence[str]) -> Rule:
     trimmed, absent = _trim(x, missing)
     tokens = [_trimmed(token.lower()) for token in (*feature.true, *feature.false)]
-    # TensorFlow's lower() ends a string at its first NUL; no token holds one.
+    # TensorFlow's lower() truncates a string at its first NUL; no token contains one.
     known = _is_in(tf.strings.lower(trimmed, encoding="utf-8"), tokens)
     known &= tf.strings.regex_full_match(trimmed, r"(?s)[^\x00]*")
     return NOT_A_BOOL, ~absent & ~known
 
 
 def _trim(x: tf.Tensor, missing: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Strings `[n]` trimmed, and which of them mean missing."""
+    """Trims strings `[n]`; also returns which of them mean missing, bool `[n]`."""
     trimmed = tf.strings.strip(x)
     return trimmed, _is_in(trimmed, [_trimmed(token) for token in missing])
 
 
 def _trimmed(token: str) -> bytes:
-    """Without ASCII white space around, as the reader and `tf.strings.strip` trim."""
+    """Trims ASCII white space, like the reader and `tf.strings.strip`."""
     return token.encode().strip()
 
 
 def _is_in(x: tf.Tensor, values: Sequence[bytes]) -> tf.Tensor:
-    """bool `[n]`: which of string `[n]` are among the values."""
+    """bool `[n]`: which strings `[n]` are among the values."""
     return tf.reduce_any(tf.equal(x[:, tf.newaxis], tf.constant([list(values)], tf.string)), axis=1)
 
 
 def _any(bad: tf.Tensor) -> tf.Tensor:
-    """bool `[batch]` of bool `[batch]` or `[batch, width]`."""
+    """bool `[batch]` or `[batch, width]` -> bool `[batch]`."""
     return bad if bad.shape.rank == 1 else tf.reduce_any(bad, axis=1)
 
 

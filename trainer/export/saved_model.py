@@ -1,4 +1,4 @@
-"""An exported model opened to predict: its graph in a session, and the notes that travel with it."""
+"""Opens an exported model for prediction: its graph in a session, and its notes (`millrace.json`)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ EXTRA = "assets.extra"
 NOTES = "millrace.json"
 _NOTES = f"{EXTRA}/{NOTES}"
 NOTES_FORMAT = 3
-_ANSWERS_ALL = 2  # the format of exports that answer rows which the job would have rejected
+_PREDICTS_ALL_ROWS = 2  # the format of exports that give predictions even for rows that the job would have rejected
 
 
 @dataclasses.dataclass(frozen=True)
 class Notes:
-    """What `millrace.json` says of an export: where it comes from."""
+    """The content of `millrace.json`: where an export comes from."""
 
     dataset_run: str
     schema_fingerprint: str
     classes: tuple[str, ...]  # by class id; empty for a regression
     global_step: int
     checked_records: int
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 by path, of all but the notes
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 by path of all files except the notes
     format_version: int = NOTES_FORMAT
 
     @property
     def advice(self) -> str | None:
-        """What an export of an earlier release does not promise, and what to do; None for one of this release."""
+        """What an export of an earlier release lacks, and what to do; None for an export of this release."""
         if self.format_version >= NOTES_FORMAT:
             return None
         return (
@@ -50,7 +50,7 @@ class Notes:
 
 
 def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
-    """Puts the notes and the schema beside the SavedModel, in `assets.extra/`; `files` of the notes is filled in."""
+    """Writes the notes and the schema to the SavedModel's `assets.extra/`; fills in `Notes.files`."""
     storage.write_bytes(os.path.join(export_dir, EXTRA, SCHEMA_YAML), schema_yaml)
     notes = dataclasses.replace(notes, files=checksums(export_dir, exclude=[_NOTES]))
     storage.write_bytes(os.path.join(export_dir, EXTRA, NOTES), notes.to_json())
@@ -60,7 +60,7 @@ def check_files(export_dir: str, notes: Notes) -> None:
     """Compares an export's files with its notes.
 
     Raises:
-      MillraceError: one was changed, is missing, or is not named by the notes.
+      MillraceError: a file was changed, is missing, or is not named by the notes.
     """
     problem = difference(export_dir, notes.files, source=_NOTES, exclude=[_NOTES])
     if problem is not None:
@@ -68,10 +68,10 @@ def check_files(export_dir: str, notes: Notes) -> None:
 
 
 def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
-    """The schema and the notes of an export.
+    """Reads the schema and the notes of an export.
 
     Raises:
-      UsageError: the folder is no export of this project.
+      UsageError: the folder is not an export of Millrace.
       MillraceError: its notes cannot be read, or belong to another schema.
     """
     if not storage.exists(os.path.join(export_dir, "saved_model.pb")):
@@ -90,23 +90,23 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
         raise MillraceError(
             f"{notes_path}: expected format version {NOTES_FORMAT}: {error}. Export the model again."
         ) from error
-    if notes.format_version not in (_ANSWERS_ALL, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
+    if notes.format_version not in (_PREDICTS_ALL_ROWS, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: has another format version, or does not match {SCHEMA_YAML} next to it")
     return schema, notes
 
 
 class ServedModel:
-    """A SavedModel's signatures, as a server runs them. Imports TensorFlow; close it, or use it in a `with`.
+    """Runs a SavedModel's signatures like a server. Imports TensorFlow; a context manager.
 
     Args:
       export_dir: the export.
-      checked: it was compared with its notes and its graph was checked just now, or this process has just written it.
-      trust: its graph may do whatever it does; its files are compared with its notes all the same.
+      checked: skip the checks, since they were just made or this process has just written the export.
+      trust: load the graph even if it can do more than compute; the files are still compared with the notes.
       session_config: a `tf.compat.v1.ConfigProto`; None: TensorFlow optimizes the graph when it first runs, as a
         server does.
 
     Raises:
-      MillraceError: its files are not those that its notes name, or its graph could do more than compute.
+      MillraceError: the files differ from the notes, or the graph can do more than compute.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ServedModel:
         config = session_config or tf.compat.v1.ConfigProto(gpu_options={"allow_growth": True})
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         with self._graph.as_default():
-            # TensorFlow's own "deprecated" notice is about writing new code on sessions.
+            # TensorFlow logs a deprecation notice here, which is about writing new code with sessions.
             meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], export_dir)
         self.signatures: Mapping[str, Any] = meta_graph.signature_def
 
@@ -134,12 +134,12 @@ class ServedModel:
         """Runs one batch.
 
         Args:
-          inputs: by the signature's input names, arrays with a leading batch dimension.
+          inputs: arrays with a leading batch dimension, by the signature's input names.
           signature: the signature's name.
-          outputs: which of its outputs are wanted, where it has them; None: all.
+          outputs: the outputs to compute, of those that the signature has; None: all.
 
         Returns:
-          By the signature's output names, NumPy arrays (strings as objects of `bytes`).
+          NumPy arrays by output name (strings as objects of `bytes`).
         """
         entry = self.signatures[signature]
         feeds = {entry.inputs[name].name: value for name, value in inputs.items()}

@@ -1,8 +1,8 @@
-"""Compares what a served model sees with what training saw, on the records that the job kept for this.
+"""Checks for skew between training and serving, on the dataset's parity records.
 
-The stored transformed records and the raw ones put through the dataset's transform must agree, feature by feature; so
-must the stored ones put through the Estimator and the raw ones put through the exported signatures, prediction by
-prediction. And what the job rejects, no signature may answer.
+Applying the dataset's transform to raw records must give the stored transformed records, feature by feature. The
+exported signatures on raw records must give the Estimator's predictions on stored records. And no signature may give a
+prediction for a row that the job rejects.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from trainer.export.rejected_requests import Judged
 
 
-BATCH = 64  # records that are predicted at once, on either side: one sum in another order is another sum
+BATCH = 64  # the same batch size on both sides, since sums of floats depend on their order
 
 
 def check_transform(dataset: Dataset, records: ParityRecords) -> None:
-    """Raw records through the transform's graph (of images, the ingest graph) must be the stored records.
+    """Checks that the transform (for images, the ingest graph) of the raw records gives the stored records.
 
     Raises:
-      SkewError: naming the first differing record, its feature and both values.
+      SkewError: names the first record that differs, its feature and both values.
     """
     import tensorflow as tf
     import tensorflow_transform as tft
@@ -63,20 +63,20 @@ def check_export(
     checkpoint_path: str,
     judged: Judged | None,
 ) -> None:
-    """Raw records through each exported signature must predict what stored records do through the Estimator.
+    """Checks that each exported signature on raw records predicts the same as the Estimator on stored records.
 
-    And what the job would reject, no signature may answer (`trainer.export.rejected_requests`).
+    Also checks that rows that the job rejects get no prediction (`trainer.export.rejected_requests`).
 
     Args:
-      dataset: whose records these are.
-      records: what `read_parity_records` gives.
+      dataset: the dataset of the records.
+      records: the result of `read_parity_records`.
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
-      estimator: as `with_keys_and_classes` wraps it.
-      checkpoint_path: the variables that the Estimator is to predict with.
-      judged: bad rows, of `judge`; None for an export of an earlier release, which has no output `error`.
+      estimator: an Estimator wrapped by `with_keys_and_classes`.
+      checkpoint_path: the Estimator predicts with the variables of this checkpoint.
+      judged: the result of `judge`; None for an export of an earlier release, which has no output `error`.
 
     Raises:
-      SkewError: naming the first differing record, the prediction and both values; or the input that is answered.
+      SkewError: names the first record that differs, the prediction and both values; or an input whose verdicts differ.
     """
     from trainer.export import receivers, rejected_requests
     from trainer.export.outputs import ERROR
@@ -109,7 +109,7 @@ def check_export(
 
 
 def judge(dataset: Dataset, records: ParityRecords) -> Judged:
-    """What the job says of bad rows that are made of the first record; see `trainer.export.rejected_requests`."""
+    """The job's verdicts on bad rows made of the first record; see `trainer.export.rejected_requests`."""
     from trainer.export import receivers, rejected_requests
 
     first = _parsed(dataset, records.raw[:1])
@@ -146,7 +146,7 @@ def _estimator_predictions(dataset: Dataset, records: ParityRecords, estimator: 
 
 
 def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
-    """A `tf.data.Dataset` of what the model reads of stored records, in batches."""
+    """A `tf.data.Dataset` of the model's inputs from stored records, in batches."""
     import tensorflow as tf
     import tensorflow_transform as tft
 

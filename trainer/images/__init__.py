@@ -1,3 +1,3 @@
 """Images in a model: augmented, normalised, measured and shown."""
 
-__all__ = ["augment", "hooks", "inputs", "metrics", "names", "normalize"]
+__all__ = ["augment", "hooks", "inputs", "metrics", "normalize"]

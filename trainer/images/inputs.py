@@ -11,11 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from schemas.images.keys import ENCODED, HEIGHT, WIDTH
+from schemas.spec.image_keys import ENCODED, HEIGHT, WIDTH
 from schemas.spec.image_options import ImageOptions
 from schemas.spec.images import ImageSchema
 from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw
-from trainer.images.names import image_names, label_key, stored_key
 
 _DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64}
 
@@ -23,8 +22,8 @@ _DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64}
 def record_spec(schema: ImageSchema) -> dict[str, Any]:
     """Parses stored records, as far as a model needs them."""
     keys = (ENCODED,) if schema.images.store == "jpeg" else tuple(_DTYPES)
-    spec = {stored_key(n, k): tf.io.FixedLenFeature([], _DTYPES[k]) for n in image_names(schema) for k in keys}
-    return {**spec, label_key(schema): tf.io.FixedLenFeature([], tf.int64)}
+    spec = {schema.stored_key(n, k): tf.io.FixedLenFeature([], _DTYPES[k]) for n in schema.image_names for k in keys}
+    return {**spec, schema.label_key: tf.io.FixedLenFeature([], tf.int64)}
 
 
 def image_examples(
@@ -47,16 +46,16 @@ def image_examples(
     Returns:
       (features, label): each image uint8 `[height, width, 3]`, the label int64 `[]`.
     """
-    spec, names = record_spec(schema), image_names(schema)
+    spec, names = record_spec(schema), schema.image_names
 
     def example(serialized: tf.Tensor, seed: tf.Tensor | None = None) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         fields = tf.io.parse_single_example(serialized, spec)
         each = [seed] if seed is None or len(names) == 1 else tf.unstack(_split(seed, len(names)))
         images = {}
         for i, name in enumerate(names):
-            stored = {key: fields.get(stored_key(name, key)) for key in _DTYPES}
+            stored = {key: fields.get(schema.stored_key(name, key)) for key in _DTYPES}
             images[name] = stored_image(stored, schema.images, options, seed=each[i % len(each)])
-        return images, fields[label_key(schema)]
+        return images, fields[schema.label_key]
 
     rows = records if seeds is None else tf.data.Dataset.zip((records, seeds))
     return rows.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)

@@ -1,8 +1,8 @@
-"""Early stopping, and how the tasks of a cluster hear that training has ended.
+"""Early stopping, and how the tasks of a cluster learn that training has ended.
 
-The chief writes `training_ended.json` when it stops, for whatever reason, and removes it when it begins. The hooks
-that come with Estimator keep the signal in a variable of the model instead: a checkpoint of a stopped training then
-stops the next one, and the evaluator of a cluster never hears of it.
+The chief removes `training_ended.json` when it starts, and writes it when it stops for any reason. Estimator's own
+early-stopping hooks keep the signal in a model variable instead: a training that resumes from the checkpoint of a
+stopped one then stops at once, and the evaluator of a cluster never sees the signal.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ TRAINING_ENDED = "training_ended.json"
 
 
 def mark_ended(model_dir: str, reason: str) -> None:
-    """Says that training has ended, and why."""
+    """Records that training has ended, and why."""
     note = {"reason": reason, "time": dt.datetime.now(dt.timezone.utc).isoformat()}
     storage.write_bytes(layout.join(model_dir, TRAINING_ENDED), json.dumps(note).encode() + b"\n")
 
 
 def read_ended(model_dir: str) -> dict[str, str] | None:
-    """The mark: `reason` and `time`; None while training goes on."""
+    """The `reason` and `time` at which training ended; None while training runs."""
     path = layout.join(model_dir, TRAINING_ENDED)
     return dict(json.loads(storage.read_bytes(path))) if storage.exists(path) else None
 
 
 def clear_ended(model_dir: str) -> None:
-    """Removes the mark of an earlier training."""
+    """Removes the record of an earlier training."""
     path = layout.join(model_dir, TRAINING_ENDED)
     if storage.exists(path):
         storage.delete(path)
 
 
 class EarlyStopping(tf.compat.v1.train.SessionRunHook):
-    """Ends the chief's training when the evaluations have not improved for so many steps."""
+    """Ends the chief's training when no evaluation has improved for `patience` steps."""
 
     def __init__(
         self, model_dir: str, dataset: Dataset, *, patience: int, metric: str | None, check_every: int
@@ -65,7 +65,7 @@ class EarlyStopping(tf.compat.v1.train.SessionRunHook):
         if not self._timer.should_trigger_for_step(step):
             return
         self._timer.update_last_triggered_step(step)
-        # After a roll-back, evaluations of later steps are of the training that was lost.
+        # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
         evaluations = [e for e in read_evaluations(self._model_dir) if e["global_step"] <= step]
         worse = steps_without_improvement(evaluations, self._dataset, metric=self._metric)
         if worse >= self._patience:
@@ -74,7 +74,7 @@ class EarlyStopping(tf.compat.v1.train.SessionRunHook):
 
 
 class StopWithChief(tf.compat.v1.train.SessionRunHook):
-    """Ends a worker's training when the chief's has ended: when the mark appears, or changes."""
+    """Ends a worker's training when the chief's has ended: when `training_ended.json` appears or changes."""
 
     def __init__(
         self, model_dir: str, *, every_secs: float = 10.0, clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""`evaluations.json`: every evaluation of a training, for early stopping to read and for people."""
+"""`evaluations.json`: all evaluations of a training. Early stopping reads it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Metrics = dict[str, float]
 
 
 def read_evaluations(model_dir: str) -> list[Metrics]:
-    """Each evaluation's metrics, `global_step` among them, in the order of the steps; none where there was none yet."""
+    """The metrics of each evaluation, including `global_step`, in the order of steps; empty before the first one."""
     path = layout.join(model_dir, EVALUATIONS)
     return list(json.loads(storage.read_bytes(path))) if storage.exists(path) else []
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """What `Estimator.evaluate` gives, as numbers that JSON can hold."""
+    """The result of `Estimator.evaluate` as numbers that JSON can hold."""
     return {name: int(value) if name == "global_step" else float(value) for name, value in sorted(metrics.items())}
 
 
 def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, metric: str | None) -> int:
-    """From the best evaluation to the last one, by the metric that the best export goes by.
+    """The steps from the best evaluation to the last one, by the metric that selects the best export.
 
     Raises:
-      UsageError: the evaluations give no such metric.
+      UsageError: the evaluations have no such metric.
     """
     if not evaluations:
         return 0
@@ -46,15 +46,15 @@ def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, m
 
 
 class RecordEvaluations(tf_estimator.Exporter):
-    """Keeps `evaluations.json` and tells of each evaluation.
+    """Adds each evaluation to `evaluations.json` and reports it.
 
-    An exporter because these are what `train_and_evaluate` hands every evaluation to, wherever it runs.
+    This is an exporter because `train_and_evaluate` passes every evaluation to its exporters, in every role.
     """
 
-    def __init__(self, model_dir: str, tell: Callable[[Metrics], None]) -> None:
+    def __init__(self, model_dir: str, report: Callable[[Metrics], None]) -> None:
         self._model_dir = model_dir
-        self._tell = tell
-        self.last: Metrics | None = None  # of this process
+        self._report = report
+        self.last: Metrics | None = None  # the last one in this process
 
     @property
     def name(self) -> str:
@@ -63,9 +63,9 @@ class RecordEvaluations(tf_estimator.Exporter):
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
     ) -> None:
-        """Adds the evaluation. Those of its step and later ones are of a training that was rolled back: they go."""
+        """Adds the evaluation. Removes those of the same and later steps, which belong to a discarded training."""
         metrics = self.last = plain_metrics(eval_result)
-        kept = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
-        text = json.dumps([*kept, metrics], indent=1) + "\n"
+        earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
+        text = json.dumps([*earlier, metrics], indent=1) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
-        self._tell(metrics)
+        self._report(metrics)

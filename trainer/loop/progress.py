@@ -1,4 +1,4 @@
-"""Says how training goes: one line that is written over on a terminal, one every ten seconds elsewhere."""
+"""Training progress: a line that is updated in place on a terminal, or a new line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG_SECS = 10.0
 
 
 class Display:
-    """Where progress is written: a line that is replaced by the next, and lines that stay; nothing where `quiet`."""
+    """Writes progress: a status line that the next one replaces, and permanent lines. `quiet` writes nothing."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -23,7 +23,7 @@ class Display:
         self._open = False
 
     def update(self, text: str) -> None:
-        """Replaces the current line on a terminal; elsewhere writes another."""
+        """Replaces the status line on a terminal; elsewhere writes another line."""
         if self.is_terminal:
             self._write(f"\r{text}\x1b[K")
             self._open = True
@@ -31,12 +31,12 @@ class Display:
             self._write(f"{text}\n")
 
     def line(self, text: str) -> None:
-        """Writes a line that stays."""
+        """Writes a permanent line."""
         self._write(f"\r{text}\x1b[K\n" if self._open else f"{text}\n")
         self._open = False
 
     def close(self) -> None:
-        """Leaves the current line as it stands."""
+        """Ends the status line."""
         if self._open:
             self._write("\n")
             self._open = False
@@ -48,28 +48,28 @@ class Display:
         self._stream.flush()
 
 
-def sparingly(display: Display) -> Callable[[str], None]:
-    """Tells a display what goes on: all of it on a terminal, elsewhere what comes after a while."""
+def rate_limited(display: Display) -> Callable[[str], None]:
+    """A function that updates a display: always on a terminal, elsewhere at most every `LOG_SECS`."""
     last = -LOG_SECS
 
-    def tell(text: str) -> None:
+    def update(text: str) -> None:
         nonlocal last
         if display.is_terminal or time.monotonic() - last >= LOG_SECS:
             last = time.monotonic()
             display.update(text)
 
-    return tell
+    return update
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Step, steps and examples a second, and the loss; asks the session for them only when a line is due."""
+    """Shows the step, steps and examples per second, and the loss. Fetches them only when an update is due."""
 
     def __init__(self, display: Display, *, max_steps: int, batch_size: int) -> None:
         self._display = display
         self._max_steps = max_steps
         self._batch_size = batch_size
         self._every = TERMINAL_SECS if display.is_terminal else LOG_SECS
-        self._asked: Any = None
+        self._fetches: Any = None
         self._runs = 0
         self._seconds = 0.0
         self._since = 0.0
@@ -77,7 +77,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
-        self._asked = {"step": tf.compat.v1.train.get_global_step(), "loss": loss}
+        self._fetches = {"step": tf.compat.v1.train.get_global_step(), "loss": loss}
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self._next = time.monotonic() + self._every
@@ -85,12 +85,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         self._since = time.monotonic()
-        return tf.compat.v1.train.SessionRunArgs(self._asked) if self._since >= self._next else None
+        return tf.compat.v1.train.SessionRunArgs(self._fetches) if self._since >= self._next else None
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         now = time.monotonic()
         self._runs += 1
-        self._seconds += now - self._since  # evaluations, which run between two steps, do not count
+        self._seconds += now - self._since  # excludes evaluations, which run between two steps
         if run_values.results is None:
             return
         rate = self._runs / max(self._seconds, 1e-9)

@@ -1,4 +1,4 @@
-"""SIGTERM, which clusters send before they kill, ends a training as Ctrl-C does: temporary files are removed."""
+"""Handles SIGTERM, which clusters send before they kill a process, like Ctrl-C, so that temporary files are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-_AGAIN_SECS = 0.05
+_RESEND_SECS = 0.05
 
 
 class Terminated(KeyboardInterrupt):
@@ -19,18 +19,18 @@ class Terminated(KeyboardInterrupt):
 
 
 def how_ended(interrupt: KeyboardInterrupt) -> tuple[str, int]:
-    """The word for it, and the exit code: 128 and the signal's number, as shells have it."""
+    """A word for the message, and the exit code: 128 plus the signal's number, as in shells."""
     return ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """In its block SIGTERM raises `Terminated`, and neither it nor Ctrl-C gets lost.
+    """Makes SIGTERM raise `Terminated` in the `with` block, and ensures that neither it nor Ctrl-C is lost.
 
-    Python drops an exception that is raised while an object is collected or a weak reference dies, and TensorFlow has
-    many of these: the signal is then sent again. And code in C may make another error of it, such as a SystemError:
-    whatever error leaves the block after a signal is its aftermath, and the signal's exception is raised from it.
-    Elsewhere than in the main thread this changes nothing.
+    Python drops exceptions that are raised in `__del__` or in a weak reference's callback, and TensorFlow has many of
+    these: the signal is then sent again. C code may turn the exception into another one, such as a SystemError: if any
+    error leaves the block after a signal, the signal's exception is raised from it. Outside the main thread, this does
+    nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,17 +41,17 @@ def interruptible() -> Iterator[None]:
         received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
         raise received[-1]
 
-    def not_lost(dropped: Any) -> None:
+    def resend(dropped: Any) -> None:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             hook(dropped)
             return
         number = signal.SIGTERM if issubclass(dropped.exc_type, Terminated) else signal.SIGINT
-        threading.Timer(_AGAIN_SECS, os.kill, (os.getpid(), number)).start()  # at once, it would be dropped again
+        threading.Timer(_RESEND_SECS, os.kill, (os.getpid(), number)).start()  # delayed, or it would be dropped again
 
     hook, handlers = sys.unraisablehook, {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background may ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job may ignore SIGINT
         handlers[signal.SIGINT] = signal.signal(signal.SIGINT, end)
-    sys.unraisablehook = not_lost
+    sys.unraisablehook = resend
     try:
         yield
     except Exception as error:

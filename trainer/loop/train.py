@@ -1,4 +1,4 @@
-"""Trains: builds the Estimator, runs `train_and_evaluate` in this task's role, evaluates, exports, writes metrics."""
+"""Trains a model: builds the Estimator, runs `train_and_evaluate` in this task's role, exports, writes metrics."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from trainer.loop.early_stopping import EarlyStopping, StopWithChief, clear_ende
 from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
 from trainer.loop.progress import Display, ProgressHook
 from trainer.model_dir.checkpoints import recover_checkpoint
-from trainer.model_dir.cleanup import remove_left_over, remove_left_over_exports
+from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import claim_model_dir, describe_training
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.spec.augmentation import augmentation
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainOptions
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 ModeKeys = tf_estimator.ModeKeys
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What a training left behind.
+    """The result of a training.
 
     Attributes:
-      model_dir: where it lies.
-      global_step: of the last checkpoint.
-      steps: how many were trained this time; None in the evaluator's role, which trains none.
-      seconds: from the first step's preparation to the last evaluation while training.
+      model_dir: the model directory.
+      global_step: the step of the last checkpoint.
+      steps: the number of steps trained this time; None in the evaluator's role, which does not train.
+      seconds: the time of training and its evaluations, without the final export.
       metrics: by split, as in `metrics-<split>.json`.
-      exports: by name (best, final), the newest export's folder.
+      exports: the newest export's folder by name (best, final).
       ended: why training ended.
     """
 
@@ -58,13 +58,13 @@ class Trained:
 
     @property
     def export_dir(self) -> str:
-        """The best export's folder; the final one's where none was the best."""
+        """The best export's folder; the final one's if there is no best export."""
         return self.exports.get(BEST) or self.exports[FINAL]
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One training as this process sees it: the data, the Estimator, and how both are used."""
+    """The training in this process: the options, the dataset, the Estimator and the display."""
 
     options: TrainOptions
     dataset: Dataset
@@ -77,24 +77,24 @@ class Task:
 
     @property
     def batch_size(self) -> int:
-        """Examples a step."""
+        """Examples per step."""
         return self.options.batch(images=self.dataset.image_schema is not None)
 
     def reader(self, split: str, mode: str) -> Callable[[], tf.data.Dataset]:
-        """The `input_fn` of a split, as Estimator calls it."""
+        """The `input_fn` of a split, without arguments as Estimator calls it."""
         options = input_options(self.dataset, self.options, split=split, mode=mode)
         return lambda: input_fn(self.dataset, split, mode=mode, options=options, config=self.config)
 
 
 def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained | None:
-    """Trains as the options say, in the role that TF_CONFIG gives this process (alone, where it is not set).
+    """Trains a model, in the role that TF_CONFIG gives this process (without it, as a single process).
 
     Returns:
-      What came of it; None for a worker or a chief of a cluster, whose evaluator it is that evaluates and exports.
+      The result; None for a worker or chief of a cluster, where the evaluator evaluates and exports.
 
     Raises:
-      UsageError: an unknown model or hyper-parameter, a model directory that holds something else, --augment without
-        images.
+      UsageError: an unknown model or hyper-parameter, a model directory that contains another model, or --augment
+        without images.
       MillraceError: the training failed.
     """
     for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
@@ -130,19 +130,19 @@ def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any
 
     Raises:
       UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
-      MillraceError: the dataset asks for what no model can be built for.
+      MillraceError: no model can be built for the dataset.
     """
     model, hparams = find_model(options)
-    problem = read_problem(dataset, max_steps=options.max_steps)
-    return with_keys_and_classes(model.build(problem, hparams, config), dataset)
+    task_spec = read_task_spec(dataset, max_steps=options.max_steps)
+    return with_keys_and_classes(model.build(task_spec, hparams, config), dataset)
 
 
 def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:
-    """Makes the model directory this training's, and removes what an earlier one left half written, or untrue of it.
+    """Prepares the model directory: recovers a valid checkpoint, writes `model.json`, and removes stale files.
 
     Raises:
-      UsageError: it holds another model, and --allow_changes is not given.
-      MillraceError: it holds checkpoints, and none is whole.
+      UsageError: it contains another model, and --allow_changes is not given.
+      MillraceError: it contains checkpoints, but none is valid.
     """
     training = describe_training(
         dataset,
@@ -154,7 +154,7 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
     )
-    remove_left_over(options.model_dir)
+    remove_temporary_files(options.model_dir)
     clear_ended(options.model_dir)
     for path in (EVALUATIONS, os.path.join("export", BEST, MARK)):
         if stale and storage.exists(layout.join(options.model_dir, path)):
@@ -162,12 +162,12 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
 
 
 def run_task(task: Task) -> Trained | None:
-    """Does what this task's role is: trains, evaluates or serves parameters."""
+    """Performs this task's role: trains, evaluates or serves parameters."""
     options, config = task.options, task.config
-    record = RecordEvaluations(options.model_dir, lambda metrics: _tell_evaluation(task, metrics))
+    record = RecordEvaluations(options.model_dir, lambda metrics: _report_evaluation(task, metrics))
     best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports)
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
-        remove_left_over_exports(options.model_dir)
+        remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
     hooks: list[Any] = []
@@ -192,7 +192,7 @@ def run_task(task: Task) -> Trained | None:
         tf_estimator.EvalSpec(
             task.reader(options.eval_split, ModeKeys.EVAL),
             steps=task.options.eval_steps,
-            exporters=[best, record],  # recorded when it is exported: a kill in between leaves both to be done again
+            exporters=[best, record],  # in this order: if the process is killed between them, both are repeated
             start_delay_secs=0,
             throttle_secs=0,
         ),
@@ -209,9 +209,9 @@ def run_task(task: Task) -> Trained | None:
 
 
 def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
-    """The evaluator's role: evaluates every checkpoint that it sees, until training has ended.
+    """The evaluator's role: evaluates new checkpoints until training has ended.
 
-    Estimator's own loop ends at max_steps only, and so never where training stopped early.
+    Estimator's own loop ends only at max_steps, and so never if training stops early.
     """
     started = time.monotonic()
     seen = None
@@ -228,11 +228,11 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
     return conclude(task, record, best, final, steps=None, seconds=time.monotonic() - started)
 
 
-def evaluate_checkpoint(task: Task, checkpoint: str, each: list[Any]) -> Metrics:
-    """Evaluates one checkpoint and hands the result to the exporters `each`."""
+def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -> Metrics:
+    """Evaluates one checkpoint and passes the result to each exporter."""
     reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
     metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
-    for exporter in each:
+    for exporter in all_exporters:
         path = os.path.join(task.options.model_dir, "export", exporter.name)
         exporter.export(task.estimator, path, checkpoint, metrics, False)
     return plain_metrics(metrics)
@@ -241,15 +241,15 @@ def evaluate_checkpoint(task: Task, checkpoint: str, each: list[Any]) -> Metrics
 def conclude(
     task: Task, record: RecordEvaluations, best: Any, final: Any, *, steps: int | None, seconds: float
 ) -> Trained:
-    """The final export, and the metrics of the last checkpoint on the evaluation split and, if asked, on `test`."""
+    """Writes the final export, and the metrics of the last checkpoint on the evaluation split and, if asked, `test`."""
     options = task.options
-    task.dataset.check_sizes()  # a shard that was cut between two records while it was read gave no error
+    task.dataset.check_sizes()  # a shard that was truncated between two records while it was read caused no error
     checkpoint = task.estimator.latest_checkpoint()
     if checkpoint is None:
         raise MillraceError(f"{options.model_dir}: training ended without a checkpoint")
     step = latest_step(task)
     if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
-        evaluate_checkpoint(task, checkpoint, [best, record])  # the process that saved it was killed before it could
+        evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
     metrics: dict[str, Metrics] = {}
     for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
         if split == options.eval_split and record.last and record.last["global_step"] == step:
@@ -265,7 +265,7 @@ def conclude(
     mark = layout.join(exports_dir, BEST, MARK)
     if storage.exists(mark):
         exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
-    ended = (read_ended(options.model_dir) or {}).get("reason", "training goes on elsewhere")
+    ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
     return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended)
 
 
@@ -277,12 +277,12 @@ def write_metrics(task: Task, split: str, metrics: Metrics) -> None:
 
 
 def latest_step(task: Task) -> int:
-    """The last checkpoint's global step; 0 where there is none."""
+    """The global step of the last checkpoint; 0 if there is none."""
     checkpoint = tf.train.latest_checkpoint(task.options.model_dir)
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
-def _tell_evaluation(task: Task, metrics: Metrics) -> None:
+def _report_evaluation(task: Task, metrics: Metrics) -> None:
     chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
     names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])

@@ -1,3 +1,3 @@
-"""What lies in a model directory, and what is left there by a training that failed."""
+"""The model directory: checkpoints, `model.json`, and the explanation and cleanup of failures."""
 
 __all__ = ["checkpoint_saver", "checkpoints", "cleanup", "failures", "model_json"]

@@ -1,4 +1,4 @@
-"""Checkpoints that are worth going on from: nothing that is NaN is saved, and no good one is written over."""
+"""Saves only checkpoints that training can resume from: never NaN, and never over a good checkpoint."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.errors import MillraceError
-from trainer.model_dir.failures import disk_problem, nan_problem
+from trainer.model_dir.failures import disk_error, nan_error
 
 CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
 
 
 def with_safe_saving(spec: Any, config: Any) -> Any:
-    """The TRAIN spec of a model that is saved by `SaveCheckpoints`, unless its model_fn brought a hook of its own.
+    """Adds `SaveCheckpoints` to a TRAIN spec, unless the model_fn has a CheckpointSaverHook of its own.
 
     Args:
       spec: an `EstimatorSpec`.
-      config: the `RunConfig`: where checkpoints go, and how often.
+      config: the `RunConfig`, which says where and how often to save.
     """
     own = [h for h in (*spec.training_hooks, *spec.training_chief_hooks) if isinstance(h, CheckpointSaverHook)]
     steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
@@ -28,13 +28,13 @@ def with_safe_saving(spec: Any, config: Any) -> Any:
 
 
 class SaveCheckpoints(CheckpointSaverHook):
-    """Saves a checkpoint every so many steps, and one at the end, as Estimator's own hook does, but
+    """Saves checkpoints like Estimator's own hook, periodically and at the end, with these differences:
 
-    * not the one that training has just gone on from: its files would be opened for writing, and a full disk or a kill
-      at that moment would cost the last good checkpoint;
-    * none with a variable that is NaN or infinite: training would never come back from it;
-    * what the disk refuses ends the training. (A file that grew too large is an OutOfRangeError, which
-      TensorFlow's sessions take for the end of the input.)
+    * It does not save again the checkpoint that training has just resumed from. Its files would be opened for writing,
+      and a full disk or a kill at that moment would destroy the last good checkpoint.
+    * It does not save NaN or infinite variables, from which training could not recover.
+    * If the disk refuses a write, training ends with an error. (For a file that is too large, TensorFlow raises
+      OutOfRangeError, which its sessions treat as the end of the input.)
     """
 
     def __init__(self, model_dir: str, *, save_steps: int | None, save_secs: float | None, scaffold: Any) -> None:
@@ -50,7 +50,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._names = [v.op.name for v in variables]
         finite = []
         for variable in variables:
-            with tf.device(variable.device):  # a parameter server looks at its own
+            with tf.device(variable.device):  # each parameter server checks its own variables
                 finite.append(tf.reduce_all(tf.math.is_finite(variable)))
         self._all_finite = tf.stack(finite) if finite else tf.constant([], tf.bool)
 
@@ -60,7 +60,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._starting = False
 
     def _save(self, session: Any, step: Any) -> bool:
-        """Called by the base class; returns whether a listener wants training to stop."""
+        """Called by the base class; returns whether a listener requests to stop training."""
         for listener in self._listeners:
             listener.before_save(session, step)
         try:
@@ -71,7 +71,7 @@ class SaveCheckpoints(CheckpointSaverHook):
             for listener in self._listeners:
                 stop = bool(listener.after_save(session, step)) or stop
         except tf.errors.OpError as error:
-            full = disk_problem(error, self._model_dir)
+            full = disk_error(error, self._model_dir)
             if full is not None:
                 raise full from error
             if isinstance(error, tf.errors.OutOfRangeError):
@@ -83,6 +83,6 @@ class SaveCheckpoints(CheckpointSaverHook):
         finite = session.run(self._all_finite)
         broken = [name for name, good in zip(self._names, finite, strict=True) if not good]
         if broken:
-            raise nan_problem(
+            raise nan_error(
                 self._model_dir, f"variables became NaN or infinite by step {step} ({', '.join(broken[:3])})"
             )

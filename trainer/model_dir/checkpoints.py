@@ -1,8 +1,8 @@
-"""Which checkpoint a training goes on from: the newest one that is whole.
+"""Resumes training from the latest valid checkpoint.
 
-The file `checkpoint` names the newest, once its files are written. After a power cut, a full disk or a copy that was
-broken off it may name one whose files are cut or gone, or be cut itself: Estimator would then fail, or begin again at
-step 0 and write over what there is.
+The file `checkpoint` names the latest one. After a power cut, a full disk or an interrupted copy, that checkpoint may
+be truncated or missing, or the file `checkpoint` itself may be damaged. Estimator would then fail, or start again at
+step 0 and overwrite the existing checkpoints.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from schemas.errors import MillraceError
 _INDEX = re.compile(r"(model\.ckpt-(\d+))\.index")
 
 
-def recover_checkpoint(model_dir: str, tell: Callable[[str], None]) -> str | None:
-    """Makes the file `checkpoint` name the newest whole one; the files of others stay as they are.
+def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | None:
+    """Makes the file `checkpoint` name the latest valid checkpoint; deletes nothing.
 
-    Each is read through, the newest first, until one is whole: its tensors are compared with the checksums beside them.
+    Reads the checkpoints completely, the latest first, until one is valid: TensorFlow compares its tensors with their
+    checksums.
 
     Args:
-      model_dir: where they lie.
-      tell: is given a line for each that is passed over.
+      model_dir: the model directory.
+      report: called with a line for each skipped checkpoint.
 
     Returns:
-      The checkpoint, as `tf.train.latest_checkpoint` gives it; None where there never was one.
+      The checkpoint, as from `tf.train.latest_checkpoint`; None if there is none.
 
     Raises:
-      MillraceError: there are checkpoints, and none is whole.
+      MillraceError: there are checkpoints, but none is valid.
     """
     named = _named(model_dir)
-    candidates = named or _lying_there(model_dir)
+    candidates = named or _found(model_dir)
     if candidates and not named:
-        tell(f"{layout.join(model_dir, 'checkpoint')}: missing or damaged; searching for checkpoints by name")
+        report(f"{layout.join(model_dir, 'checkpoint')}: missing or damaged; searching for checkpoints by name")
     for i in reversed(range(len(candidates))):
-        problem = what_is_wrong(candidates[i])
+        problem = checkpoint_fault(candidates[i])
         if problem is None:
             if not named or i + 1 < len(candidates):
                 names = [os.path.basename(path) for path in candidates[: i + 1]]
                 tf.compat.v1.train.update_checkpoint_state(model_dir, names[-1], names)
-                tell(f"resuming from {candidates[i]}, the latest valid checkpoint")
+                report(f"resuming from {candidates[i]}, the latest valid checkpoint")
             return candidates[i]
-        tell(f"{candidates[i]}: damaged ({problem}); skipped")
+        report(f"{candidates[i]}: damaged ({problem}); skipped")
     if candidates:
         raise MillraceError(
             f"{model_dir}: none of its {len(candidates)} checkpoints is valid. Restore one from a backup, or "
@@ -56,8 +57,8 @@ def recover_checkpoint(model_dir: str, tell: Callable[[str], None]) -> str | Non
     return None
 
 
-def what_is_wrong(checkpoint: str) -> str | None:
-    """Reads a checkpoint through; says what is wrong with it, None where it is whole."""
+def checkpoint_fault(checkpoint: str) -> str | None:
+    """Reads a checkpoint completely; returns what is wrong with it, or None if it is valid."""
     try:
         reader = tf.train.load_checkpoint(checkpoint)
         for name in reader.get_variable_to_shape_map():
@@ -69,7 +70,7 @@ def what_is_wrong(checkpoint: str) -> str | None:
 
 
 def _named(model_dir: str) -> list[str]:
-    """The checkpoints that the file `checkpoint` names, oldest first; none where it is missing or damaged."""
+    """The checkpoints that the file `checkpoint` names, oldest first; empty if it is missing or damaged."""
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:  # an empty file
@@ -80,6 +81,7 @@ def _named(model_dir: str) -> list[str]:
     return [*earlier, state.model_checkpoint_path]
 
 
-def _lying_there(model_dir: str) -> list[str]:
+def _found(model_dir: str) -> list[str]:
+    """The checkpoints whose index files exist, oldest first."""
     found = [match for name in storage.listdir(model_dir) if (match := _INDEX.fullmatch(name))]
     return [layout.join(model_dir, match[1]) for match in sorted(found, key=lambda match: int(match[2]))]

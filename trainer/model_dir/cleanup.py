@@ -1,4 +1,4 @@
-"""What a killed training leaves half written, and never under a name that counts."""
+"""Removes temporary files of killed trainings. Incomplete files always have temporary names."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 
 import tensorflow as tf
 
-TEMPORARY = "temp-"  # how the folder of an export begins that is being written, or removed
+TEMPORARY = "temp-"  # prefix of an export's folder while it is written or removed
 _FILES = re.compile(
-    r"model\.ckpt-\d+_temp"  # a folder: shards of a checkpoint that is being written
+    r"model\.ckpt-\d+_temp"  # a folder with the shards of an unfinished checkpoint
     r"|model\.ckpt-.*\.tempstate\d+"
     r"|(checkpoint|graph\.pbtxt)\.tmp[0-9a-f]+"
-    r"|\..+\.[0-9a-f]{32}\.tmp"  # of schemas.storage.write_bytes
+    r"|\..+\.[0-9a-f]{32}\.tmp"  # written by schemas.storage.write_bytes
 )
 
 
-def remove_left_over(model_dir: str) -> None:
-    """Removes parts of checkpoints and of small files. Only for the process that writes them, before it does."""
+def remove_temporary_files(model_dir: str) -> None:
+    """Removes incomplete checkpoints and small files. Only the process that writes them may call this, before that."""
     _remove(model_dir, _FILES)
 
 
-def remove_left_over_exports(model_dir: str) -> None:
-    """Removes parts of exports. Only for the process that exports, before it does."""
+def remove_temporary_exports(model_dir: str) -> None:
+    """Removes incomplete exports. Only the process that exports may call this, before that."""
     exports = os.path.join(model_dir, "export")
     for name in tf.io.gfile.listdir(exports) if tf.io.gfile.isdir(exports) else []:
         _remove(os.path.join(exports, name.rstrip("/")), re.compile(rf"{TEMPORARY}.*|{_FILES.pattern}"))

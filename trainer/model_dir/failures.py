@@ -1,4 +1,4 @@
-"""What goes wrong inside TensorFlow while training, told in the terms of the dataset and the options."""
+"""Explains failures inside TensorFlow during training in terms of the dataset and the options."""
 
 from __future__ import annotations
 
@@ -18,66 +18,66 @@ from trainer.spec.options import TrainOptions
 
 
 @contextlib.contextmanager
-def explained(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
-    """Turns a NaN loss, a full disk, an unreadable shard and a checkpoint that does not fit into a MillraceError.
+def explain_failures(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
+    """Turns a NaN loss, a full disk, an unreadable shard and an incompatible checkpoint into a MillraceError.
 
-    Where `options.model_dir` is empty, since no model is kept, neither it nor a checkpoint is spoken of.
+    Messages mention no checkpoint if `options.model_dir` is empty, as in the doctor.
 
     Raises:
-      MillraceError: one of these; any other error goes through as it is.
+      MillraceError: one of these failures; any other error passes through.
     """
     hook = threading.excepthook
-    threading.excepthook = _hush(hook, options.model_dir)
+    threading.excepthook = _without_disk_errors(hook, options.model_dir)
     try:
         yield
     except tf.compat.v1.train.NanLossDuringTrainingError as error:
-        raise nan_problem(options.model_dir, "the loss became NaN") from error
+        raise nan_error(options.model_dir, "the loss became NaN") from error
     except (tf.errors.OpError, OSError, RuntimeError, MillraceError) as error:
-        full = disk_problem(error, options.model_dir)
+        full = disk_error(error, options.model_dir)
         if full is not None:
             raise full from error
         if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
-            _find_the_file(dataset, options, error)
+            _find_cause(dataset, options, error)
         raise
     finally:
         threading.excepthook = hook
 
 
-def _hush(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
-    """Leaves the traceback out where the thread that writes summaries meets a full disk: it is told once."""
+def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
+    """A `threading.excepthook` without tracebacks for a full disk, which the main thread reports too."""
 
-    def told(failed: Any) -> None:
-        if disk_problem(failed.exc_value, model_dir) is None:
+    def filtered(failed: Any) -> None:
+        if disk_error(failed.exc_value, model_dir) is None:
             hook(failed)
 
-    return told
+    return filtered
 
 
-def _find_the_file(dataset: Dataset, options: TrainOptions, error: tf.errors.OpError) -> None:
+def _find_cause(dataset: Dataset, options: TrainOptions, error: tf.errors.OpError) -> None:
     print("a read failed; reading the shards one by one to find the damaged one", file=sys.stderr, flush=True)
     for split in dataset.splits:
         unreadable = find_unreadable_shard(dataset, split)
         if unreadable is not None:
-            raise MillraceError(f"{unreadable}{_untouched(options.model_dir)}") from error
+            raise MillraceError(f"{unreadable}{_last_checkpoint(options.model_dir)}") from error
     if "checkpoint" in str(error.message):
         raise MillraceError(
-            f"{options.model_dir}: its last checkpoint is of another model "
+            f"{options.model_dir}: its last checkpoint belongs to another model "
             f"({str(error.message).splitlines()[0]}). Use another --model_dir."
         ) from error
 
 
-def nan_problem(model_dir: str, found: str) -> MillraceError:
-    """What to do about NaN; `found` says where it was seen."""
+def nan_error(model_dir: str, found: str) -> MillraceError:
+    """The error for NaN, with advice; `found` says where it occurred."""
     return MillraceError(
-        f"{_naming(model_dir)}{found}. Try a lower learning_rate (--hparams), and check the features and labels for "
-        f"NaN and very large values.{_untouched(model_dir)}"
+        f"{_prefix(model_dir)}{found}. Try a lower learning_rate (--hparams), and check the features and labels for "
+        f"NaN and very large values.{_last_checkpoint(model_dir)}"
     )
 
 
-def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
-    """What to do about a disk that is full, over its quota or not to be written; None where the error is another.
+def disk_error(error: BaseException, model_dir: str) -> MillraceError | None:
+    """The error for a disk that is full, over quota or read-only, with advice; None if `error` has another cause.
 
-    The last checkpoint is untouched: a new one is written beside it, and named when it is whole.
+    The last checkpoint is still valid: a new one is written to other files, and named only when it is complete.
     """
     if isinstance(error, MillraceError) and not isinstance(error.__cause__, OSError):
         return None
@@ -85,16 +85,16 @@ def disk_problem(error: BaseException, model_dir: str) -> MillraceError | None:
     if refused is None:
         return None
     return MillraceError(
-        f"{_naming(model_dir)}writing failed: {refused}. Free some space, or use another disk, and run the same "
-        f"command again.{_untouched(model_dir)}"
+        f"{_prefix(model_dir)}writing failed: {refused}. Free some space, or use another disk, and run the same "
+        f"command again.{_last_checkpoint(model_dir)}"
     )
 
 
-def _naming(model_dir: str) -> str:
+def _prefix(model_dir: str) -> str:
     return f"{model_dir}: " if model_dir else ""
 
 
-def _untouched(model_dir: str) -> str:
+def _last_checkpoint(model_dir: str) -> str:
     if not model_dir:
         return ""
     checkpoint = tf.train.latest_checkpoint(model_dir)

@@ -1,4 +1,4 @@
-"""`model.json`: what the model in a model directory is, and what it was trained on."""
+"""`model.json`: the model in a model directory, and the data that it was trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_k
 
 
 class TrainedOn(Strict):
-    """The run of a dataset."""
+    """The dataset run that a model was trained on."""
 
     path: str
     name: str
@@ -29,7 +29,7 @@ class TrainedOn(Strict):
 
 
 class Training(Strict):
-    """A model, its hyper-parameters, its data, and what is done to images (None: written before this was noted)."""
+    """One training: model, hyper-parameters, data, and augmentation (None: written before this was recorded)."""
 
     started: str
     model: str
@@ -40,11 +40,11 @@ class Training(Strict):
 
 
 class ModelManifest(Strict):
-    """A model directory's own manifest.
+    """The content of `model.json`.
 
     Attributes:
-      current: what the newest checkpoint comes from.
-      earlier: where a training went on from another model's or other data's checkpoint (--allow_changes), that one.
+      current: the training that writes the checkpoints.
+      earlier: earlier trainings with other models or data, if this one resumed from them with --allow_changes.
     """
 
     format_version: Literal[1] = 1
@@ -55,7 +55,7 @@ class ModelManifest(Strict):
 def describe_training(
     dataset: Dataset, *, model: str, hparams: dict[str, Any], augment: dict[str, Any] | None = None
 ) -> Training:
-    """The entry for a training that begins now; `hparams` by name (tuples become lists, as JSON has them)."""
+    """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return Training(
         started=f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
@@ -73,10 +73,10 @@ def describe_training(
 
 
 def read_model_manifest(model_dir: str) -> ModelManifest | None:
-    """Reads `model_dir/model.json`; None where there is none.
+    """Reads `model_dir/model.json`; None if it does not exist.
 
     Raises:
-      MillraceError: it cannot be read.
+      MillraceError: it cannot be parsed.
     """
     path = layout.join(model_dir, MODEL_JSON)
     if not storage.exists(path):
@@ -89,13 +89,13 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
 
 
 def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool, allow_changes: bool) -> bool:
-    """Writes `model.json` for a training that begins, or goes on from a checkpoint.
+    """Writes `model.json` for a training that starts, or resumes from a checkpoint.
 
     Returns:
-      Whether evaluations that lie there are of another model or of other data.
+      Whether existing evaluations in the directory belong to another model or other data.
 
     Raises:
-      UsageError: the directory holds another model, other hyper-parameters, or a model of other data, and
+      UsageError: the directory contains another model, other hyper-parameters, or a model of other data, and
         `allow_changes` is false.
     """
     if storage.is_local(model_dir) and os.path.lexists(model_dir) and not os.path.isdir(model_dir):

@@ -1,7 +1,7 @@
 """The models that ship, and their hyper-parameters. Nothing here imports TensorFlow.
 
-A built-in model is a module with `build(problem, hparams, config) -> Estimator`; `trainer.models.custom` loads one's
-own.
+A built-in model is a module with `build(task_spec, hparams, config) -> Estimator`; `trainer.models.custom` loads the
+user's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from schemas.errors import UsageError
 from trainer.models.squeezenext_variants import VARIANTS
-from trainer.spec.image_problem import ImageProblem
+from trainer.spec.image_task_spec import ImageTaskSpec
 
 __all__ = ["BUILT_IN", "BuiltIn", "custom"]
 
@@ -172,25 +172,25 @@ class BuiltIn:
     module: str
     reads: tuple[str, ...] = (COLUMNS,)
 
-    def build(self, problem: Any, hparams: Any, config: Any) -> Any:
-        """Returns the Estimator for a `trainer.spec.problem.Problem` or an `ImageProblem`, in the config's model_dir.
+    def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
+        """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
 
         Raises:
           UsageError: the model does not read data of this kind.
         """
-        kind = kind_of(problem)
+        kind = kind_of(task_spec)
         if kind not in self.reads:
             name = self.module.rpartition(".")[2]
             fitting = ", ".join(other for other, model in BUILT_IN.items() if kind in model.reads)
             raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {kind} use: {fitting}")
-        return importlib.import_module(self.module).build(problem, hparams, config)
+        return importlib.import_module(self.module).build(task_spec, hparams, config)
 
 
-def kind_of(problem: Any) -> str:
+def kind_of(task_spec: Any) -> str:
     """COLUMNS, IMAGES or PAIRS."""
-    if not isinstance(problem, ImageProblem):
+    if not isinstance(task_spec, ImageTaskSpec):
         return COLUMNS
-    return PAIRS if problem.pairs else IMAGES
+    return PAIRS if task_spec.pairs else IMAGES
 
 
 BUILT_IN: dict[str, BuiltIn] = {

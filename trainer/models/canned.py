@@ -7,34 +7,34 @@ from typing import Any
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.models.feature_columns import prepare
-from trainer.spec.problem import Problem
+from trainer.spec.task_spec import TaskSpec
 
 
-def label_settings(problem: Problem) -> dict[str, Any]:
+def label_settings(task_spec: TaskSpec) -> dict[str, Any]:
     """Keyword arguments of a canned Estimator that follow from the label."""
-    settings: dict[str, Any] = {"weight_column": problem.weight}
-    if problem.classes is not None:
-        settings["n_classes"] = problem.classes
+    settings: dict[str, Any] = {"weight_column": task_spec.weight}
+    if task_spec.classes is not None:
+        settings["n_classes"] = task_spec.classes
     return settings
 
 
-def with_prepared_ids(estimator: Any, problem: Problem) -> Any:
+def with_prepared_ids(estimator: Any, task_spec: TaskSpec) -> Any:
     """The same Estimator, its features brought into the form that feature columns read (see `columns.prepare`)."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        return estimator.model_fn(prepare(features, problem.inputs), labels, mode, config)
+        return estimator.model_fn(prepare(features, task_spec.inputs), labels, mode, config)
 
     return tf_estimator.Estimator(model_fn, config=estimator.config)
 
 
-def classes_of(problem: Problem, model: str) -> int:
+def classes_of(task_spec: TaskSpec, model: str) -> int:
     """The number of classes.
 
     Raises:
       MillraceError: the label is a number.
     """
-    if problem.classes is None:
+    if task_spec.classes is None:
         raise MillraceError(
-            f"model {model!r} is for classification, but the label {problem.label!r} is a number; use dnn or linear"
+            f"model {model!r} is for classification, but the label {task_spec.label!r} is a number; use dnn or linear"
         )
-    return problem.classes
+    return task_spec.classes

@@ -1,11 +1,13 @@
-"""A model of one's own: `--model package.module:function`.
+"""A custom model: `--model package.module:function`.
 
-The function is one of two, told apart by its parameters:
+Its parameters tell which of two kinds the function is:
 
-* `model_fn(features, labels, mode, params)` (`config` too, as Estimator takes it): `params` holds the hyper-parameters
-  by name, and `problem`, the `trainer.spec.problem.Problem`, or of images the
-  `trainer.spec.image_problem.ImageProblem`;
-* `build(problem, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
+* `model_fn(features, labels, mode, params)`, with an optional `config` as in Estimator. `params` holds the
+  hyper-parameters by name, and `task_spec`: a `trainer.spec.task_spec.TaskSpec`, or for images a
+  `trainer.spec.image_task_spec.ImageTaskSpec`;
+* `build(task_spec, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
+
+`problem`, the name of `task_spec` in release 0.1.0, still works in both.
 
 The hyper-parameters are a frozen dataclass called `Hparams` in the function's module; without one there are none.
 """
@@ -21,7 +23,9 @@ from typing import Any
 from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.models import keras
-from trainer.spec.problem import AnyProblem
+from trainer.spec.task_spec import AnyTaskSpec
+
+_SPEC_NAMES = ("task_spec", "problem")  # the second: release 0.1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Custom:
     hparams: type[Any]
     is_model_fn: bool
 
-    def build(self, problem: AnyProblem, hparams: Any, config: Any) -> Any:
+    def build(self, task_spec: AnyTaskSpec, hparams: Any, config: Any) -> Any:
         """Returns the Estimator, in the config's model_dir.
 
         Raises:
@@ -46,15 +50,15 @@ class Custom:
         """
         if self.is_model_fn:
             takes_params = "params" in inspect.signature(self.function).parameters
-            params = {**dataclasses.asdict(hparams), "problem": problem} if takes_params else None
+            params = {**dataclasses.asdict(hparams), **dict.fromkeys(_SPEC_NAMES, task_spec)} if takes_params else None
             return tf_estimator.Estimator(self.function, config=config, params=params)
-        model = self.function(problem, hparams)
+        model = self.function(task_spec, hparams)
         if not keras.is_compiled(model):
             raise MillraceError(
                 f"--model {self.name}: returned {keras.describe(model)}; expected a compiled tf.keras model of Keras 2 "
                 "(`import tensorflow as tf` and tf.keras, or the package tf_keras)"
             )
-        return keras.build(model, problem, config)
+        return keras.build(model, task_spec, config)
 
 
 def load(name: str) -> Custom:
@@ -75,10 +79,11 @@ def load(name: str) -> Custom:
         functions = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
         raise UsageError(f"--model {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
     parameters = list(inspect.signature(function).parameters)
-    if parameters[:2] != ["problem", "hparams"] and not {"features", "mode"} <= set(parameters):
+    is_build = parameters[:1] and parameters[0] in _SPEC_NAMES and parameters[1:2] == ["hparams"]
+    if not is_build and not {"features", "mode"} <= set(parameters):
         raise UsageError(
             f"--model {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"
-            "(features, labels, mode, params), or a function(problem, hparams) that returns a compiled Keras model"
+            "(features, labels, mode, params), or a function(task_spec, hparams) that returns a compiled Keras model"
         )
     hparams = getattr(module, "Hparams", NoHparams)
     if not dataclasses.is_dataclass(hparams) or any(

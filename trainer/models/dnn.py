@@ -9,21 +9,21 @@ from trainer.models import DnnHparams
 from trainer.models.canned import label_settings, with_prepared_ids
 from trainer.models.feature_columns import deep_columns
 from trainer.models.optimizers import adam
-from trainer.spec.problem import Problem
+from trainer.spec.task_spec import TaskSpec
 
 
-def build(problem: Problem, hparams: DnnHparams, config: Any) -> Any:
+def build(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
     """A DNNClassifier, or a DNNRegressor where the label is a number."""
-    make = tf_estimator.DNNRegressor if problem.classes is None else tf_estimator.DNNClassifier
+    make = tf_estimator.DNNRegressor if task_spec.classes is None else tf_estimator.DNNClassifier
     estimator = make(
         feature_columns=deep_columns(
-            problem.inputs, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
+            task_spec.inputs, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
         ),
         hidden_units=list(hparams.hidden_units),
-        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=problem.max_steps),
+        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
         dropout=hparams.dropout or None,
         batch_norm=hparams.batch_norm,
         config=config,
-        **label_settings(problem),
+        **label_settings(task_spec),
     )
-    return with_prepared_ids(estimator, problem)
+    return with_prepared_ids(estimator, task_spec)

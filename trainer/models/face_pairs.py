@@ -15,7 +15,7 @@ from trainer.models import FacePairsHparams
 from trainer.models.face_pairs_net import contrast_loss, embed, likeness
 from trainer.models.image_training import train_spec
 from trainer.models.squeezenext_blocks import LayerOptions
-from trainer.spec.image_problem import ImageProblem
+from trainer.spec.image_task_spec import ImageTaskSpec
 
 ModeKeys = tf_estimator.ModeKeys
 SIDES = ("left", "right")
@@ -32,12 +32,12 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
       features: `left` and `right`, uint8 `[batch, height, width, 3]`.
       labels: 1 for the same, else 0, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
-      params: `hparams`, a `FacePairsHparams`, and `problem`, an `ImageProblem`.
+      params: `hparams`, a `FacePairsHparams`, and `task_spec`, an `ImageTaskSpec`.
       config: the Estimator's `RunConfig`.
     """
-    problem: ImageProblem = params["problem"]
+    task_spec: ImageTaskSpec = params["task_spec"]
     hparams: FacePairsHparams = params["hparams"]
-    transform_output = tft.TFTransformOutput(problem.run_dir)
+    transform_output = tft.TFTransformOutput(task_spec.run_dir)
     options = LayerOptions(training=mode == ModeKeys.TRAIN, l2=hparams.l2)
     with tf.compat.v1.variable_scope("face_pairs"):
         embeddings = []
@@ -83,7 +83,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
                 labels=labels,
                 class_ids=class_ids,
                 losses=losses,
-                class_names=problem.classes,
+                class_names=task_spec.classes,
             ),
         ]
         return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=hooks)
@@ -94,7 +94,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         loss += hparams.contrast * contrast
     return train_spec(
         loss=loss,
-        optimizer=tf.compat.v1.train.AdamOptimizer(_learning_rate(hparams, problem.max_steps)),
+        optimizer=tf.compat.v1.train.AdamOptimizer(_learning_rate(hparams, task_spec.max_steps)),
         images=pairs,
         image_summary_steps=hparams.image_summary_steps,
         model_dir=config.model_dir,
@@ -108,6 +108,6 @@ def _learning_rate(hparams: FacePairsHparams, max_steps: int | None) -> Any:
     return tf.compat.v1.train.cosine_decay(hparams.learning_rate, step, max_steps)
 
 
-def build(problem: ImageProblem, hparams: FacePairsHparams, config: Any) -> Any:
+def build(task_spec: ImageTaskSpec, hparams: FacePairsHparams, config: Any) -> Any:
     """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "problem": problem})
+    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})

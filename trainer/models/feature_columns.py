@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.spec.problem import Dense, Ids, Input
+from trainer.spec.task_spec import Dense, Ids, Input
 
 
 def prepare(features: Mapping[str, Any], inputs: Sequence[Input]) -> dict[str, Any]:

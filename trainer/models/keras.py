@@ -14,8 +14,8 @@ from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.images.normalize import normalized
 from trainer.models.feature_columns import prepare
-from trainer.spec.image_problem import ImageProblem
-from trainer.spec.problem import AnyProblem
+from trainer.spec.image_task_spec import ImageTaskSpec
+from trainer.spec.task_spec import AnyTaskSpec
 
 
 def is_compiled(model: Any) -> bool:
@@ -30,7 +30,7 @@ def describe(model: Any) -> str:
     return f"a {type(model).__module__}.{type(model).__name__}"
 
 
-def build(model: Any, problem: AnyProblem, config: Any) -> Any:
+def build(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
     """Converts a model whose inputs are called like the features that it reads; images are normalised for it.
 
     Its one output is what `trainer.export.outputs` takes a single output for: class probabilities `[batch, classes]`
@@ -40,7 +40,7 @@ def build(model: Any, problem: AnyProblem, config: Any) -> Any:
     Raises:
       MillraceError: the model reads a feature that the dataset does not have.
     """
-    known = _names(problem)
+    known = _names(task_spec)
     missing = [name for name in model.input_names if name not in known]
     if missing:
         raise MillraceError(
@@ -57,12 +57,12 @@ def build(model: Any, problem: AnyProblem, config: Any) -> Any:
     ranks = {name: len(x.shape) for name, x in zip(model.input_names, model.inputs, strict=True)}
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        prepared = _prepared(features, problem)
-        if labels is not None and problem.classes is None:
+        prepared = _prepared(features, task_spec)
+        if labels is not None and task_spec.classes is None:
             labels = tf.reshape(labels, [-1, 1])  # as the model's output is, or Keras cannot weigh the losses
         inputs: Any = {name: _of_rank(ranks[name], prepared[name]) for name in model.input_names}
-        if not isinstance(problem, ImageProblem) and problem.weight and mode != tf_estimator.ModeKeys.PREDICT:
-            inputs = {"features": inputs, "sample_weights": tf.reshape(features[problem.weight], [-1])}
+        if not isinstance(task_spec, ImageTaskSpec) and task_spec.weight and mode != tf_estimator.ModeKeys.PREDICT:
+            inputs = {"features": inputs, "sample_weights": tf.reshape(features[task_spec.weight], [-1])}
         with _without_warnings():
             return converted.model_fn(inputs, labels, mode, config)
 
@@ -70,17 +70,17 @@ def build(model: Any, problem: AnyProblem, config: Any) -> Any:
     return tf_estimator.Estimator(model_fn, config=config, warm_start_from=weights)
 
 
-def _names(problem: AnyProblem) -> set[str]:
-    if not isinstance(problem, ImageProblem):
-        return {entry.name for entry in problem.inputs}
-    return {"left", "right"} if problem.pairs else {"image"}
+def _names(task_spec: AnyTaskSpec) -> set[str]:
+    if not isinstance(task_spec, ImageTaskSpec):
+        return {entry.name for entry in task_spec.inputs}
+    return set(task_spec.images)
 
 
-def _prepared(features: Any, problem: AnyProblem) -> Any:
-    if not isinstance(problem, ImageProblem):
-        return prepare(features, problem.inputs)
-    transform_output = tft.TFTransformOutput(problem.run_dir)
-    return {name: normalized(features[name], transform_output) for name in _names(problem)}
+def _prepared(features: Any, task_spec: AnyTaskSpec) -> Any:
+    if not isinstance(task_spec, ImageTaskSpec):
+        return prepare(features, task_spec.inputs)
+    transform_output = tft.TFTransformOutput(task_spec.run_dir)
+    return {name: normalized(features[name], transform_output) for name in _names(task_spec)}
 
 
 def _of_rank(rank: int, x: Any) -> Any:

@@ -9,16 +9,16 @@ from trainer.models import LinearHparams
 from trainer.models.canned import label_settings, with_prepared_ids
 from trainer.models.feature_columns import linear_columns
 from trainer.models.optimizers import adam
-from trainer.spec.problem import Problem
+from trainer.spec.task_spec import TaskSpec
 
 
-def build(problem: Problem, hparams: LinearHparams, config: Any) -> Any:
+def build(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
     """A LinearClassifier, or a LinearRegressor where the label is a number."""
-    make = tf_estimator.LinearRegressor if problem.classes is None else tf_estimator.LinearClassifier
+    make = tf_estimator.LinearRegressor if task_spec.classes is None else tf_estimator.LinearClassifier
     estimator = make(
-        feature_columns=linear_columns(problem.inputs),
-        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=problem.max_steps),
+        feature_columns=linear_columns(task_spec.inputs),
+        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
         config=config,
-        **label_settings(problem),
+        **label_settings(task_spec),
     )
-    return with_prepared_ids(estimator, problem)
+    return with_prepared_ids(estimator, task_spec)

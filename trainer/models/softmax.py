@@ -14,30 +14,31 @@ from trainer.images.normalize import normalized
 from trainer.models import SoftmaxHparams
 from trainer.models.canned import classes_of
 from trainer.models.feature_columns import deep_columns, prepare
-from trainer.spec.image_problem import ImageProblem
-from trainer.spec.problem import AnyProblem
+from trainer.spec.image_task_spec import ImageTaskSpec
+from trainer.spec.task_spec import AnyTaskSpec
 
 
 def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any]) -> Any:
     """Softmax regression.
 
     Args:
-      features: transformed features by name, see `trainer.spec.problem`; or `image`, see `trainer.spec.image_problem`.
+      features: transformed features by name, see `trainer.spec.task_spec`; or `image`, see
+        `trainer.spec.image_task_spec`.
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
-      params: the hyper-parameters by name, and `problem`.
+      params: the hyper-parameters by name, and `task_spec`.
     """
-    problem: AnyProblem = params["problem"]
-    if isinstance(problem, ImageProblem):
-        pixels = normalized(features["image"], tft.TFTransformOutput(problem.run_dir))
+    task_spec: AnyTaskSpec = params["task_spec"]
+    if isinstance(task_spec, ImageTaskSpec):
+        pixels = normalized(features["image"], tft.TFTransformOutput(task_spec.run_dir))
         inputs = tf.keras.layers.Flatten()(pixels)  # [batch, width]
-        classes, weight = len(problem.classes), None
+        classes, weight = len(task_spec.classes), None
     else:
         columns = deep_columns(
-            problem.inputs, indicator_limit=params["indicator_limit"], embedding_size=params["embedding_size"]
+            task_spec.inputs, indicator_limit=params["indicator_limit"], embedding_size=params["embedding_size"]
         )
-        inputs = tf.keras.layers.DenseFeatures(columns)(prepare(features, problem.inputs))  # [batch, width]
-        classes, weight = classes_of(problem, "softmax"), problem.weight
+        inputs = tf.keras.layers.DenseFeatures(columns)(prepare(features, task_spec.inputs))  # [batch, width]
+        classes, weight = classes_of(task_spec, "softmax"), task_spec.weight
     logits = tf.keras.layers.Dense(classes)(inputs)  # [batch, classes]
     probabilities = tf.nn.softmax(logits)
     class_ids = tf.argmax(logits, axis=1)
@@ -58,6 +59,8 @@ def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, p
     return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def build(problem: AnyProblem, hparams: SoftmaxHparams, config: Any) -> Any:
+def build(task_spec: AnyTaskSpec, hparams: SoftmaxHparams, config: Any) -> Any:
     """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(model_fn, config=config, params={**dataclasses.asdict(hparams), "problem": problem})
+    return tf_estimator.Estimator(
+        model_fn, config=config, params={**dataclasses.asdict(hparams), "task_spec": task_spec}
+    )

@@ -19,7 +19,7 @@ from trainer.models.schedules import polynomial_decay
 from trainer.models.squeezenext_blocks import LayerOptions
 from trainer.models.squeezenext_net import CLASSIFIER, SCOPE, squeezenext
 from trainer.models.squeezenext_variants import VARIANTS
-from trainer.spec.image_problem import ImageProblem
+from trainer.spec.image_task_spec import ImageTaskSpec
 
 ModeKeys = tf_estimator.ModeKeys
 
@@ -35,19 +35,19 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
       features: `image`, uint8 `[batch, height, width, 3]`.
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
-      params: `hparams`, a `SqueezenextHparams`, and `problem`, an `ImageProblem`.
+      params: `hparams`, a `SqueezenextHparams`, and `task_spec`, an `ImageTaskSpec`.
       config: the Estimator's `RunConfig`.
 
     Raises:
       UsageError: in TRAIN, a `fine_tune_checkpoint` that does not fit.
     """
-    problem: ImageProblem = params["problem"]
+    task_spec: ImageTaskSpec = params["task_spec"]
     hparams: SqueezenextHparams = params["hparams"]
     images = features["image"]
     logits = squeezenext(
-        normalized(images, tft.TFTransformOutput(problem.run_dir)),
+        normalized(images, tft.TFTransformOutput(task_spec.run_dir)),
         variant=VARIANTS[hparams.variant],
-        classes=len(problem.classes),
+        classes=len(task_spec.classes),
         options=LayerOptions(training=mode == ModeKeys.TRAIN, l2=hparams.l2, momentum=hparams.batch_norm_momentum),
         stem_stride=hparams.stem_stride,
     )
@@ -74,7 +74,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             labels=labels,
             class_ids=class_ids,
             losses=losses,
-            class_names=problem.classes,
+            class_names=task_spec.classes,
         )
         return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook])
 
@@ -83,7 +83,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     kept = [v for v in tf.compat.v1.global_variables(f"{SCOPE}/") if not v.op.name.startswith(f"{CLASSIFIER}/")]
     return train_spec(
         loss=loss,
-        optimizer=tf.compat.v1.train.MomentumOptimizer(_learning_rate(hparams, problem.max_steps), hparams.momentum),
+        optimizer=tf.compat.v1.train.MomentumOptimizer(_learning_rate(hparams, task_spec.max_steps), hparams.momentum),
         images=images,
         image_summary_steps=hparams.image_summary_steps,
         model_dir=config.model_dir,
@@ -103,6 +103,6 @@ def _learning_rate(hparams: SqueezenextHparams, max_steps: int | None) -> tf.Ten
     return rate
 
 
-def build(problem: ImageProblem, hparams: SqueezenextHparams, config: Any) -> Any:
+def build(task_spec: ImageTaskSpec, hparams: SqueezenextHparams, config: Any) -> Any:
     """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "problem": problem})
+    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})

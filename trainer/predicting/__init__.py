@@ -1,3 +1,3 @@
-"""Rows and image files through an exported model, to JSON lines."""
+"""Predicts files of rows and images with an exported model, and writes JSON lines."""
 
 __all__ = ["atomic_file", "images", "options", "rows"]

@@ -1,4 +1,4 @@
-"""A text file that gets its name when it is whole; or standard output, which has what is written at once."""
+"""Output that is either a text file, which appears when it is complete, or standard output, written immediately."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from schemas.storage import folders
 STANDARD_OUTPUT = "-"
 
 
-class Written(Protocol):
-    """Where text goes."""
+class Output(Protocol):
+    """A text output."""
 
     def write(self, text: str) -> object:
-        """Adds to it."""
+        """Appends text."""
 
     def commit(self) -> None:
-        """Says that it is whole."""
+        """Publishes the complete output."""
 
     def close(self) -> None:
-        """Removes what was not committed."""
+        """Removes output that was not committed."""
 
 
-class Aside:
-    """A file that is being written under another name, and locked, so that one that nobody writes to is known."""
+class PartialFile:
+    """A file under a temporary name, locked while it is written, so that leftovers of dead processes are recognized."""
 
     def __init__(self, path: str) -> None:
         remote = not storage.is_local(path)
@@ -42,38 +42,38 @@ class Aside:
         name = os.path.basename(path)
         remove_partial(self._folder, name)
         while True:
-            self._aside = os.path.join(self._folder, f".{name}.{secrets.token_hex(4)}.partial")
+            self._temporary = os.path.join(self._folder, f".{name}.{secrets.token_hex(4)}.partial")
             with storage.wrap_errors(path):
-                self._file = open(self._aside, "x", encoding="utf-8", newline="\n", buffering=1 << 20)  # noqa: SIM115
+                self._file = open(self._temporary, "x", encoding="utf-8", newline="\n", buffering=1 << 20)  # noqa: SIM115
             _lock(self._file.fileno(), wait=True)
-            if os.path.exists(self._aside):
+            if os.path.exists(self._temporary):
                 return
-            self._file.close()  # removed as left over, by another process that took the lock first
+            self._file.close()  # another process took the lock first and removed the file as a leftover
 
     def write(self, text: str) -> None:
         with storage.wrap_errors(self._path):
             self._file.write(text)
 
     def commit(self) -> None:
-        """Gives the file its name, once it is on disk: a power cut leaves the old file or all of the new one."""
+        """Syncs the file to disk, then renames it: after a power cut, there is the old file or all of the new one."""
         with storage.wrap_errors(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
-            folders.move(self._aside, self._path)
+            folders.move(self._temporary, self._path)
             self._file.close()
         if storage.is_local(self._path):
             storage.sync_folder(self._folder)
 
     def close(self) -> None:
-        """Removes what was not committed."""
-        with contextlib.suppress(OSError):  # a full disk: what is left in the buffer is not wanted
+        """Removes the file unless it was committed."""
+        with contextlib.suppress(OSError):  # a full disk: the rest of the buffer is not needed
             self._file.close()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._aside)
+            os.unlink(self._temporary)
 
 
 class StandardOutput:
-    """The file descriptor itself: nothing is held back, and what was written stays."""
+    """Standard output, without a buffer."""
 
     def write(self, text: str) -> None:
         data = memoryview(text.encode())
@@ -81,22 +81,22 @@ class StandardOutput:
             while data:
                 data = data[os.write(1, data) :]
         except OSError as error:
-            told = "closed" if isinstance(error, BrokenPipeError) else error.strerror
-            raise MillraceError(f"standard output: {told} before all predictions were written") from None
+            reason = "closed" if isinstance(error, BrokenPipeError) else error.strerror
+            raise MillraceError(f"standard output: {reason} before all predictions were written") from None
 
     def commit(self) -> None:
-        """Nothing: it is there."""
+        """Does nothing: the output is already written."""
 
     def close(self) -> None:
-        """Nothing: what is written cannot be taken back."""
+        """Does nothing: written output cannot be removed."""
 
 
 def remove_partial(folder: str, name: str) -> None:
-    """Removes what killed processes left of a file, or of any JSON lines. Whose process lives is locked, and stays."""
-    left_over = re.compile(rf"\.({re.escape(name)}|.+\.jsonl)\.[0-9a-f]{{8}}\.partial")
-    with contextlib.suppress(OSError):  # a folder that cannot be listed is no reason not to write
-        for found in filter(left_over.fullmatch, os.listdir(folder)):
-            with contextlib.suppress(OSError):  # another user's, or gone by now
+    """Removes temporary files of killed processes, for this file or any JSON lines. Files of live ones are locked."""
+    leftover = re.compile(rf"\.({re.escape(name)}|.+\.jsonl)\.[0-9a-f]{{8}}\.partial")
+    with contextlib.suppress(OSError):  # a folder that cannot be listed may still be writable
+        for found in filter(leftover.fullmatch, os.listdir(folder)):
+            with contextlib.suppress(OSError):  # owned by another user, or already removed
                 path = os.path.join(folder, found)
                 handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
                 try:
@@ -107,19 +107,19 @@ def remove_partial(folder: str, name: str) -> None:
 
 
 def _lock(handle: int, *, wait: bool = False) -> bool:
-    """Takes the lock on a file, which its process holds until it closes it or ends. False where another has it."""
+    """Locks a file until this process closes it or ends. Returns False if another process holds the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # also a file system without locks: nothing is removed there
+    except OSError:  # also on file systems without locks, where nothing is removed
         return False
     return True
 
 
 @contextlib.contextmanager
-def written_aside(path: str) -> Iterator[Written]:
-    """A file to write to, local or gs://, or `-`; without `commit` nothing is left of a file."""
-    aside: Written = StandardOutput() if path == STANDARD_OUTPUT else Aside(path)
+def atomic_output(path: str) -> Iterator[Output]:
+    """Opens an output, local or gs:// or `-`. A file that is not committed is removed."""
+    output: Output = StandardOutput() if path == STANDARD_OUTPUT else PartialFile(path)
     try:
-        yield aside
+        yield output
     finally:
-        aside.close()
+        output.close()

@@ -1,13 +1,12 @@
-"""Image files through an exported model, a batch at a time: the files' bytes, the exported graph, JSON lines.
+"""Predicts image files with an exported model, batch by batch, and formats JSON lines.
 
-A file is looked at before it is sent: its size, and the dimensions in its header. What the graph does not answer after
-that is a reject, and its neighbours are predicted.
+The size of each file and the dimensions in its header are checked first. An image that the graph then rejects is a
+reject, too, and does not affect the other images of its batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,25 +17,24 @@ from schemas.concurrency import map_in_order, prefetch
 from schemas.images.file import ERRORS, ImageFile, Refusal, decoder_says, undecodable
 from schemas.images.header import ImageHeader, ends_early
 from schemas.images.limits import decoding_bytes
-from schemas.images.paths import name_problem, plain
+from schemas.images.paths import plain
 from schemas.rejects import Reject
 from schemas.spec.image_options import ImageOptions
-from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageSchema
 from trainer.export.saved_model import Notes, ServedModel
-from trainer.images.names import IMAGE
-from trainer.predicting.image_lines import FIELDS, Item, encode_lines
+from trainer.predicting.image_items import Item, list_items
+from trainer.predicting.image_lines import FIELDS, encode_lines
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
-from trainer.predicting.pair_lists import read_pairs
 
 BATCH_SIZE = 64
-BATCH_BYTES = 64 << 20  # of files in a batch; a larger one goes alone
-DECODING_BYTES = 1 << 30  # of what a batch takes to decode, all images together
-READERS = 4  # threads: reading is waiting, on a network disk more than here
+BATCH_BYTES = 64 << 20  # maximum size of the files in a batch; a larger file is a batch of its own
+DECODING_BYTES = 1 << 30  # maximum memory to decode all images of a batch
+READERS = 4  # threads, since reading is mostly waiting, especially on a network disk
 
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """A file that may be sent."""
+    """A file that passed the checks."""
 
     data: bytes
     header: ImageHeader
@@ -46,7 +44,7 @@ class _File:
 
 @dataclasses.dataclass(frozen=True)
 class _Read:
-    """An item and its files by input, or why they are not taken."""
+    """An item and its files by input, or its reject."""
 
     item: Item
     files: Mapping[str, _File]
@@ -64,21 +62,15 @@ class _Read:
 def open_images(
     options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: Notes
 ) -> Callable[[ServedModel], Iterator[Outcome]]:
-    """Images, or CSV files of pairs of them, to be predicted.
+    """Opens images, or CSV files of pairs of images, for prediction.
 
     Returns:
-      A function that reads the images and predicts on them with a model.
+      A function that reads the images and predicts them with a model.
 
     Raises:
-      UsageError: a CSV file of pairs that cannot be read, or a root that is no folder.
+      UsageError: a CSV file of pairs cannot be read, or the root is not a folder.
     """
-    if isinstance(schema, ImagePairsSchema):
-        items = read_pairs(paths, options.root)
-    else:
-        items = (
-            Item(path, place, {IMAGE: path}, problem=name_problem(path), raw=os.fsencode(path))
-            for place, path in enumerate(paths)
-        )
+    items = list_items(schema, paths, options.root)
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
@@ -109,7 +101,7 @@ def _read(item: Item, images: ImageOptions) -> _Read:
 
 
 def _batches(everything: Iterator[_Read], batch_size: int) -> Iterator[list[_Read]]:
-    """Batches in order, the rejected ones among them; each of few enough images, bytes and pixels."""
+    """Batches in order, rejects included, within the limits on images, bytes and decoding memory."""
     batch: list[_Read] = []
     size = decoding = 0
     for read in everything:
@@ -128,23 +120,23 @@ def _predicted(batch: list[_Read], model: ServedModel, signature: str, classes: 
     parts, refused = _run_parts(model, signature, sent)
     rejects |= {id(read): reject for read, reject in refused}
     lines = [line for reads, outputs in parts for line in encode_lines([r.item for r in reads], outputs, classes)]
-    told = dict(zip((id(read) for reads, _ in parts for read in reads), (line.text for line in lines), strict=True))
-    told |= {id(read): _told(read, rejects[id(read)]) for read in batch if id(read) in rejects}
+    texts = dict(zip((id(read) for reads, _ in parts for read in reads), (line.text for line in lines), strict=True))
+    texts |= {id(read): _rejected_text(read, rejects[id(read)]) for read in batch if id(read) in rejects}
     return Outcome(
         read=len(batch),
         predicted=len(lines),
         lines="".join(line.json for line in lines),
         rejects=[rejects[id(read)] for read in batch if id(read) in rejects],
-        shown="".join(told[id(read)] for read in batch),
+        shown="".join(texts[id(read)] for read in batch),
     )
 
 
 def _run_parts(
     model: ServedModel, signature: str, sent: list[_Read]
 ) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
-    """Predicts on all at once, and tells the images that the model does not answer.
+    """Predicts all at once; returns the predictions, and the images that the model rejects.
 
-    An export of an earlier release fails a batch for one of them: then each goes alone, to find out which one it is.
+    In an export of an earlier release, one bad image fails the batch: then each image is predicted alone to find it.
     """
     import tensorflow as tf
 
@@ -152,7 +144,7 @@ def _run_parts(
         return [], []
     try:
         return _answered(sent, _run(model, signature, sent))
-    except (tf.errors.OpError, UnicodeDecodeError):  # the latter: a message that holds a file's bytes
+    except (tf.errors.OpError, UnicodeDecodeError):  # the latter: a message that contains bytes of a file
         parts, refused = [], []
     for read in sent:
         try:
@@ -165,7 +157,7 @@ def _run_parts(
 def _answered(
     sent: list[_Read], outputs: Mapping[str, Any]
 ) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
-    """A batch's answers without those that the model does not give, and these as rejects."""
+    """The predictions of a batch, and rejects for the images that have none."""
     errors = outputs.get("error")
     if errors is None or not errors.any():
         return [(sent, outputs)], []
@@ -198,7 +190,7 @@ def _example(read: _Read) -> bytes:
 
 
 def _decoder_error(file: _File) -> Exception:
-    """What TensorFlow's decoder says of a file that the model does not take: an output holds no message."""
+    """The error of TensorFlow's decoder for a file that the model rejects, since the model's output has no message."""
     import tensorflow as tf
 
     decoders: dict[str, Callable[[bytes], Any]] = {
@@ -215,7 +207,7 @@ def _decoder_error(file: _File) -> Exception:
 
 
 def _undecodable(read: _Read, error: Exception) -> Reject:
-    """The reject for what an export of an earlier release fails on, which does not say on which image."""
+    """The reject for an item that an export of an earlier release fails on; it does not say which image is bad."""
     import tensorflow as tf
 
     cut = [name for name, file in read.files.items() if ends_early(file.header, file.data)]
@@ -232,10 +224,10 @@ def _undecodable(read: _Read, error: Exception) -> Reject:
 
 def _refused(item: Item, name: str, refusal: Refusal) -> Reject:
     several = len(item.files) > 1
-    told = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail
+    detail = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail
     column = name or None if several else None
-    return Reject(plain(item.source), item.place, refusal.stage, refusal.reason, column, told, item.raw)
+    return Reject(plain(item.source), item.place, refusal.stage, refusal.reason, column, detail, item.raw)
 
 
-def _told(read: _Read, reject: Reject) -> str:
+def _rejected_text(read: _Read, reject: Reject) -> str:
     return f"{read.item.shown}: rejected, {reject.reason} ({reject.detail})\n"

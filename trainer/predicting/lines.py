@@ -1,4 +1,4 @@
-"""Predictions as JSON lines, a batch at a time."""
+"""Formats predictions on rows as JSON lines, batch by batch."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
-FIELDS = ("key", "class_id", "probabilities", "value", "error")  # the outputs that lines are made of
+FIELDS = ("key", "class_id", "probabilities", "value", "error")  # the model outputs that lines need
 
-_NUMBER = "%.9g"  # float32 in decimal and back is the same number
+_NUMBER = "%.9g"  # enough digits to restore any float32 exactly
 
 
 def encode_lines(
     outputs: Mapping[str, Any], *, source: str, offsets: np.ndarray, rows: np.ndarray, classes: Sequence[str]
 ) -> str:
-    """One JSON object a line: source, offset, row; key where there is one; class and probabilities, or value.
+    """Formats one JSON object per row: source, offset, row, key if any; class and probabilities, or value.
 
     Args:
-      outputs: what `trainer.export.outputs` names, NumPy arrays `[batch]` and `[batch, classes]`.
-      source: the file that the rows come from.
-      offsets: int64 `[batch]`, each row's first byte in the file.
-      rows: int64 `[batch]`, each row's place among the file's records, counted from 0.
-      classes: the classes' names by id; empty for a regression.
+      outputs: the outputs in `trainer.export.outputs`, NumPy arrays `[batch]` and `[batch, classes]`.
+      source: the file of the rows.
+      offsets: int64 `[batch]`, the offset of each row's first byte in the file.
+      rows: int64 `[batch]`, the index of each row among the file's records, from 0.
+      classes: class names by id; empty for a regression.
 
     Returns:
-      The lines, each with its line end. A number that JSON has no word for (NaN, infinity) is null.
+      The lines, with line ends. NaN and infinity, which JSON cannot represent, are null.
     """
     fields = [('"offset": %d', offsets.tolist()), ('"row": %d', rows.tolist())]
     if "key" in outputs:
@@ -45,7 +45,7 @@ def encode_lines(
 
 
 def _numbers(values: np.ndarray, names: Sequence[str] | None) -> list[tuple[str, list[Any]]]:
-    """A template's part and its values for each column of `[batch, n]`."""
+    """The part of the template and the values, for each column of `[batch, n]`."""
     finite = np.isfinite(values)
     columns: list[list[Any]] = values.T.tolist()
     number = _NUMBER

@@ -1,4 +1,4 @@
-"""What to predict on and how, and what came of it: the same for rows and for images."""
+"""The options and the result of a prediction, for rows and for images."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_defaul
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """What to predict on, with which model, and where to write.
+    """The options of a prediction.
 
     Attributes:
       saved_model: an exported model's folder.
-      inputs: files and globs: CSV files, plain or gzip'd; images; or CSV files of two images' paths a line.
-      output: the predictions, JSON lines, files sorted by name, rows in their file's order; '-' is standard output.
-      rejects: what could not be read, JSON lines.
+      inputs: files and globs: CSV files, plain or gzip'd; images; or CSV files with two image paths per line.
+      output: the file for predictions as JSON lines, sorted by file name, rows in file order; '-' is standard output.
+      rejects: the file for rejects as JSON lines.
       signature: 'predict' (raw features by name) or 'examples' (serialized `tf.Example`s).
-      batch_size: rows or images a batch; None: 4,096 rows, 64 images.
-      max_rejects: how many rejects are stood for, whatever their share,
-      max_reject_fraction: or what share of the input.
-      overwrite: replace existing output files.
+      batch_size: rows or images per batch; None: 4,096 rows, 64 images.
+      max_rejects: this many rejects are always allowed;
+      max_reject_fraction: and up to this fraction of the input.
       max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
-      root: the folder that paths in a CSV file of pairs are relative to; None: the file's own.
+      overwrite: replace existing output files.
+      root: the folder that paths in a CSV file of pairs are relative to; None: the CSV file's folder.
       trust: load the model even if its graph can do more than compute.
-      verbose: TensorFlow's own log as well.
+      verbose: also show TensorFlow's log.
+
+    Raises:
+      UsageError: an option is out of its range.
     """
 
     saved_model: str
@@ -61,39 +64,39 @@ class PredictOptions:
 
     @property
     def printed(self) -> bool:
-        """Whether the predictions themselves go to standard output."""
+        """Whether predictions go to standard output."""
         return self.output == STANDARD_OUTPUT
 
     @property
     def kept_on_failure(self) -> str:
-        """What becomes of predictions that were made before a failure."""
+        """What happened to the predictions made before a failure, for its message."""
         return "only part of the predictions was printed" if self.printed else "no predictions were written"
 
     def check_outputs(self, inputs: Sequence[str]) -> None:
-        """Looks at where the files are to be put.
+        """Checks that the output files can be written.
 
         Raises:
-          UsageError: there is an input, or a file and no --overwrite, or what is no file at all.
+          UsageError: an output is also an input, exists and there is no --overwrite, or is not a file.
         """
         written = [path for path in (self.output, self.rejects) if path != STANDARD_OUTPUT]
         for path in written:
             storage.check_output(path, hint=f", or give --output {STANDARD_OUTPUT} for standard output")
         if len({storage.identity(path) for path in written}) < len(written):
             raise UsageError(f"--rejects {self.rejects} and --output {self.output} are the same file")
-        there = [path for path in written if storage.exists(path)]
-        read = {storage.identity(path) for path in inputs} if there else set()
-        for path in there:
+        existing = [path for path in written if storage.exists(path)]
+        read = {storage.identity(path) for path in inputs} if existing else set()
+        for path in existing:
             if storage.identity(path) in read:
                 raise UsageError(f"{path}: is both an input and an output")
             if not self.overwrite:
-                raise UsageError(f"{path}: exists already; give --overwrite to replace it")
+                raise UsageError(f"{path}: already exists; give --overwrite to replace it")
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a part of the input became: read = predicted + rejects.
+    """The result for a part of the input: read = predicted + rejects.
 
-    `lines` are JSON lines; `shown` is the same for people, where it is to be printed.
+    `lines` are JSON lines; `shown` is the same as text, if it is to be printed.
     """
 
     read: int
@@ -105,7 +108,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Summary:
-    """What became of the input: read = predicted + rejected, counted in `unit`."""
+    """The counts for the complete input: read = predicted + rejected, in `unit`."""
 
     unit: str = "rows"
     read: int = 0
@@ -115,17 +118,21 @@ class Summary:
 
     @property
     def rate(self) -> float:
-        """So many a second, of the reading and predicting alone."""
+        """How many are read and predicted per second."""
         return self.read / self.seconds if self.seconds else 0.0
 
     def add(self, outcome: Outcome) -> None:
-        """Counts a part."""
+        """Adds a part of the input."""
         self.read += outcome.read
         self.predicted += outcome.predicted
         self.rejected.update(reject.reason for reject in outcome.rejects)
 
     def check(self, options: PredictOptions) -> None:
-        """Raises MillraceError where the numbers do not add up, or more was rejected than the options stand for."""
+        """Checks the counts.
+
+        Raises:
+          MillraceError: the counts do not add up, or the reject limit is exceeded.
+        """
         rejected = self.rejected.total()
         if self.read != self.predicted + rejected:
             raise MillraceError(

@@ -1,4 +1,4 @@
-"""Raw rows through an exported model, a batch at a time: the job's own decoder, the exported graph, JSON lines."""
+"""Predicts raw rows with an exported model, batch by batch: decodes them like the job, and formats JSON lines."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BATCH_SIZE = 4096
 def open_rows(
     options: PredictOptions, paths: Sequence[str], schema: Schema, notes: Notes
 ) -> Callable[[ServedModel], Iterator[Outcome]]:
-    """Opens files of rows to be predicted; a file that does not fit the schema is refused before any work.
+    """Opens files of rows for prediction, and checks all of them against the schema.
 
     Returns:
-      A function that reads the rows and predicts on them with a model.
+      A function that reads the rows and predicts them with a model.
 
     Raises:
-      UsageError: a file whose header does not fit.
+      UsageError: the header of a file does not match the schema.
     """
     form, ratio = row_format(schema), options.max_input_ratio
     files = [form.open_file(path, schema, label="optional", max_input_ratio=ratio) for path in paths]
@@ -53,11 +53,11 @@ def open_rows(
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """A batch of one file's rows that can be predicted, and the rejects that stand before and among them."""
+    """A batch of valid rows of one file, and the rejects before and between them."""
 
     file: RowFile
     batch: pa.RecordBatch
-    numbers: np.ndarray  # int64 [batch]: each row's place among the file's records
+    numbers: np.ndarray  # int64 [batch]: each row's index among the file's records
     rejects: list[Reject]
     read: int
 
@@ -77,7 +77,7 @@ def _read(file: RowFile, schema: Schema, batch_size: int) -> Iterator[_Rows]:
 
 
 def _numbers(decoded: Decoded) -> np.ndarray:
-    """The places of a batch's rows among its records, the rejected ones counted."""
+    """The index of each row among the batch's records, including rejected ones."""
     offsets = np.asarray(decoded.batch.column(OFFSET))
     rejected = np.sort(np.array([reject.offset for reject in decoded.rejects], np.int64))
     return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
@@ -113,9 +113,9 @@ def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
 
 
 class LateRejects:
-    """Rows that the reader takes and the model does not answer. Their bytes are read again, for many rows at once."""
+    """Rejects of rows that the reader accepts and the model rejects. Reads their raw bytes again, for many at once."""
 
-    AT_ONCE = 10_000  # a file that is read as a stream is read from its beginning each time
+    AT_ONCE = 10_000  # many, since a stream is read from its beginning each time
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -123,19 +123,19 @@ class LateRejects:
         self._rejects: list[Reject] = []
 
     def add(self, file: RowFile, offsets: np.ndarray, errors: np.ndarray) -> None:
-        """Rows of one file: their places, and the model's `error` for each."""
+        """Adds rows of one file: their offsets, and the model's `error` for each."""
         self._file = file
         columns = {name: labels[0] for name, labels in file.labels if len(labels) == 1}
         hints = hints_of(self._schema)
         for offset, error in zip(offsets.tolist(), errors, strict=True):
             name, _, reason = error.decode().partition(": ")
-            detail = "the model does not answer it"
+            detail = "the model rejects this value"
             if reason == NOT_FINITE:
-                detail = f"the transform makes something of it that is not finite{hints.get(name, '')}"
+                detail = f"not finite after the transform{hints.get(name, '')}"
             self._rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b""))
 
     def outcomes(self, *, before: RowFile | None = None) -> Iterator[Outcome]:
-        """The rejects with their bytes, where they are many, or another file comes next, or none."""
+        """The rejects with their raw bytes, if there are many, or if the next rows are of another file or the end."""
         if self._file is None or (self._file is before and len(self._rejects) < self.AT_ONCE):
             return
         offsets = [reject.offset for reject in self._rejects]
@@ -145,7 +145,7 @@ class LateRejects:
 
 
 def _outcome(rows: _Rows, outputs: Mapping[str, Any], notes: Notes, late: LateRejects) -> Outcome:
-    """Lines for the rows that the model answers; the others are late rejects."""
+    """Formats lines for the rows with predictions; adds the others to the late rejects."""
     if not outputs:
         return Outcome(rows.read, 0, "", rows.rejects)
     offsets, numbers = np.asarray(rows.batch.column(OFFSET)), rows.numbers

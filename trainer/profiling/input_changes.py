@@ -16,11 +16,10 @@ import tensorflow as tf
 from schemas.dataset import Dataset
 from schemas.dataset.layout import COMPRESSIONS
 from schemas.dataset.manifest import Shard, Split
-from schemas.images.keys import ENCODED, HEIGHT, WIDTH
+from schemas.spec.image_keys import ENCODED, HEIGHT, WIDTH
 from trainer.data.input_fn import is_held
 from trainer.data.input_options import InputOptions
 from trainer.data.reading import shuffle_rows
-from trainer.images.names import image_names, stored_key
 from trainer.spec.augmentation import Augmentation
 
 SAMPLE_BYTES = 8 << 20
@@ -149,13 +148,14 @@ def _written(dataset: Dataset, records: list[bytes], folder: str, form: Form) ->
 
 def _decoded(dataset: Dataset, record: bytes) -> bytes:
     """A stored record with its JPEGs as pixels."""
-    assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
     example = tf.train.Example.FromString(record)
     feature = example.features.feature
-    for name in image_names(dataset.image_schema):
-        encoded = feature[stored_key(name, ENCODED)].bytes_list
+    for name in schema.image_names:
+        encoded = feature[schema.stored_key(name, ENCODED)].bytes_list
         pixels = tf.io.decode_jpeg(encoded.value[0], channels=3, dct_method="INTEGER_ACCURATE").numpy()
         encoded.value[0] = pixels.tobytes()
         for key, side in ((HEIGHT, pixels.shape[0]), (WIDTH, pixels.shape[1])):
-            feature[stored_key(name, key)].int64_list.value[:] = [side]
+            feature[schema.stored_key(name, key)].int64_list.value[:] = [side]
     return bytes(example.SerializeToString())

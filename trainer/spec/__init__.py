@@ -1,3 +1,3 @@
-"""What a training is asked to do. Importing it imports no TensorFlow."""
+"""The options of a training, and the task spec that a model is built from. Importing it imports no TensorFlow."""
 
-__all__ = ["augmentation", "hparams", "image_problem", "options", "problem"]
+__all__ = ["augmentation", "hparams", "image_task_spec", "options", "task_spec"]

@@ -1,4 +1,4 @@
-"""Which random changes training makes to images: `--augment`. Importing this imports no TensorFlow."""
+"""The random changes to images in training: `--augment`. Importing this imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from trainer.spec.hparams import parse_settings
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What TRAIN does to an image beside the random crop; evaluation and serving take the centre crop alone.
+    """The changes to images in TRAIN, in addition to the random crop. Evaluation and serving use the center crop only.
 
     Attributes:
-      flip: half of the images are mirrored, left to right. Not for what has a right way round, such as digits.
-      color_jitter: by how much colours change, from 0 (not at all) to below 1.
-      resized_crop: the least share of an image's area that a crop takes before it is resized to the model's size; none:
-        a crop of the model's size, as it stands.
+      flip: mirror half of the images, left to right. Not for images with a fixed orientation, such as digits.
+      color_jitter: by how much colors change, from 0 (not at all) to below 1.
+      resized_crop: the smallest fraction of an image's area that a crop takes before it is resized to the model's size;
+        None: a crop of the model's size, without resizing.
+
+    Raises:
+      ValueError: a value is out of its range.
     """
 
     flip: bool = True
@@ -31,9 +34,9 @@ class Augmentation:
 
 
 def augmentation(settings: Sequence[str]) -> Augmentation:
-    """Reads `--augment`: `key=value` each.
+    """Parses the `key=value` settings of `--augment`.
 
     Raises:
-      UsageError: a key that there is not, or a value out of its range.
+      UsageError: an unknown key, or a value out of its range.
     """
     return parse_settings(Augmentation, settings, flag="--augment", of="")

@@ -1,4 +1,4 @@
-"""Hyper-parameters: `key=value` as typed on a command line, into a model's frozen dataclass."""
+"""Parses hyper-parameters, `key=value` on the command line, into a model's frozen dataclass."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def parse_hparams(kind: type[T], settings: Sequence[str], *, model: str) -> T:
 def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str) -> T:
     """Builds a frozen dataclass from its defaults and the given settings.
 
-    Values are read by the field's type: int, float, bool, str, `X | None` ('none'), and tuples of one type, separated
-    by commas or 'x' (`hidden_units=256,128`).
+    The type of the field decides how a value is parsed: int, float, bool, str, `X | None` ('none'), and tuples of one
+    type, separated by commas or 'x' (`hidden_units=256,128`).
 
     Args:
-      kind: a frozen dataclass whose fields all have defaults; it may check itself in `__post_init__` (ValueError).
-      settings: `key=value` each; several in one string are separated by white space.
-      flag: under which they were given, and
-      of: whose they are ('' where the flag says it), for messages.
+      kind: a frozen dataclass whose fields all have defaults; its `__post_init__` may raise ValueError.
+      settings: `key=value` settings; a string may have several, separated by white space.
+      flag: the command-line flag, for messages.
+      of: the owner of the settings, for messages; '' if the flag is enough.
 
     Raises:
-      UsageError: an unknown name, one given twice, a value of another type, or one that the dataclass refuses.
+      UsageError: an unknown name, a name that is given twice, or an invalid value.
     """
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast(Any, kind))]

@@ -1,4 +1,4 @@
-"""What a training is asked to do."""
+"""The options of a training."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import dataclasses
 
 from schemas.errors import UsageError
 
-ROWS, IMAGES = 512, 64  # examples a step, where --batch_size says nothing
+ROWS, IMAGES = 512, 64  # default batch sizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """One training's options; `python -m trainer.task --help` says what each means.
+    """The options of a training; `python -m trainer.task --help` describes each.
 
     Raises:
-      UsageError: a number out of its range.
+      UsageError: a number is out of its range.
     """
 
     data_dir: str
@@ -63,5 +63,5 @@ class TrainOptions:
             )
 
     def batch(self, *, images: bool) -> int:
-        """Examples a step: as asked, or else by what the examples are."""
+        """The batch size: as given, or the default for images or rows."""
         return self.batch_size or (IMAGES if images else ROWS)

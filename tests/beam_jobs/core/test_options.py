@@ -64,6 +64,7 @@ def test_mistakes_are_named(arguments, message):
     [
         (["--help"], 0, "--schema"),
         (["--schema", "nowhere.yaml", "--input", "x", "--output", "o"], 2, "nowhere.yaml"),
+        (["--schema", "covertyp", "--input", "x", "--output", "o"], 2, "did you mean covertype?"),
     ],
 )
 def test_help_and_mistakes_answer_at_once(arguments, code, message):

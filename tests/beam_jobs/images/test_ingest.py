@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
-from beam_jobs.images.ingest import Ingest, save_ingest, stored_and_pixels
+from beam_jobs.images.ingest import Ingest, save_ingest, saved_ingest, scaled_jpeg, stored_and_pixels, todays_ingest
 from schemas.images.header import JPEG_SCANS, BadImage
-from schemas.images.limits import check_image
+from schemas.images.limits import check_image, decoding_ratio
 from schemas.spec.image_options import Exact, ImageOptions, Shorter
 from tests.support.image_bytes import GRADIENT, bmp, gif, png
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 SIZE = GRADIENT.shape[:2]
 KEPT = ImageOptions(resize=Exact(exact=SIZE), store="raw", max_pixels=10_000)
 SMALL = ImageOptions(resize=Shorter(shorter=8), crop=(8, 8), max_pixels=10_000)
@@ -97,6 +101,86 @@ def test_images_are_resized_to_the_size_that_the_options_tell(small: Ingest, hei
     size = SMALL.resize.size(height, width)
     expected = tf.round(tf.image.resize(pixels, size, antialias=True))
     np.testing.assert_array_equal(small.image(png(pixels)), expected)
+
+
+def soft_picture(height: int, width: int, mode: str) -> Image.Image:
+    """A picture as soft as a photo: noise of several scales, each smoothed."""
+    random = np.random.default_rng(1)
+    picture = np.full((height, width, 3), 128.0)
+    for cell in (16, 48, 160):
+        noise = random.normal(0, 30, (height // cell + 2, width // cell + 2, 3)).clip(-60, 60) + 128
+        coarse = Image.fromarray(noise.clip(0, 255).astype(np.uint8))
+        picture += np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), float) - 128
+    return Image.fromarray(picture.clip(0, 255).astype(np.uint8)).convert(mode)
+
+
+def jpeg(picture: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=92, **options)
+    return file.getvalue()
+
+
+def decibels(one: np.ndarray, other: np.ndarray) -> float:
+    """The peak signal-to-noise ratio of 8-bit images."""
+    return float(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
+
+
+class TestLargeJpegs:
+    """They are decoded at a scale, and are still the picture that another decoder and another resizer see."""
+
+    @pytest.mark.parametrize("side", [48, 24, 12])  # of 203 x 301: decoded at 1/2, 1/4 and 1/8
+    @pytest.mark.parametrize(
+        ("mode", "options"),
+        [("RGB", {}), ("RGB", {"progressive": True}), ("RGB", {"subsampling": 0}), ("L", {}), ("CMYK", {})],
+        ids=["baseline", "progressive", "4:4:4", "gray", "cmyk"],
+    )
+    def test_beside_pillow(self, mode: str, options: dict[str, Any], side: int) -> None:
+        data = jpeg(soft_picture(203, 301, mode), **options)
+        images = ImageOptions(resize=Exact(exact=(side, side)), store="raw")
+        assert decoding_ratio(check_image(data, images), images) == {48: 2, 24: 4, 12: 8}[side]
+        seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+        found = Ingest(images).image(tf.constant(data)).numpy()
+        assert decibels(found, np.asarray(seen)) > 40
+
+    @pytest.mark.parametrize(("height", "width"), [(64, 64), (63, 64), (65, 200), (127, 129), (128, 128), (500, 63)])
+    def test_the_scale_is_that_of_the_header(self, height: int, width: int) -> None:
+        data = jpeg(soft_picture(height, width, "RGB"))
+        images = ImageOptions(resize=Exact(exact=(8, 8)))
+        ratio = decoding_ratio(check_image(data, images), images)
+        image, sides, found = scaled_jpeg(tf.constant(data), tf.constant([height, width]), images)
+        assert found == ratio
+        assert sides.numpy().tolist() == [height, width]
+        assert image.shape == (-(-height // ratio), -(-width // ratio), 3)
+
+    @pytest.mark.parametrize("height", range(192, 209))
+    def test_the_size_is_that_of_the_whole_image(self, height: int) -> None:
+        data = jpeg(soft_picture(height, 333, "RGB"))
+        images = ImageOptions(resize=Shorter(shorter=11), crop=(8, 8))
+        encoded, pixels = stored_and_pixels(images)(np.array(data, object))
+        assert pixels.shape[:2] == images.resize.size(height, 333)
+        assert Image.open(io.BytesIO(encoded)).size == pixels.shape[1::-1]
+
+
+class TestSavedGraphs:
+    def test_of_this_release(self, tmp_path: Path) -> None:
+        data = jpeg(soft_picture(203, 301, "RGB"))
+        images = ImageOptions(resize=Exact(exact=(24, 24)), store="raw")
+        save_ingest(images, str(tmp_path / "now"))
+        now, saved = todays_ingest(images), saved_ingest(str(tmp_path / "now"))
+        assert saved.store(data)[:3] == now.store(data)[:3]
+        assert (now.scales, saved.scales) == (True, True)
+
+    def test_of_release_0_1_0_decodes_whole(self) -> None:
+        (path,) = FIXTURES.glob("v0_1_0/images/data/*/ingest_fn")
+        data = jpeg(soft_picture(203, 301, "RGB"))
+        saved = saved_ingest(str(path))
+        assert not saved.scales
+        encoded, height, width, pixels = saved.store(data)
+        whole = tf.image.resize(tf.io.decode_jpeg(data, dct_method="INTEGER_ACCURATE"), (20, 20), antialias=True)
+        stored = tf.io.encode_jpeg(tf.cast(tf.round(whole), tf.uint8), quality=95).numpy()
+        assert (encoded, height, width, pixels) == (stored, 20, 20, None)
+        now = todays_ingest(ImageOptions(resize=Exact(exact=(20, 20)))).store(data)
+        assert now[0] != encoded
 
 
 def test_files_that_end_in_zeros_are_read_whole_and_stored_whole() -> None:

@@ -1,4 +1,4 @@
-"""What the data shows and hardly anyone means: told in the summary, in the manifest and by `show`."""
+"""Warnings about suspicious data: in the summary, in the manifest and in `show`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     )
     assert told["part", "missing"].startswith("part: 1 of 4 columns (p1) is missing in every row")
     assert told["part", "constant"].startswith("part: 1 of 4 columns (p2) is the same in every row")
-    assert "the same in every row of the train split (4.5 as it is stored)" in told["still", "constant"]
+    assert "the same in every row of the train split (stored as 4.5)" in told["still", "constant"]
     assert "none of its `values` (Red, Green) occurs in the train split" in told["spelt", "values_never_occur"]
     assert "the train split holds one class, 'yes'" in told["y", "one_class"]
     for message in told.values():

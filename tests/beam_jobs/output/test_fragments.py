@@ -87,5 +87,5 @@ def test_a_cut_fragment_is_noticed(tmp_path):
     fragment = write_fragment(batch(0, 100), ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
     with open(fragment.path, "r+b") as file:
         file.truncate(500)
-    with pytest.raises(OSError, match="the fragment was cut"):
+    with pytest.raises(OSError, match="the fragment is truncated"):
         list(merge_buckets(FragmentTable.of([fragment]), range(2), seed=1))

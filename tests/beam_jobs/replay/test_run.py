@@ -14,7 +14,7 @@ from schemas.rejects import read_rejects
 from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 
 def in_another_order(line: str) -> str:
@@ -117,7 +117,7 @@ def test_a_trainer_reads_old_shards_and_new_ones(folder, rejecting):
         options = InputOptions(batch_size=4, num_epochs=1)
         read += sum(len(labels) for _, labels in input_fn(after, split, mode="eval", options=options))
     assert read == after.manifest.read == 40
-    assert read_problem(after) == read_problem(rejecting)
+    assert read_task_spec(after) == read_task_spec(rejecting)
 
 
 def test_what_was_replayed_is_never_added_again(folder, rejecting):

@@ -8,7 +8,7 @@ import resource
 import pyarrow as pa
 import pytest
 
-from beam_jobs.rows.decoded_cache import keeping, kept, kept_path
+from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rows import Decoded
@@ -38,8 +38,8 @@ def same(a: Decoded, b: Decoded) -> bool:
 
 def test_batches_rejects_and_counts_come_back(tmp_path, decoded):
     path = str(tmp_path / "made" / "kept.arrow")
-    assert list(keeping(path, iter(decoded))) == decoded
-    assert all(same(a, b) for a, b in zip(kept(path), decoded, strict=True))
+    assert list(write_through(path, iter(decoded))) == decoded
+    assert all(same(a, b) for a, b in zip(read_cache(path), decoded, strict=True))
     assert os.listdir(tmp_path / "made") == ["kept.arrow"]
 
 
@@ -48,13 +48,13 @@ def test_ranges_are_told_apart(tmp_path):
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
     parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
-    assert len({kept_path("folder", part) for part in parts}) == len(parts) > 1
+    assert len({cache_path("folder", part) for part in parts}) == len(parts) > 1
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_a_read_that_ends_early_keeps_nothing(tmp_path, decoded, taken):
     path = str(tmp_path / "made" / "kept.arrow")
-    items = keeping(path, iter(decoded))
+    items = write_through(path, iter(decoded))
     for _ in range(taken):
         next(items)
     items.close()
@@ -68,17 +68,17 @@ def test_a_read_that_fails_keeps_nothing(tmp_path, decoded):
 
     path = str(tmp_path / "kept.arrow")
     with pytest.raises(ValueError, match="has changed"):
-        list(keeping(path, failing()))
+        list(write_through(path, failing()))
     with pytest.raises(FileNotFoundError):
-        list(kept(path))
+        list(read_cache(path))
 
 
 def test_a_file_that_was_cut_is_no_shorter_file(tmp_path, decoded):
     path = tmp_path / "kept.arrow"
-    list(keeping(str(path), iter(decoded)))
+    list(write_through(str(path), iter(decoded)))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(pa.ArrowInvalid):
-        list(kept(str(path)))
+        list(read_cache(str(path)))
 
 
 @pytest.mark.parametrize("room", [0, 100, 10_000])
@@ -87,7 +87,7 @@ def test_a_full_disk_ends_the_keeping_and_not_the_read(tmp_path, decoded, room):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))  # what is beyond cannot be written, as on a full disk
     try:
-        read = keeping(path, iter(decoded))
+        read = write_through(path, iter(decoded))
         begun = [next(read) for _ in decoded]
         assert os.listdir(tmp_path / "made") == []  # its room is given back at once
         assert [*begun, *read] == decoded

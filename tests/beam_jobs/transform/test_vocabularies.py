@@ -175,7 +175,7 @@ def test_a_value_that_a_vocabulary_cannot_hold_is_a_reject(odd):
             name: ("decode", reason, column) for name, (_, reason, column) in REFUSED.items()
         }
     (detail,) = {r.detail for r in rejects_of(odd) if r.raw.startswith(b'"two lines",')}
-    assert detail == "found 'a\\nb', expected no line end within: a vocabulary has one value to a line"
+    assert detail == "found 'a\\nb', expected no line end: a vocabulary has one value per line"
 
 
 def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):

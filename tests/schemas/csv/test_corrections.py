@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.csv import reader
-from schemas.csv.corrections import decode_records, remembered_csv
+from schemas.csv.corrections import csv_from_manifest, decode_records
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rows import Decoded
@@ -42,7 +42,7 @@ def again(path: Path, declared: Schema, raws: list[bytes]) -> Decoded:
     """Records given one by one, at the places 100, 200, ..., after the file is gone."""
     found = open_csv(str(path), declared)
     path.unlink()
-    file = remembered_csv(str(path), declared, encoding=found.codec, header=found.header)
+    file = csv_from_manifest(str(path), declared, encoding=found.codec, header=found.header)
     return decode_records(file, declared, raws, [100 * (i + 1) for i in range(len(raws))])
 
 
@@ -98,7 +98,7 @@ def test_a_record_alone_is_what_it_is_in_its_file(tmp_path, monkeypatch, header,
 )
 def test_bytes_that_are_no_record_or_several_are_rejected_alone(raw, quoted, reason):
     declared = schema(quoted_newlines=quoted)
-    file = remembered_csv("a.csv", declared, encoding="utf-8", header=tuple(HEADER.split(",")))
+    file = csv_from_manifest("a.csv", declared, encoding="utf-8", header=tuple(HEADER.split(",")))
     got = decode_records(file, declared, [b"k8,1,a,no", raw, b"k9,2,b,yes"], [5, 6, 7], max_record_bytes=100)
     assert [(r.offset, r.reason, r.raw) for r in got.rejects] == ([(6, reason, raw)] if reason else [])
     assert np.asarray(got.batch.column(OFFSET)).tolist() == ([5, 7] if reason else [5, 6, 7])

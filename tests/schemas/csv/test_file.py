@@ -129,7 +129,7 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("schema", "data", "found"),
     [
-        (NAMED, b"a,b\n1,2\n", "the header lacks the column 'c', which 'c' reads; it holds 'a', 'b'"),
+        (NAMED, b"a,b\n1,2\n", "the header lacks the column 'c', which 'c' reads; it has 'a', 'b'"),
         (NAMED, b"a,bee,c\n1,2,3\n", "the header lacks the column 'b'"),
         (NAMED, b"a,b,c,id\n1,2,3,4\n", "columns that no feature reads: 'id'. Declare"),
         (NAMED, b"a,b,c,id\n1,2,3,4\n", "  - {name: id, kind: ignore}"),
@@ -137,7 +137,7 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
         (NAMED, b"a,b,c,null\n1,2,3,4\n", '  - {name: column_3, kind: ignore, column: "null"}'),
         (NAMED, b"a,b,c,\n1,2,3,4\n", "  - {name: column_3, kind: ignore, column: 3}"),
         (NAMED, b"a,b,a,c\n1,2,3,4\n", "the header names 'a' more than once"),
-        (NAMED, b"1,2,3\n", "the first line holds '1', '2', '3'; expected a header with 'a', 'b', 'c'"),
+        (NAMED, b"1,2,3\n", "the first line contains '1', '2', '3'; expected a header with 'a', 'b', 'c'"),
         (
             PLACES.model_copy(update={"csv": NAMED.csv}),
             b"1,2,3\n",

@@ -11,6 +11,7 @@ import tensorflow as tf
 from schemas.dataset.check_records import RecordCheck, StoredImages
 from schemas.dataset.stored_features import StoredFeature
 from schemas.spec.image_options import Exact, ImageOptions, Shorter
+from schemas.spec.images import ImageFolderSchema
 
 FEATURES = (
     StoredFeature("age", "float32"),
@@ -134,7 +135,8 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
     ],
 )
 def test_an_image_that_is_not_as_it_is_stored_is_found(options, record, said):
-    check = RecordCheck(IMAGE_FEATURES, StoredImages(("",), options, ("cat", "dog")))
+    schema = ImageFolderSchema(name="pets", format="image_folder", images=options)
+    check = RecordCheck(IMAGE_FEATURES, StoredImages(schema, ("cat", "dog")))
     found = check([example(RAW if options is AS_RAW else IMAGE), example(record)])
     assert list(found) == ([1] if said else [])
     assert said in found.get(1, "")

@@ -16,7 +16,7 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.lease import Holder, LeaseError, hold, myself
+from schemas.dataset.lease import Holder, LeaseError, hold, this_process
 from schemas.storage import compare_and_swap
 
 HOLD = """
@@ -44,7 +44,7 @@ def other_process(data_dir: str, script: str = HOLD) -> Iterator[subprocess.Pope
 
 def put_holder(data_dir: str, **changes: object) -> None:
     """A lease that somebody left."""
-    holder = myself("theirs").model_copy(update=changes)
+    holder = this_process("theirs").model_copy(update=changes)
     storage.write_bytes(layout.join(data_dir, layout.LEASE), holder.model_dump_json().encode())
 
 
@@ -89,7 +89,7 @@ def test_a_process_number_that_is_in_use_again_holds_nothing(data_dir):
 def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_path, elsewhere):
     nobody = {"pid": 2**22 + 1, **elsewhere}  # of a number that no process has
     put_holder(str(tmp_path), **nobody, beat=time.time())  # 120 s from being stale
-    with pytest.raises(LeaseError, match="120 s after its last sign of life"), hold(str(tmp_path), run="mine"):
+    with pytest.raises(LeaseError, match="120 s after its last heartbeat"), hold(str(tmp_path), run="mine"):
         pass
     put_holder(str(tmp_path), **nobody, beat=time.time() - 130)
     with hold(str(tmp_path), run="mine"):
@@ -97,7 +97,7 @@ def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_p
 
 
 def ahead(seconds: float = 3600) -> dict[str, object]:
-    """A holder elsewhere whose last sign of life lies in the future."""
+    """A holder elsewhere whose last heartbeat is in the future."""
     return {"host": "elsewhere", "beat": time.time() + seconds}
 
 
@@ -136,7 +136,7 @@ def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
     path = layout.join(data_dir, layout.LEASE)
     with hold(data_dir, run="mine", beat_seconds=0.01):
         beats = {Holder.model_validate_json(compare_and_swap.look(path).data or b"").beat}
-        deadline = time.monotonic() + 300  # which only a thread that gives no sign of life reaches
+        deadline = time.monotonic() + 300  # reached only if the thread writes no heartbeat
         while len(beats) < 5 and time.monotonic() < deadline:
             beats.add(Holder.model_validate_json(compare_and_swap.look(path).data or b"").beat)
         assert len(beats) == 5
@@ -225,7 +225,7 @@ with lease.hold(sys.argv[1], run="theirs", beat_seconds=1000) as held:
 
 @pytest.mark.parametrize("inside", [layout.LEASE, layout.MANIFEST])
 def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_commits_nothing(tmp_path, inside):
-    """Between its last comparison and its rename, of its sign of life or of the manifest."""
+    """Between its last comparison and its rename, of its heartbeat or of the manifest."""
     root = str(tmp_path)
     with subprocess.Popen([sys.executable, "-c", STOPS, root, inside], stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -63,7 +63,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path):
 def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path, change, place):
     values = json.loads(manifest().to_json()) | change
     (tmp_path / "manifest.json").write_text(json.dumps(values))
-    with pytest.raises(MillraceError, match=f"{place}: .* leads out of the dataset directory"):
+    with pytest.raises(MillraceError, match=f"{place}: .* leads outside the dataset directory"):
         read_manifest(str(tmp_path))
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from schemas import storage
 from schemas.dataset.lease import LeaseError, hold
-from schemas.dataset.manifest import File, Manifest, Shard, Split
+from schemas.dataset.manifest import File, Manifest
 from schemas.dataset.prune import foreign, kept_runs, leftovers, size
 from schemas.dataset.prune import prune as prune_held
 from schemas.errors import MillraceError
 from schemas.storage import folders
+from tests.support import small_jobs
 
 CURRENT, APPENDED_TO, PREVIOUS, OLD, CRASHED = (f"20261121T07450{i}Z-3f2a" for i in range(5))
 HEX = "0123456789abcdef" * 2
@@ -21,29 +22,9 @@ HEX = "0123456789abcdef" * 2
 
 def manifest() -> Manifest:
     """Of a run that was appended to an older one, and took the place of a third."""
-    shards = tuple(
-        Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
-        for run in (APPENDED_TO, CURRENT)
-    )
-    return Manifest(
-        run=CURRENT,
-        created="",
-        name="x",
-        schema_fingerprint="",
-        compression="none",
-        seed=0,
-        split_hash_version=1,
-        versions={},
-        inputs=(),
-        splits={"train": Split(rows=2, shards=shards)},
-        files=(File(path=f"{CURRENT}/schema.yaml", bytes=4, sha256=""),),
-        counts=(),
-        read=2,
-        written=2,
-        rejected=0,
-        previous=(PREVIOUS,),
-        seconds=0,
-    )
+    files = (File(path=f"{CURRENT}/schema.yaml", bytes=4, sha256=""),)
+    of_runs = small_jobs.manifest(CURRENT, keeps=(small_jobs.shard(APPENDED_TO),), previous=(PREVIOUS,))
+    return of_runs.model_copy(update={"files": files})
 
 
 def prune(root: str, *, keep_previous: bool = True) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schemas.images.header import BadImage, ends_early, read_header
-from schemas.images.limits import check_image, decoding_bytes
+from schemas.images.header import BadImage, ImageHeader, ends_early, read_header
+from schemas.images.limits import check_image, decoding_branches, decoding_bytes, decoding_ratio
 from schemas.spec.image_options import Exact, ImageOptions, Shorter
 from tests.support.image_bytes import GRADIENT, bmp, gif, jpeg_header, png
 
@@ -133,7 +133,7 @@ def test_a_jpeg_is_decoded_at_a_scale_that_leaves_twice_the_target(height, width
 
 
 def test_memory_is_told_before_decoding() -> None:
-    whole, quarter = (ImageOptions(resize=Exact(exact=(side, side))) for side in (2048, 256))
+    whole, quarter = (ImageOptions(resize=Exact(exact=(side, side))) for side in (1024, 256))
     photo, progressive = jpeg_header(4000, 6000), jpeg_header(4000, 6000, coding=2)
     assert 24e6 * 3 < decoding_bytes(check_image(photo, whole), whole) < 24e6 * 12
     assert decoding_bytes(check_image(progressive, whole), whole) > 24e6 * 9

@@ -127,6 +127,16 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
     assert path.read_bytes() == b"".join(sample_blocks("covertype", rows=1000, seed=3))
 
 
+def test_a_sample_is_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("mine")
+    assert main(["covertype", str(path), "--rows", "10"]) == 2
+    assert f"{path}: exists already; give --overwrite to replace it" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert main(["covertype", str(path), "--rows", "10", "--overwrite"]) == 0
+    assert path.read_bytes() == b"".join(sample_blocks("covertype", rows=10, seed=1))
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

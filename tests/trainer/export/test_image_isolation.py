@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import bmp, gif, png
-from trainer.export.image_isolation import each_by_itself, is_ordinary, isolated
+from trainer.export.image_isolation import is_ordinary, map_ignoring_errors, map_isolated
 from trainer.export.image_receivers import load_ingest
 
 PIXELS = striped("lying", 1)
@@ -39,7 +39,7 @@ def ordinary(images):
     """Which of some files take the direct way."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         files = tf.compat.v1.placeholder(tf.string, [None])
-        _, taken = isolated(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
+        _, taken = map_ignoring_errors(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
         run = session.make_callable(taken, [files])
         yield lambda *data: run(list(data)).tolist()
 
@@ -105,7 +105,7 @@ def test_both_ways_give_the_same(images, stripes):
         def length(data: tf.Tensor) -> tf.Tensor:
             return tf.strings.length(ingest.record(data)["image/encoded"])
 
-        result = each_by_itself(files, length, tf.TensorSpec([], tf.int32), images)
+        result = map_isolated(files, length, tf.TensorSpec([], tf.int32), images)
         direct, taken = session.run(result, {files: good})
         beside, of_these = session.run(result, {files: [good[0], b"bad", *good[1:], gif([GRID])]})
         nothing = session.run(result, {files: [b"bad", b""]})

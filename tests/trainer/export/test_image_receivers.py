@@ -172,9 +172,9 @@ class TestProof:
 
     def test_large_files_are_fewer(self, stripes, monkeypatch):
         whole = read_parity_records(stripes)
-        monkeypatch.setattr("trainer.export.parity_records.MOST_BYTES", len(whole.raw[0]) + len(whole.raw[1]))
+        monkeypatch.setattr("trainer.export.parity_records.MAX_BYTES", len(whole.raw[0]) + len(whole.raw[1]))
         assert read_parity_records(stripes).raw == whole.raw[:2]
-        monkeypatch.setattr("trainer.export.parity_records.MOST_BYTES", 1)
+        monkeypatch.setattr("trainer.export.parity_records.MAX_BYTES", 1)
         assert read_parity_records(stripes).transformed == whole.transformed[:1]
 
     @pytest.mark.parametrize(("data", "model"), [("stripes", "stripes_model"), ("patterns", "patterns_model")])

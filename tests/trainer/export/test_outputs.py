@@ -13,7 +13,7 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import class_names, named_predictions, withheld
 from trainer.models import BUILT_IN, keras
-from trainer.spec.problem import read_table_problem
+from trainer.spec.task_spec import read_table_task_spec
 
 TWO, THREE = ("no", "yes"), ("a", "b", "c")
 LOG3 = float(np.log(3))
@@ -144,7 +144,7 @@ class TestWrappedEstimators:
         model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, activation="softmax")(joined))
         model.compile(tf.keras.optimizers.legacy.Adam(), "sparse_categorical_crossentropy")
         config = tf_estimator.RunConfig(model_dir=str(tmp_path))
-        estimator = make_estimator(people, steps=1, estimator=keras.build(model, read_table_problem(people), config))
+        estimator = make_estimator(people, steps=1, estimator=keras.build(model, read_table_task_spec(people), config))
         assert set(self.predict(estimator, people)) == {"key", "class", "class_id", "probabilities", "error"}
 
     def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):
@@ -166,7 +166,7 @@ class TestWrappedEstimators:
     @pytest.mark.slow
     def test_training_and_variables_are_those_of_the_model_itself(self, people, people_estimator):
         config = tf_estimator.RunConfig(model_dir=people_estimator.model_dir)
-        bare = BUILT_IN["dnn"].build(read_table_problem(people), BUILT_IN["dnn"].hparams(), config)
+        bare = BUILT_IN["dnn"].build(read_table_task_spec(people), BUILT_IN["dnn"].hparams(), config)
         assert bare.get_variable_names() == people_estimator.get_variable_names()
         mode, options = tf_estimator.ModeKeys.EVAL, InputOptions()
         results = [

@@ -18,7 +18,7 @@ from trainer.export import outputs, row_errors
 from trainer.export.exporters import CheckedExport
 from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, custom
-from trainer.spec.problem import read_table_problem
+from trainer.spec.task_spec import read_table_task_spec
 
 NAN, INF = float("nan"), float("inf")
 
@@ -103,9 +103,9 @@ def export(strict, make_estimator, tmp_path_factory):
                 estimator = tf_estimator.Estimator(own_model_fn, config=config)
             elif model == "own Keras model":
                 loaded = custom.load("tests.support.own_models:keras_model")
-                estimator = loaded.build(read_table_problem(strict), loaded.hparams(), config)
+                estimator = loaded.build(read_table_task_spec(strict), loaded.hparams(), config)
             else:
-                estimator = BUILT_IN[model].build(read_table_problem(strict), BUILT_IN[model].hparams(), config)
+                estimator = BUILT_IN[model].build(read_table_task_spec(strict), BUILT_IN[model].hparams(), config)
             estimator = make_estimator(strict, steps=1, estimator=estimator)
             made[model] = CheckedExport(strict).write(
                 estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
@@ -257,7 +257,7 @@ class TestTheCheckOfAnExport:
 
     def write(self, strict, make_estimator, folder):
         config = tf_estimator.RunConfig(model_dir=str(folder))
-        estimator = BUILT_IN["linear"].build(read_table_problem(strict), BUILT_IN["linear"].hparams(), config)
+        estimator = BUILT_IN["linear"].build(read_table_task_spec(strict), BUILT_IN["linear"].hparams(), config)
         estimator = make_estimator(strict, steps=1, estimator=estimator)
         CheckedExport(strict).write(
             estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()

@@ -20,7 +20,7 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.images.normalize import normalized
 from trainer.spec.augmentation import Augmentation, augmentation
-from trainer.spec.problem import read_image_problem
+from trainer.spec.task_spec import read_image_task_spec
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
 SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3, block_length=4)
@@ -62,14 +62,14 @@ def crops(image: np.ndarray, side: int = 32) -> set[bytes]:
 
 class TestProblem:
     def test_of_a_folder(self, colors):
-        problem = read_image_problem(colors, max_steps=7)
+        task_spec = read_image_task_spec(colors, max_steps=7)
         names = ("black", "blue", "green", "orange", "red", "white", "yellow")
-        assert (problem.classes, problem.size, problem.pairs) == (names, (32, 32), False)
-        assert (problem.run_dir, problem.max_steps) == (colors.run_dir, 7)
+        assert (task_spec.classes, task_spec.size, task_spec.pairs) == (names, (32, 32), False)
+        assert (task_spec.run_dir, task_spec.max_steps) == (colors.run_dir, 7)
 
     def test_of_pairs(self, patterns):
-        problem = read_image_problem(patterns)
-        assert (problem.classes, problem.size, problem.pairs) == (("different", "same"), (32, 32), True)
+        task_spec = read_image_task_spec(patterns)
+        assert (task_spec.classes, task_spec.size, task_spec.pairs) == (("different", "same"), (32, 32), True)
 
 
 class TestWhatIsRead:

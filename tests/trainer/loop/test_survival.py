@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tests.support.forking_trainer import NO_DISK
 from trainer.export.saved_model import ServedModel
-from trainer.model_dir.checkpoints import what_is_wrong
-from trainer.model_dir.cleanup import remove_left_over, remove_left_over_exports
+from trainer.model_dir.checkpoints import checkpoint_fault
+from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def latest_step(model_dir: Path) -> int:
     checkpoint = tf.train.latest_checkpoint(str(model_dir))
     if checkpoint is None:
         return -1
-    assert what_is_wrong(checkpoint) is None
+    assert checkpoint_fault(checkpoint) is None
     return int(tf.train.load_variable(checkpoint, "global_step"))
 
 
@@ -151,7 +151,7 @@ def test_what_was_left_half_written_is_removed_and_nothing_else(tmp_path):
     for name in (*kept, *left):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    remove_left_over(str(tmp_path))
-    remove_left_over_exports(str(tmp_path))
+    remove_temporary_files(str(tmp_path))
+    remove_temporary_exports(str(tmp_path))
     assert {name for name in files_of(tmp_path) if (tmp_path / name).is_file()} == set(kept)
     assert not [name for name in files_of(tmp_path) if "_temp/" in name or "temp-" in name]

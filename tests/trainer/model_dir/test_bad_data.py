@@ -12,7 +12,7 @@ import tensorflow as tf
 from schemas.dataset import layout, open_dataset
 from tests.support.training import run
 from trainer import task
-from trainer.model_dir.checkpoints import what_is_wrong
+from trainer.model_dir.checkpoints import checkpoint_fault
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ class TestWhileItIsRead:
         expected = {"removed": "No such file", "cut_between_records": "the file was truncated or changed"}
         assert expected.get(how, "cannot be read after record ") in err
         checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model"))
-        assert what_is_wrong(checkpoint) is None
+        assert checkpoint_fault(checkpoint) is None
         assert how == "cut_between_records" or f"The last good checkpoint is {checkpoint}." in err
         assert not list((tmp_path / "model").glob("export/final/*"))
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.model_dir.checkpoint_saver import SaveCheckpoints, with_safe_saving
-from trainer.model_dir.checkpoints import what_is_wrong
+from trainer.model_dir.checkpoints import checkpoint_fault
 
 
 def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = float("nan")):
@@ -71,7 +71,7 @@ def test_what_is_not_a_number_is_not_saved(tmp_path, value):
     with pytest.raises(MillraceError, match=r"variables became NaN or infinite by step 4 \(weight\).*ckpt-2\.$"):
         train(estimator(tmp_path, bad_at=3, value=value), 10)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
-    assert what_is_wrong(str(tmp_path / "model.ckpt-2")) is None
+    assert checkpoint_fault(str(tmp_path / "model.ckpt-2")) is None
     train(estimator(tmp_path), 6)  # goes on, once it is mended
     assert tf.train.load_variable(str(tmp_path / "model.ckpt-6"), "weight") == 6
 
@@ -83,7 +83,7 @@ def test_a_checkpoint_that_cannot_be_written_is_no_end_of_the_training(tmp_path)
             train(estimator(tmp_path), 10, small)
     finally:
         small.lift()  # else no test after this one could write a file
-    assert what_is_wrong(str(tmp_path / "model.ckpt-2")) is None
+    assert checkpoint_fault(str(tmp_path / "model.ckpt-2")) is None
     train(estimator(tmp_path), 6)
     assert tf.train.load_variable(str(tmp_path / "model.ckpt-6"), "weight") == 6
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import MillraceError
-from trainer.model_dir.checkpoints import recover_checkpoint, what_is_wrong
+from trainer.model_dir.checkpoints import checkpoint_fault, recover_checkpoint
 
 DATA, INDEX = "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"
 
@@ -72,7 +72,7 @@ class TestDamaged:
 
     def test_a_missing_file_is_named(self, model_dir):
         (model_dir / DATA).unlink()
-        assert what_is_wrong(str(model_dir / "model.ckpt-3")) == "no file .data-*"
+        assert checkpoint_fault(str(model_dir / "model.ckpt-3")) == "no file .data-*"
 
     def test_none_whole_is_refused(self, model_dir):
         for step in (1, 2, 3):

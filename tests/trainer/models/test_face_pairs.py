@@ -19,7 +19,7 @@ from trainer.models import BUILT_IN, FacePairsHparams
 from trainer.models.face_pairs_net import contrast_loss, embed, likeness
 from trainer.models.squeezenext_blocks import LayerOptions
 from trainer.spec.hparams import parse_hparams
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 TOWER = {"width": 4, "embedding_size": 8, "dropout": 0.5, "grayscale": True}
 
@@ -127,7 +127,7 @@ def trained(tmp_path_factory) -> TrainedPairs:
     dataset = write_patterns(tmp_path_factory.mktemp("patterns"))
     config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
     hparams = FacePairsHparams(width=8, image_summary_steps=50)
-    estimator = BUILT_IN["face_pairs"].build(read_problem(dataset, max_steps=150), hparams, config)
+    estimator = BUILT_IN["face_pairs"].build(read_task_spec(dataset, max_steps=150), hparams, config)
     model = TrainedPairs(dataset, estimator)
     estimator.train(lambda: model.read("train", "train"), max_steps=150)
     return model

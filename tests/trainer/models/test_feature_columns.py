@@ -13,7 +13,7 @@ from tests.support.csv_datasets import write_dataset
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.models.feature_columns import deep_columns, embedding_size_for, linear_columns, prepare
-from trainer.spec.problem import Dense, Ids, Input, Problem, read_table_problem
+from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec
 
 BUCKETS = """\
 name: buckets
@@ -40,9 +40,9 @@ def buckets(tmp_path_factory):
 
 class TestProblem:
     def test_every_kind(self, people):
-        problem = read_table_problem(people, max_steps=7)
-        assert problem == Problem(problem.inputs, label="income", classes=2, weight="w", max_steps=7)
-        assert {entry.name: entry for entry in problem.inputs} == {
+        task_spec = read_table_task_spec(people, max_steps=7)
+        assert task_spec == TaskSpec(task_spec.inputs, label="income", classes=2, weight="w", max_steps=7)
+        assert {entry.name: entry for entry in task_spec.inputs} == {
             "age": Dense("age"),
             "age_missing": Dense("age_missing"),
             "scores": Dense("scores", 3),
@@ -57,9 +57,9 @@ class TestProblem:
         }
 
     def test_buckets_hashes_and_cut_vocabularies(self, buckets):
-        problem = read_table_problem(buckets)
-        assert problem.classes == 3
-        assert problem.inputs == (
+        task_spec = read_table_task_spec(buckets)
+        assert task_spec.classes == 3
+        assert task_spec.inputs == (
             Ids("size", 4),
             Ids("steps", 3, length=2, positional=True),
             Ids("street", 50),
@@ -68,7 +68,7 @@ class TestProblem:
         )
 
     def test_regression(self, wages):
-        assert (read_table_problem(wages).classes, read_table_problem(wages).weight) == (None, None)
+        assert (read_table_task_spec(wages).classes, read_table_task_spec(wages).weight) == (None, None)
 
     def test_a_preprocessing_fn_of_ones_own(self, buckets):
         """The records' form counts where it is not what the schema's kind leads to."""
@@ -76,7 +76,7 @@ class TestProblem:
             Numeric(name="size", kind="numeric") if f.name == "size" else f for f in buckets.schema.features
         )
         changed = dataclasses.replace(buckets, declared=buckets.schema.model_copy(update={"features": features[:-1]}))
-        inputs = {entry.name: entry for entry in read_table_problem(changed).inputs}
+        inputs = {entry.name: entry for entry in read_table_task_spec(changed).inputs}
         assert inputs["size"] == Ids("size", 4)  # declared as a number, found as ids with a range
         assert inputs["kept"] == Dense("kept")  # not declared
 
@@ -84,7 +84,7 @@ class TestProblem:
     def test_ids_are_within_their_count(self, request, name):
         dataset = request.getfixturevalue(name)
         for features, _ in input_fn(dataset, "train", mode="eval", options=InputOptions()):
-            for entry in read_table_problem(dataset).inputs:
+            for entry in read_table_task_spec(dataset).inputs:
                 if isinstance(entry, Ids):
                     x = features[entry.name]
                     ids = np.asarray(x.values if isinstance(x, tf.SparseTensor) else x)

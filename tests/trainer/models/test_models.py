@@ -1,4 +1,4 @@
-"""The models that ship, and those of one's own: each trains, evaluates and predicts on every kind of feature."""
+"""Built-in and custom models: each trains, evaluates and predicts on every kind of feature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, custom
 from trainer.models.optimizers import adam
-from trainer.spec.problem import read_problem
+from trainer.spec.task_spec import read_task_spec
 
 OWN = "tests.support.own_models"
 QUICK: dict[str, dict] = {
@@ -29,7 +29,7 @@ def build(name: str, dataset, folder):
     model = BUILT_IN[name] if name in BUILT_IN else custom.load(name)
     config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1)
     hparams = model.hparams(**QUICK.get(name, {}))
-    return with_keys_and_classes(model.build(read_problem(dataset, max_steps=200), hparams, config), dataset)
+    return with_keys_and_classes(model.build(read_task_spec(dataset, max_steps=200), hparams, config), dataset)
 
 
 def trained(estimator, dataset, steps: int = 200):
@@ -135,7 +135,8 @@ class TestAdam:
 
 class TestOwn:
     @pytest.mark.parametrize(
-        ("name", "is_model_fn"), [("model_fn", True), ("keras_model", False), ("nan_model_fn", True)]
+        ("name", "is_model_fn"),
+        [("model_fn", True), ("keras_model", False), ("keras_model_of_0_1", False), ("nan_model_fn", True)],
     )
     def test_is_told_by_its_parameters(self, name, is_model_fn):
         found = custom.load(f"{OWN}:{name}")
@@ -147,7 +148,7 @@ class TestOwn:
             ("no.such.module:f", "no module 'no'"),
             ("tests.trainer.nowhere:f", "no module 'tests.trainer.nowhere'"),
             (f"{OWN}:nothing", "no function 'nothing' in "),
-            (f"{OWN}:Problem", "its parameters are (inputs, label, classes, weight, max_steps)"),
+            (f"{OWN}:TaskSpec", "its parameters are (inputs, label, classes, weight, max_steps)"),
             (f"{OWN}:neither", "its parameters are (x, y); expected a model_fn(features, labels, mode, params), or"),
         ],
     )
@@ -155,6 +156,12 @@ class TestOwn:
         with pytest.raises(UsageError) as refused:
             custom.load(name)
         assert message in str(refused.value)
+
+    def test_a_model_fn_gets_its_task_spec_by_both_names(self, people, tmp_path):
+        config = tf_estimator.RunConfig(model_dir=str(tmp_path))
+        task_spec = read_task_spec(people)
+        params = custom.load("trainer.models.softmax:model_fn").build(task_spec, custom.NoHparams(), config).params
+        assert params["task_spec"] == params["problem"] == task_spec
 
     def test_a_module_without_hparams_has_none(self):
         assert custom.load("trainer.models.softmax:model_fn").hparams is custom.NoHparams

@@ -24,7 +24,7 @@ from trainer.models.squeezenext_net import CLASSIFIER, SCOPE
 from trainer.models.squeezenext_variants import VARIANTS, Variant
 from trainer.spec.augmentation import Augmentation
 from trainer.spec.hparams import parse_hparams
-from trainer.spec.problem import read_image_problem, read_problem
+from trainer.spec.task_spec import read_image_task_spec, read_task_spec
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +34,10 @@ MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
 LAST = f"{CLASSIFIER}/kernel"
 
 
-def build(model: str, dataset, folder, *, max_steps=None, problem=None, **hparams):
+def build(model: str, dataset, folder, *, max_steps=None, task_spec=None, **hparams):
     config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1)
-    problem = problem or read_problem(dataset, max_steps=max_steps)
-    return BUILT_IN[model].build(problem, BUILT_IN[model].hparams(**hparams), config)
+    task_spec = task_spec or read_task_spec(dataset, max_steps=max_steps)
+    return BUILT_IN[model].build(task_spec, BUILT_IN[model].hparams(**hparams), config)
 
 
 def train(estimator, dataset, *, steps: int, classes: int | None = None, flip: bool = True):
@@ -190,9 +190,9 @@ class TestFineTuning:
 
     @staticmethod
     def tuned(trained, folder, **hparams):
-        problem = dataclasses.replace(read_image_problem(trained.dataset), classes=("even", "odd"))
+        task_spec = dataclasses.replace(read_image_task_spec(trained.dataset), classes=("even", "odd"))
         settings = {"fine_tune_checkpoint": str(trained.folder), "learning_rate": 0.0, "variant": SMALL, **hparams}
-        return build("squeezenext", trained.dataset, folder, problem=problem, **settings)
+        return build("squeezenext", trained.dataset, folder, task_spec=task_spec, **settings)
 
     @pytest.mark.parametrize("by", ["folder", "checkpoint"])
     def test_starts_from_the_weights_but_the_last_layers(self, trained, tmp_path, by):

@@ -12,12 +12,12 @@ import pytest
 
 from schemas import storage
 from schemas.storage import folders
-from trainer.predicting.atomic_file import Aside, written_aside
+from trainer.predicting.atomic_file import PartialFile, atomic_output
 
 WRITER = """
 import sys, time
-from trainer.predicting.atomic_file import written_aside
-with written_aside(sys.argv[1]) as file:
+from trainer.predicting.atomic_file import atomic_output
+with atomic_output(sys.argv[1]) as file:
     file.write("x" * 2**21)
     print("writing", flush=True)
     time.sleep(600)
@@ -33,7 +33,7 @@ def start_writer(path: Path) -> subprocess.Popen[str]:
 
 
 def put(path: Path, text: str) -> None:
-    with written_aside(str(path)) as file:
+    with atomic_output(str(path)) as file:
         file.write(text)
         file.commit()
 
@@ -103,7 +103,7 @@ def test_it_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pyte
         calls.append(f"folder {folder}")
         sync_folder(folder)
 
-    aside = Aside(str(tmp_path / "p.jsonl"))
+    aside = PartialFile(str(tmp_path / "p.jsonl"))
     aside.write("12345")
     monkeypatch.setattr(os, "fsync", told_fsync)
     monkeypatch.setattr(folders, "move", told_move)
@@ -114,6 +114,6 @@ def test_it_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pyte
 
 
 def test_without_commit_nothing_is_left(tmp_path: Path) -> None:
-    with written_aside(str(tmp_path / "made" / "p.jsonl")) as file:
+    with atomic_output(str(tmp_path / "made" / "p.jsonl")) as file:
         file.write("x")
     assert list((tmp_path / "made").iterdir()) == []

@@ -14,7 +14,8 @@ from schemas.rejects import Reject
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import png
 from trainer import predict
-from trainer.predicting.image_lines import Item, encode_lines
+from trainer.predicting.image_items import Item
+from trainer.predicting.image_lines import encode_lines
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +180,7 @@ class TestPairs:
     def test_images_where_pairs_are_wanted_are_refused(self, patterns_model, faces, tmp_path, capsys):
         argv = ["--saved_model", str(patterns_model.export), "--output", str(tmp_path / "p.jsonl")]
         assert predict.main([*argv, "--input", str(faces / "0.png")]) == 2
-        assert "takes CSV files of two images' paths a line" in capsys.readouterr().err
+        assert "takes CSV files with two image paths per line" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("line", "reason", "column"),

@@ -153,7 +153,7 @@ class TestAskedWrongly:
     def test_an_output_that_exists_is_kept(self, run, titanic_csv, tmp_path, capsys):
         (tmp_path / "predictions.jsonl").write_text("precious")
         assert run(titanic_csv) == 2
-        assert "exists already; give --overwrite" in capsys.readouterr().err
+        assert "already exists; give --overwrite" in capsys.readouterr().err
         assert (tmp_path / "predictions.jsonl").read_text() == "precious"
         assert run(titanic_csv, more=("--overwrite",)) == 0
         assert len(read_lines(tmp_path / "predictions.jsonl")) == 1000

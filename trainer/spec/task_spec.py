@@ -1,4 +1,4 @@
-"""What a model is asked to learn: its inputs, its label and its weight, read off a dataset."""
+"""The task spec of a model: its inputs, label and example weight, derived from a dataset."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel, Feature
 from schemas.spec.forms import Dense, Ids, Input
-from schemas.spec.images import ImagePairsSchema
-from trainer.spec.image_problem import ImageProblem
+from trainer.spec.image_task_spec import ImageTaskSpec
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """The inputs and the label of a dataset, and how long training is to take.
+class TaskSpec:
+    """What a model on CSV data learns, as `params["task_spec"]`.
 
     Attributes:
-      inputs: the features that a model reads, in the schema's order.
+      inputs: the features that the model reads, in the schema's order.
       label: the label's feature name; int64 `[batch]` for classes, float32 `[batch]` for regression.
-      classes: how many classes the label has; None for regression.
-      weight: the name of the feature that weighs the examples (float32 `[batch]`), in TRAIN and EVAL only.
-      max_steps: where training ends; learning rates decay towards it. None: no end is set.
+      classes: the number of classes; None for regression.
+      weight: the feature that holds the example weights (float32 `[batch]`), in TRAIN and EVAL only.
+      max_steps: the step at which training ends; learning rates decay towards it. None: no limit.
     """
 
     inputs: tuple[Input, ...]
@@ -35,43 +34,42 @@ class Problem:
     max_steps: int | None = None
 
 
-AnyProblem = Problem | ImageProblem
+AnyTaskSpec = TaskSpec | ImageTaskSpec
 
 
-def read_problem(dataset: Dataset, *, max_steps: int | None = None) -> AnyProblem:
-    """What a dataset asks of a model: `read_table_problem` or `read_image_problem`.
+def read_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> AnyTaskSpec:
+    """The task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
 
     Raises:
-      MillraceError: a feature that no model input can be derived from, or a label of one class.
+      MillraceError: a feature cannot become a model input, or the label has a single class.
     """
     if dataset.image_schema is None:
-        return read_table_problem(dataset, max_steps=max_steps)
-    return read_image_problem(dataset, max_steps=max_steps)
+        return read_table_task_spec(dataset, max_steps=max_steps)
+    return read_image_task_spec(dataset, max_steps=max_steps)
 
 
-def read_image_problem(dataset: Dataset, *, max_steps: int | None = None) -> ImageProblem:
-    """What an image dataset asks of a model.
+def read_image_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> ImageTaskSpec:
+    """The task spec of an image dataset.
 
     Raises:
-      MillraceError: it is of CSV, or has one class.
+      MillraceError: it is a CSV dataset, or has a single class.
     """
-    images, classes = dataset.image_schema, dataset.manifest.classes
-    if images is None:
+    schema, classes = dataset.image_schema, dataset.manifest.classes
+    if schema is None:
         raise MillraceError(f"{dataset.path}: a CSV dataset; expected images")
     if len(classes) < 2:
         raise MillraceError(f"{dataset.path}: images of {len(classes)} class; expected two or more")
-    pairs = isinstance(images, ImagePairsSchema)
-    return ImageProblem(classes, images.images.input_size, pairs, dataset.graphs_dir, max_steps)
+    return ImageTaskSpec(classes, schema.images.input_size, schema.image_names, dataset.graphs_dir, max_steps)
 
 
-def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Problem:
-    """Derives the problem from a CSV dataset's schema and its transform.
+def read_table_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> TaskSpec:
+    """Derives the task spec from a CSV dataset's schema and its transform.
 
-    A feature whose transformed form is not what its kind in the schema says (it was made by a `preprocessing_fn` of
-    one's own) is taken as its form says: floats as they are, int64 as ids where the transform declares their range.
+    A custom `preprocessing_fn` may give a feature another form than its kind in the schema implies. The actual form
+    then decides: floats are used as they are, int64 as ids if the transform declares their range.
 
     Raises:
-      MillraceError: a feature that no model input can be derived from.
+      MillraceError: a feature cannot become a model input.
     """
     import tensorflow_transform as tft
 
@@ -80,18 +78,18 @@ def read_table_problem(dataset: Dataset, *, max_steps: int | None = None) -> Pro
     schema = dataset.schema
     if schema.label.name not in spec:
         raise MillraceError(f"{dataset.run_dir}: the transformed records contain no label {schema.label.name!r}")
-    set_aside = {schema.label.name, *(f.name for f in schema.features if not f.is_input)}
+    not_inputs = {schema.label.name, *(f.name for f in schema.features if not f.is_input)}
     declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
     ordered = [name for name in declared if name in spec] + [n for n in spec if n not in declared]
     inputs = tuple(
         declared[name] if name in declared and _fits(declared[name], spec[name]) else _undeclared(name, spec, output)
         for name in ordered
-        if name not in set_aside
+        if name not in not_inputs
     )
     if not inputs:
         raise MillraceError(f"{dataset.run_dir}: the transformed records contain no feature that a model can read")
     weight = schema.weight.name if schema.weight else None
-    return Problem(inputs, schema.label.name, _classes(dataset, output), weight, max_steps)
+    return TaskSpec(inputs, schema.label.name, _classes(dataset, output), weight, max_steps)
 
 
 def _classes(dataset: Dataset, output: tft.TFTransformOutput) -> int | None:
@@ -109,12 +107,12 @@ def _declared(feature: Feature, output: tft.TFTransformOutput) -> tuple[Input, .
     if feature.vocabulary is None:
         return feature.inputs(0)
     if output.vocabulary_file_by_name(feature.name) is None:
-        return ()  # a preprocessing_fn of one's own made another feature of it
+        return ()  # a custom preprocessing_fn turned it into something else
     return feature.inputs(int(output.vocabulary_size_by_name(feature.name)))
 
 
 def _fits(declared: Input, spec: Any) -> bool:
-    """Whether the transformed records hold a feature in the form that the schema leads to expect."""
+    """Whether the transformed records hold a feature in the form that the schema implies."""
     kind = "float32" if isinstance(declared, Dense) else "int64"
     shape = getattr(spec, "shape", None)
     if isinstance(declared, Ids) and declared.length is None:
@@ -124,7 +122,7 @@ def _fits(declared: Input, spec: Any) -> bool:
 
 
 def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) -> Input:
-    """A feature that a `preprocessing_fn` of one's own made."""
+    """The input for a feature that a custom `preprocessing_fn` made."""
     entry = spec[name]
     shape = getattr(entry, "shape", None)
     if entry.dtype.name == "float32" and shape is not None:
@@ -146,4 +144,13 @@ def _size(shape: Any) -> int:
     return size
 
 
-__all__ = ["AnyProblem", "Dense", "Ids", "Input", "Problem", "read_image_problem", "read_problem", "read_table_problem"]
+__all__ = [
+    "AnyTaskSpec",
+    "Dense",
+    "Ids",
+    "Input",
+    "TaskSpec",
+    "read_image_task_spec",
+    "read_table_task_spec",
+    "read_task_spec",
+]

@@ -8,6 +8,7 @@ HEIGHT = "image/height"  # int64 []
 WIDTH = "image/width"  # int64 []
 CLASS = "image/class/label"  # int64 []: the class's place among the classes, from 0 (ImageNet's own files count from 1)
 TEXT = "image/class/text"  # string []: the class's name
+SAME = "same"  # int64 []: of a pair, 1 where both images show one identity
 FILENAME = "image/filename"  # string []: folder/file, or the path as the CSV file gives it
 
 FORMATS = {"jpeg": b"JPEG", "raw": b"RAW"}  # by `store`
