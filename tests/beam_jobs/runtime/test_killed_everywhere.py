@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from schemas.dataset import Dataset, command, layout
+from schemas.dataset import command, layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.prune import leftovers
 from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
-from tests.support.replaying import BROKEN, ROWS, Folder, as_good
+from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, Folder, as_good
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +37,12 @@ class Scene:
     """A dataset over an older one and what a killed job left, to be copied; and commands on a copy."""
 
     raw: Path
-    corrected: str
     prepared: Path
 
     def command(self, kind: str, output: Path) -> dict[str, Any]:
         match kind:
             case "replay":
-                return {"argv": ["--replay", self.corrected, "--append_to", str(output), "--quiet"]}
+                return {"argv": ["--replay", str(self.raw / "corrected.jsonl"), "--append_to", str(output), "--quiet"]}
             case "job":
                 inputs = ["--schema", str(self.raw / "schema.yaml"), "--input", str(self.raw / "rows.csv")]
                 return {"argv": [*inputs, "--output", str(output), "--overwrite", "--quiet"]}
@@ -55,13 +54,15 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, shared_rejecting: tuple[Folder, Dataset], run_jobs: Run) -> Scene:
-    path = tmp_path_factory.mktemp("scene")
-    folder, dataset = shared_rejecting
-    made = Scene(folder.path, Folder(path).correct(dataset, as_good), path / "prepared")
-    shutil.copytree(dataset.path, made.prepared)
-    (report,) = run_jobs(made.command("job", made.prepared))
-    assert report["status"] == 0, report["stderr"]
+def scene(tmp_path_factory: pytest.TempPathFactory, run_jobs: Run) -> Scene:
+    folder = Folder(tmp_path_factory.mktemp("scene"))
+    folder.write("schema.yaml", [SCHEMA])
+    folder.write("rows.csv", [HEADER, *BAD])
+    made = Scene(folder.path, folder.path / "prepared")
+    for _ in range(2):
+        (report,) = run_jobs(made.command("job", made.prepared))
+        assert report["status"] == 0, report["stderr"]
+    folder.correct(open_dataset(str(made.prepared)), as_good, "corrected.jsonl")
     left = made.prepared / CRASHED
     (left / "staging").mkdir(parents=True)
     (left / "staging" / "fragment-1").write_bytes(b"x")

@@ -60,10 +60,10 @@ def trainer(wages):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(trainer, tmp_path_factory) -> float:
-    """The seconds that a training takes which nobody disturbs."""
+def half_way(trainer, tmp_path_factory) -> float:
+    """The seconds that a training takes which ends after half of the steps, and which nobody disturbs."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert trainer(folder / "model", log=folder / "log") == 0
+    assert trainer(folder / "model", log=folder / "log", steps=STEPS // 2) == 0
     return trainer.seconds
 
 
@@ -90,7 +90,7 @@ def files_of(model_dir: Path) -> list[str]:
 
 
 class TestKilled:
-    def test_at_random_moments_it_goes_on_and_ends_where_it_should(self, trainer, undisturbed, tmp_path):
+    def test_at_random_moments_it_goes_on_and_ends_where_it_should(self, trainer, half_way, tmp_path):
         print(f"MILLRACE_KILL_SEED={SEED}")
         draw = random.Random(SEED)
         model_dir, log = tmp_path / "model", tmp_path / "log"
@@ -103,7 +103,7 @@ class TestKilled:
         draw.shuffle(signals)
         step = -1
         for sent in signals:
-            status = trainer(model_dir, log=log, kill_after=draw.uniform(0.0, 0.7 * undisturbed), signal=sent)
+            status = trainer(model_dir, log=log, kill_after=draw.uniform(0.0, half_way), signal=sent)
             # A process that has not come to its handler yet, or has left it, is ended by the signal itself.
             expected = {-sent, {signal.SIGTERM: 143, signal.SIGINT: 130}.get(sent)}
             assert status in {0, *expected}, log.read_text()
