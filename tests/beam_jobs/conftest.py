@@ -50,7 +50,7 @@ def rejecting(folder: Folder, shared_rejecting: tuple[Folder, Dataset]) -> Datas
     return open_dataset(folder.output)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Runs jobs side by side, each in a process of its own; see `forking_jobs`."""
     temp = tmp_path_factory.mktemp("tmp")  # a killed process leaves its libraries' temporary files

@@ -1,11 +1,13 @@
-"""Runs commands in children of a process that has imported the heavy libraries once, and kills them when told to.
+"""Runs commands in children of a process that has imported the heavy libraries once, and kills or copies on the way.
 
 Reads a line of JSON from stdin, a list of commands that are to run side by side: {"argv": [...], "program":
-"preprocess" or "dataset", "kill_after": seconds, "kill_at": n}; all but the first may be missing. Answers with a line,
-a list of {"status": exit status, or -signal, "seconds": ..., "steps": ..., "stderr": ...}. `kill_at` n kills the
-process with SIGKILL just before its n-th step: a file or folder renamed, removed, made or opened for writing; of a job
-or a replay those since the phase "committing" began, cleaning up included. "steps" has a letter for each step that it
-took: "m" for the manifest's, "." for others.
+"preprocess" or "dataset", "kill_after": seconds, "kill_at": n, "snapshots": [folder, copies]}; all but the first may be
+missing. Answers with a line, a list of {"status": exit status or -signal, "seconds": ..., "steps": ..., "stderr": ...}.
+
+A step is a file or folder renamed, removed, made or opened for writing; of a job or a replay those since the phase
+"committing" began, cleaning up included. `kill_at` n kills the process with SIGKILL just before its n-th step.
+`snapshots` copies the folder to copies/n just before each: what SIGKILL would leave, for what the process has in its
+memory is lost to both. "steps" has a letter for each step that it took: "m" for the manifest's, "." for others.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from typing import Any, BinaryIO, NoReturn
 
@@ -30,6 +34,7 @@ class Job:
     program: str = "preprocess"
     kill_after: float = 600.0
     kill_at: int | None = None
+    snapshots: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         self.begun = time.monotonic()
@@ -46,7 +51,8 @@ class Job:
         main = preprocess.main if self.program == "preprocess" else command.main
         os.dup2(self.stderr.fileno(), 1)
         os.dup2(self.stderr.fileno(), 2)
-        die_at(self.kill_at, self.steps.fileno(), phase="committing" if self.program == "preprocess" else None)
+        phase = "committing" if self.program == "preprocess" else None
+        sys.addaudithook(Steps(phase, told=self.steps.fileno(), kill_at=self.kill_at, snapshots=self.snapshots))
         status = 3
         try:
             status = main(self.argv)
@@ -77,23 +83,47 @@ class Job:
         }
 
 
-def die_at(n: int | None, told: int, *, phase: str | None) -> None:
-    """Has this process killed before its n-th step in the phase, or of all; writes a letter to `told` for each."""
-    from beam_jobs.core import progress
-    from schemas.dataset import layout
+class Steps:
+    """Follows this process's steps in a phase, or all of them; writes a letter to `told` for each."""
 
-    count = 0
+    def __init__(self, phase: str | None, *, told: int, kill_at: int | None, snapshots: tuple[str, str] | None) -> None:
+        self.phase, self.told, self.kill_at, self.snapshots = phase, told, kill_at, snapshots
+        self.count = 0
+        self._lock = threading.Lock()  # the lease's thread waits while a copy is made
+        self._copying: int | None = None
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal count
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        from beam_jobs.core import progress
+
+        if self._copying == threading.get_ident() or self.phase not in (None, progress.counters.phase):
+            return
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if phase in (None, progress.counters.phase) and (writes or event in STEPS):
-            count += 1
-            if count == n:
-                os.kill(os.getpid(), signal.SIGKILL)
-            os.write(told, b"m" if any(layout.MANIFEST in str(a) for a in arguments) else b".")
+        if writes or event in STEPS:
+            with self._lock:
+                self._step(arguments)
 
-    sys.addaudithook(hook)
+    def _step(self, arguments: tuple[Any, ...]) -> None:
+        from schemas.dataset import layout
+
+        self.count += 1
+        if self.count == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.snapshots is not None:
+            self._copying = threading.get_ident()
+            copy(self.snapshots[0], os.path.join(self.snapshots[1], str(self.count)))
+            self._copying = None
+        os.write(self.told, b"m" if any(layout.MANIFEST in str(a) for a in arguments) else b".")
+
+
+def copy(folder: str, target: str) -> None:
+    """Copies a folder; again, where another thread's step was under way and took a file from under it."""
+    while True:
+        try:
+            shutil.copytree(folder, target)
+        except shutil.Error:
+            shutil.rmtree(target)
+        else:
+            return
 
 
 def serve() -> None:

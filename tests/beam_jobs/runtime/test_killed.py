@@ -15,6 +15,7 @@ import pytest
 from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.manifest import Manifest
 from schemas.errors import UsageError
+from tests.beam_jobs.conftest import Run
 from tests.support.people import HEADER, Job, people_csv
 from tests.support.written_records import records
 
@@ -34,7 +35,7 @@ features:
 split: {{by: [id], train: 0.6, eval: 0.2, test: 0.2}}
 """
 ROWS = 100
-MOMENTS = 16  # half of them anywhere, half inside the commit
+ROUNDS = 4  # each kills one job anywhere and one inside the commit, at moments that every run draws anew
 SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
 
 
@@ -70,42 +71,41 @@ def whole_data_set(output: Path) -> Manifest | None:
     return dataset.manifest
 
 
-class Lane:
-    """One output that jobs are killed on, over and over."""
+class Output:
+    """A folder that jobs are killed on, over and over."""
 
-    def __init__(self, job: Job, name: str) -> None:
-        self.job = job
-        self.name = name
-        self.count = 0
-        self.start_anew()
+    def __init__(self, job: Job, name: str, run_jobs: Run) -> None:
+        self.job, self.path, self.run_jobs = job, job.folder / name, run_jobs
 
-    def start_anew(self) -> None:
-        self.count += 1
-        self.output = self.job.folder / f"{self.name}{self.count}"
+    def run(self, **kill: Any) -> dict[str, Any]:
+        self.before = whole_data_set(self.path)
+        (report,) = self.run_jobs({"argv": command(self.job, self.path, "--overwrite"), **kill})
+        return report
 
-    def ask(self, **kill: Any) -> dict[str, Any]:
-        self.before = whole_data_set(self.output)
-        return {"argv": command(self.job, self.output, "--overwrite"), **kill}
-
-    def check_killed(self) -> None:
-        """The old dataset or the new one, whole."""
-        now = whole_data_set(self.output)
+    def is_killed(self, **kill: Any) -> bool:
+        """Whether the moment came before the job's end. The old dataset or the new one is there, whole."""
+        report = self.run(**kill)
+        assert report["status"] in (0, -9), report["stderr"]
+        now = whole_data_set(self.path)
         if self.before is not None:
             assert now is not None
             assert now.run == self.before.run or now.previous == (self.before.run,)
-            assert_whole(self.output, self.before)
+            assert_whole(self.path, self.before)
+        return report["status"] == -9
 
-    def check_rerun(self, report: dict[str, Any]) -> None:
-        """It succeeded, and has left nothing but the current run and the one before."""
+    def run_unhurt(self) -> dict[str, Any]:
+        """It succeeds, and leaves nothing but the current run and the one before."""
+        report = self.run()
         assert report["status"] == 0, report["stderr"]
-        now = whole_data_set(self.output)
+        now = whole_data_set(self.path)
         assert now is not None
         assert now.previous == (() if self.before is None else (self.before.run,))
-        assert {p.name for p in self.output.iterdir()} == {layout.MANIFEST, now.run, *now.previous}
+        assert {p.name for p in self.path.iterdir()} == {layout.MANIFEST, now.run, *now.previous}
         if self.before is not None:
-            assert_whole(self.output, self.before)
+            assert_whole(self.path, self.before)
         named = {s.path for split in now.splits.values() for s in split.shards} | {f.path for f in now.files}
-        assert {str(p.relative_to(self.output)) for p in (self.output / now.run).rglob("*") if p.is_file()} == named
+        assert {str(p.relative_to(self.path)) for p in (self.path / now.run).rglob("*") if p.is_file()} == named
+        return report
 
 
 def steps_to_die_at(steps: str, draw: random.Random) -> list[int]:
@@ -117,28 +117,21 @@ def steps_to_die_at(steps: str, draw: random.Random) -> list[int]:
 def test_a_job_killed_at_any_moment_leaves_the_old_data_set_or_the_new_one_and_the_next_job_cleans_up(raw, run_jobs):
     print(f"MILLRACE_KILL_SEED={SEED}")
     draw = random.Random(SEED)
-    lanes = [Lane(raw, name) for name in ("a", "b")]  # two outputs, on two cores
-    for _ in range(2):  # the second commit has a run before it to keep
-        unhurt = run_jobs(*(lane.ask() for lane in lanes))
-        for lane, report in zip(lanes, unhurt, strict=True):
-            lane.check_rerun(report)
-    killed = {"anywhere": 0, "committing": 0}
-    while min(killed.values()) < MOMENTS // 2:
-        where = min(killed, key=killed.__getitem__)
-        if draw.random() < 0.15:
-            lanes[draw.randrange(2)].start_anew()
-        if where == "anywhere":
-            kills = [{"kill_after": draw.uniform(0, report["seconds"])} for report in unhurt]
-        else:
-            kills = [{"kill_at": draw.choice(steps_to_die_at(report["steps"], draw))} for report in unhurt]
-        reports = run_jobs(*(lane.ask(**kill) for lane, kill in zip(lanes, kills, strict=True)))
-        for lane, report in zip(lanes, reports, strict=True):
-            lane.check_killed()
-            assert report["status"] in (0, -9), report["stderr"]
-            killed[where] += report["status"] == -9  # a moment too late is drawn again
-        unhurt = run_jobs(*(lane.ask() for lane in lanes))
-        for lane, report in zip(lanes, unhurt, strict=True):
-            lane.check_rerun(report)
+    output = Output(raw, "a", run_jobs)
+    unhurt = output.run_unhurt()
+    for n in range(ROUNDS):
+        if draw.random() < 0.3:
+            output = Output(raw, f"a{n}", run_jobs)
+        places = ["anywhere", "committing"]
+        draw.shuffle(places)
+        while places:  # a moment too late is drawn again
+            if places[-1] == "anywhere":
+                kill = {"kill_after": draw.uniform(0, unhurt["seconds"])}
+            else:
+                kill = {"kill_at": draw.choice(steps_to_die_at(unhurt["steps"], draw))}
+            if output.is_killed(**kill):
+                places.pop()
+        unhurt = output.run_unhurt()
 
 
 def test_of_two_jobs_at_once_one_wins_and_the_other_says_so(raw, run_jobs):
@@ -164,13 +157,15 @@ def test_of_two_jobs_at_once_one_wins_and_the_other_says_so(raw, run_jobs):
             assert_whole(output, before)
 
 
-def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it_gets_the_lease(raw, monkeypatch):
+def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it_gets_the_lease(
+    raw, run_jobs, monkeypatch
+):
     original = lease.hold
 
     @contextlib.contextmanager
     def late(*args, **kwargs):
-        monkeypatch.setattr(lease, "hold", original)
-        raw.run()
+        (report,) = run_jobs({"argv": command(raw, raw.output)})
+        assert report["status"] == 0, report["stderr"]
         with original(*args, **kwargs) as held:
             yield held
 

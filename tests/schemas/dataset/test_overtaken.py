@@ -77,7 +77,7 @@ def test_who_is_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, oth
     local = storage.is_local(root)  # there each step is a request, and as many cost minutes
     every = range(steps.count)
     whole = [(first, None, first) for first in (every if local else draw.sample(every, 2))]
-    parts = [(*sorted(draw.choices(every, k=2)), draw.choice((1, 2, 3))) for _ in range(60 if local else 2)]
+    parts = [(*sorted(draw.choices(every, k=2)), draw.choice((1, 2, 3))) for _ in range(24 if local else 2)]
     for first, part, second in whole + [(first, part, second) for first, second, part in parts]:
         root = fresh()
         committed: list[str] = []

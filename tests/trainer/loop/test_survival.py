@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -21,8 +22,8 @@ from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-KILLS = 10
-STEPS = 30
+STEPS = 20
+SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
 
 
 class ForkingTrainer:
@@ -59,10 +60,10 @@ def trainer(wages):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(trainer, tmp_path_factory) -> float:
-    """The seconds that a training takes which nobody disturbs."""
+def half_way(trainer, tmp_path_factory) -> float:
+    """The seconds that a training takes which ends after half of the steps, and which nobody disturbs."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert trainer(folder / "model", log=folder / "log") == 0
+    assert trainer(folder / "model", log=folder / "log", steps=STEPS // 2) == 0
     return trainer.seconds
 
 
@@ -89,22 +90,23 @@ def files_of(model_dir: Path) -> list[str]:
 
 
 class TestKilled:
-    def test_at_ten_random_moments_it_goes_on_and_ends_where_it_should(self, trainer, undisturbed, tmp_path):
-        seed = random.randrange(10**6)
-        print(f"seed {seed}")
-        draw = random.Random(seed)
+    def test_at_random_moments_it_goes_on_and_ends_where_it_should(self, trainer, half_way, tmp_path):
+        print(f"MILLRACE_KILL_SEED={SEED}")
+        draw = random.Random(SEED)
         model_dir, log = tmp_path / "model", tmp_path / "log"
-        signals = [signal.SIGKILL] * (KILLS - 4) + [signal.SIGTERM] * 2 + [signal.SIGINT] * 2
+        signals = [
+            signal.SIGKILL,
+            signal.SIGKILL,
+            signal.SIGTERM,
+            signal.SIGINT,
+        ]  # at moments that every run draws anew
         draw.shuffle(signals)
-        step, killed = -1, 0
-        while killed < KILLS:
-            status = trainer(
-                model_dir, log=log, kill_after=draw.uniform(0.0, 0.7 * undisturbed), signal=signals[killed], steps=STEPS
-            )
+        step = -1
+        for sent in signals:
+            status = trainer(model_dir, log=log, kill_after=draw.uniform(0.0, half_way), signal=sent)
             # A process that has not come to its handler yet, or has left it, is ended by the signal itself.
-            expected = {-signals[killed], {signal.SIGTERM: 143, signal.SIGINT: 130}.get(signals[killed])}
+            expected = {-sent, {signal.SIGTERM: 143, signal.SIGINT: 130}.get(sent)}
             assert status in {0, *expected}, log.read_text()
-            killed += 1
             assert latest_step(model_dir) >= step  # what was saved is not lost
             step = latest_step(model_dir)
             open_exports(model_dir)
@@ -122,21 +124,25 @@ class TestKilled:
 class TestFullDisk:
     """On a disk of its own that is too small; needs the right to mount one, or a user namespace that gives it."""
 
-    @pytest.mark.parametrize("kilobytes", [1100, 1600, 2200])
-    def test_is_said_and_the_last_good_checkpoint_stays(self, trainer, tmp_path, kilobytes):
+    def test_is_said_and_the_last_good_checkpoint_stays(self, trainer, tmp_path):
         model_dir, kept, log = tmp_path / "model", tmp_path / "kept", tmp_path / "log"
         kept.mkdir()
-        status = trainer(model_dir, log=log, disk_bytes=kilobytes << 10, copy_to=str(kept), steps=200)
-        if status == NO_DISK:
-            pytest.skip(
-                "a disk of a given size takes the right to mount one, or a user namespace; this system gives neither"
-            )
-        assert status == 1, log.read_text()
-        assert "writing failed: " in log.read_text()
-        assert "No space left on device. Free some space" in log.read_text()
-        assert "Traceback" not in log.read_text()
-        step = latest_step(kept)
-        open_exports(kept)
+        step = -1
+        for kilobytes in (1100, 1600, 2200):  # each begins with what fitted on the one before
+            log.unlink(missing_ok=True)
+            status = trainer(model_dir, log=log, disk_bytes=kilobytes << 10, copy_to=str(kept), steps=200)
+            if status == NO_DISK:
+                pytest.skip(
+                    "a disk of a given size needs the right to mount one, or a user namespace; "
+                    "this system gives neither"
+                )
+            assert status == 1, log.read_text()
+            assert "writing failed: " in log.read_text()
+            assert "No space left on device. Free some space" in log.read_text()
+            assert "Traceback" not in log.read_text()
+            assert latest_step(kept) >= step
+            step = latest_step(kept)
+            open_exports(kept)
         # with more room the same command goes on
         status = trainer(kept, log=log, steps=step + 10)
         assert (status, latest_step(kept)) == (0, step + 10), log.read_text()
