@@ -87,3 +87,8 @@ def as_lists(values: np.ndarray) -> pa.ListArray:
     """An int64 vector as a column of lists of one."""
     offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int64)))
+
+
+def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    """A passthrough column's values, int64 `[rows]`."""
+    return np.asarray(batch.column(batch.schema.get_field_index(name)).flatten())

@@ -9,10 +9,10 @@ LIMIT = 512  # kept
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def place_hash(file: int, offsets: np.ndarray) -> np.ndarray:
+def place_hash(file: int | np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """A uint64 per record, from its file's number and its int64 offset (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
-        x = offsets.astype(np.uint64) * _MIX[0] + np.uint64(file + 1) * _MIX[1]
+        x = offsets.astype(np.uint64) * _MIX[0] + np.asarray(file + 1, np.uint64) * _MIX[1]
         x = (x ^ (x >> np.uint64(30))) * _MIX[1]
         x = (x ^ (x >> np.uint64(27))) * _MIX[2]
         return x ^ (x >> np.uint64(31))
@@ -23,7 +23,7 @@ def threshold(estimated_rows: int) -> int:
     return min(2**64 - 1, TARGET * (2**64 - 1) // max(estimated_rows, 1))
 
 
-def choose(file: int, offsets: np.ndarray, limit: int | None) -> np.ndarray:
+def choose(file: int | np.ndarray, offsets: np.ndarray, limit: int | None) -> np.ndarray:
     """The positions in `offsets` of the records to keep, int64; none without a limit."""
     if limit is None:
         return np.empty(0, np.int64)

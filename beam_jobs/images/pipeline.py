@@ -18,6 +18,7 @@ from beam_jobs.core.accounting import (
     REJECTS,
     RejectFile,
     give_up_if_certain,
+    passthrough,
     write_reject_file,
 )
 from beam_jobs.core.coders import BatchCoder
@@ -28,7 +29,7 @@ from beam_jobs.images import preprocessing
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.records import RECORDS, ImageBatch
 from beam_jobs.output import tfrecord_frames
-from beam_jobs.output.encode import Encoded, EncodeExamples, encode, passthrough
+from beam_jobs.output.encode import Encoded, EncodeExamples, encode
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch

@@ -13,7 +13,17 @@ from apache_beam.transforms.window import GlobalWindows
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
 from beam_jobs.core import parity_sample, progress
-from beam_jobs.core.accounting import COUNTS, FILE, PARITY, PASSTHROUGH, REJECTS, WRITTEN, RejectFile, write_reject_file
+from beam_jobs.core.accounting import (
+    COUNTS,
+    FILE,
+    PARITY,
+    PASSTHROUGH,
+    REJECTS,
+    WRITTEN,
+    RejectFile,
+    passthrough,
+    write_reject_file,
+)
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
@@ -45,11 +55,6 @@ def encode(features: pa.RecordBatch) -> pa.LargeBinaryArray:
     """Encodes list columns of float32, int64 and binary as framed tf.Examples, large_binary `[rows]`."""
     frames = fixed_examples(features)
     return tfrecord_frames.framed(RecordBatchToExamples(features)) if frames is None else frames
-
-
-def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    """A passthrough column's values, int64 `[rows]`."""
-    return np.asarray(batch.column(batch.schema.get_field_index(name)).flatten())
 
 
 class EncodeExamples(beam.DoFn):
@@ -87,30 +92,33 @@ class EncodeExamples(beam.DoFn):
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
             return
-        file = int(passthrough(batch, FILE)[0])  # all rows of a batch are from one file
-        rejects = find(batch, self.outputs, self.paths[file], passthrough(batch, OFFSET))
+        files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
+        rejects = find(batch, self.outputs, self.paths)
         if rejects:
-            yield from self.reject(file, [rejects[row] for row in sorted(rejects)])
+            yield from self.reject([rejects[row] for row in sorted(rejects)])
             batch = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(rejects))))
             if not batch.num_rows:
                 return
-        offsets, splits = passthrough(batch, OFFSET), passthrough(batch, SPLIT).astype(np.int8)
+            files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
+        splits = passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
         frames = encode(features)
         observe_stored(features, splits, self.watched, self.observed)
-        for i in parity_sample.choose(file, offsets, self.parity_threshold).tolist():
-            yield beam.pvalue.TaggedOutput(PARITY, ((file, int(offsets[i])), tfrecord_frames.record(frames, i)))
-        for split, rows in enumerate(np.bincount(splits)):
-            if rows:
-                yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], WRITTEN, SPLITS[split]), int(rows)))
-        yield Encoded(frames, splits, file, int(offsets[0]))
+        for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
+            place = int(files[i]), int(offsets[i])
+            yield beam.pvalue.TaggedOutput(PARITY, (place, tfrecord_frames.record(frames, i)))
+        written, rows = np.unique(files * len(SPLITS) + splits, return_counts=True)
+        for file_and_split, count in zip(written.tolist(), rows.tolist(), strict=True):
+            file, split = divmod(file_and_split, len(SPLITS))
+            yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], WRITTEN, SPLITS[split]), count))
+        yield Encoded(frames, splits, int(files[0]), int(offsets[0]))
 
-    def reject(self, file: int, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
+    def reject(self, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
         """Stores and counts a batch's rejects."""
-        piece = PHASE, file, rejects[0].offset
+        piece = PHASE, rejects[0].source, rejects[0].offset
         progress.begin(piece)
         progress.add(piece, rejected=len(rejects))  # reading stops if there are too many
         path = write_reject_file(self.staging, PHASE, rejects)
         yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
-        for reason, rows in collections.Counter(reject.reason for reject in rejects).items():
-            yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], "transform", reason), rows))
+        for (source, reason), rows in collections.Counter((r.source, r.reason) for r in rejects).items():
+            yield beam.pvalue.TaggedOutput(COUNTS, ((source, "transform", reason), rows))

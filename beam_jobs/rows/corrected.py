@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from beam_jobs.core.source import Chosen
+from beam_jobs.rows.groups import Group, InGroup
 from beam_jobs.rows.read import ReadForTransform
 from schemas.dataset.manifest import Manifest
 from schemas.formats import row_format
-from schemas.rows import Decoded, RowFile, RowRange
+from schemas.rows import RowFile
 from schemas.spec.table import Schema
 
 RECORDS_AT_ONCE = 1000
@@ -61,8 +62,9 @@ def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chos
 
 
 class ReadCorrected(ReadForTransform):
-    """CorrectedRecords -> the same output as `ReadForTransform`."""
+    """A group of CorrectedRecords -> the same output as `ReadForTransform`."""
 
-    def read(self, part: RowRange) -> Iterator[Decoded]:
-        assert isinstance(part, CorrectedRecords)  # noqa: S101 - a replay has no other ranges
-        yield row_format(self.schema).decode_records(part.file, self.schema, part.raws, part.offsets)
+    def read(self, group: Group) -> Iterator[InGroup]:
+        for place, part in enumerate(group):
+            assert isinstance(part, CorrectedRecords)  # noqa: S101 - a replay has no other ranges
+            yield place, row_format(self.schema).decode_records(part.file, self.schema, part.raws, part.offsets)

@@ -1,7 +1,7 @@
-"""Caches on local disk what the first read of a range decodes, for the second read.
+"""Caches on local disk what the first read of a group of ranges decodes, for the second read.
 
 The cache is an Arrow file with LZ4. Writing and reading it takes a seventh of the time of decoding the CSV, and half
-the CSV's disk space. It is optional: a range that is not cached is decoded again.
+the CSV's disk space. It is optional: what is not cached is decoded again.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
+from beam_jobs.rows.groups import Group, InGroup
 from schemas.rejects import Reject
-from schemas.rows import Decoded, RowRange
+from schemas.rows import Decoded
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_READ, _REJECTS = b"read", b"rejects"  # metadata keys of a batch
+_PART, _READ, _REJECTS = b"part", b"read", b"rejects"  # metadata keys of a batch
 
 
-def cache_path(folder: str, part: RowRange) -> str:
-    """The cache file of a range."""
-    name = f"{part.file.path}\0{part.start}\0{part.end}".encode()
+def cache_path(folder: str, group: Group) -> str:
+    """The cache file of a group of ranges."""
+    name = "\0".join(f"{part.file.path}\0{part.start}\0{part.end}" for part in group).encode()
     return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")
 
 
-def write_through(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, None, None]:
+def write_through(path: str, batches: Iterator[InGroup]) -> Generator[InGroup, None, None]:
     """Yields `batches` and writes them to a cache file, which appears when it is complete; a full disk disables it."""
     temporary = f"{path}.{uuid.uuid4().hex}"
     writer = _Writer(temporary)
     try:
-        for decoded in batches:
-            writer.write(decoded)
-            yield decoded
+        for part, decoded in batches:
+            writer.write(part, decoded)
+            yield part, decoded
         if writer.close():
             os.replace(temporary, path)
     finally:
@@ -44,17 +45,17 @@ def write_through(path: str, batches: Iterator[Decoded]) -> Generator[Decoded, N
             os.remove(temporary)
 
 
-def read_cache(path: str) -> Iterator[Decoded]:
+def read_cache(path: str) -> Iterator[InGroup]:
     """Reads the cached batches, which equal those that were written.
 
     Raises:
-        FileNotFoundError: the range is not cached.
+        FileNotFoundError: the group is not cached.
     """
     with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
         for i in range(reader.num_record_batches):
             batch, metadata = reader.get_batch_with_custom_metadata(i)
             rejects = [Reject.from_json(line) for line in json.loads(metadata[_REJECTS])]
-            yield Decoded(batch, rejects, int(metadata[_READ]))
+            yield int(metadata[_PART]), Decoded(batch, rejects, int(metadata[_READ]))
 
 
 class _Writer:
@@ -66,7 +67,7 @@ class _Writer:
         self._stream: pa.ipc.RecordBatchFileWriter | None = None
         self._failed = False
 
-    def write(self, decoded: Decoded) -> None:
+    def write(self, part: int, decoded: Decoded) -> None:
         if self._failed:
             return
         rejects = json.dumps([reject.to_json() for reject in decoded.rejects])
@@ -76,7 +77,8 @@ class _Writer:
                 file = self._files.enter_context(pa.OSFile(self._path, "wb"))
                 self._stream = pa.ipc.new_file(file, decoded.batch.schema, options=_OPTIONS)
                 self._files.enter_context(self._stream)
-            self._stream.write_batch(decoded.batch, custom_metadata={_READ: str(decoded.read), _REJECTS: rejects})
+            metadata = {_PART: str(part), _READ: str(decoded.read), _REJECTS: rejects}
+            self._stream.write_batch(decoded.batch, custom_metadata=metadata)
         except OSError:
             self._failed = True
             self.close()

@@ -12,6 +12,7 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.encode import Encoded, EncodeExamples
+from beam_jobs.rows.groups import grouped
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
@@ -116,14 +117,14 @@ def row_outputs(schema: Schema, ranges: Iterable[RowRange], *, derived: bool) ->
 
 
 class Ranges(beam.PTransform):
-    """Creates RowRanges, distributed over the workers."""
+    """Creates groups of RowRanges, distributed over the workers."""
 
     def __init__(self, ranges: Sequence[RowRange]) -> None:
         super().__init__()
         self.ranges = tuple(ranges)
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        return root | beam.Create(self.ranges, reshuffle=True)
+        return root | beam.Create(list(grouped(self.ranges)), reshuffle=True)
 
 
 def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:

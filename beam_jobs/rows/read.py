@@ -1,4 +1,4 @@
-"""Ranges of files -> raw RecordBatches; counts every record and stores every reject."""
+"""Groups of ranges of files -> raw RecordBatches; counts every record and stores every reject."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.counting import counted, covered
 from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
+from beam_jobs.rows.groups import Group, InGroup, joined, range_bytes
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.formats import row_format
 from schemas.rejects import Reject
-from schemas.rows import Decoded, RowRange, list_array, raw_fields
+from schemas.rows import list_array, raw_fields
 from schemas.spec.raw_columns import OFFSET, SPLIT, raw_columns
 from schemas.spec.table import SPLITS, Schema
 
@@ -40,9 +41,8 @@ def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def train_batch(decoded: Decoded, schema: Schema) -> pa.RecordBatch | None:
+def train_batch(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch | None:
     """The features of the rows in the train split; None if there are no such rows."""
-    batch = decoded.batch
     rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
     if not len(rows):
         return None
@@ -60,20 +60,19 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
     return list_array(values, rows)
 
 
-def keyed_batch(decoded: Decoded, schema: Schema, file: int) -> pa.RecordBatch:
-    """All rows, with the passthrough columns as tf.Transform expects them."""
-    batch = decoded.batch
+def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray) -> pa.RecordBatch:
+    """All rows, with the passthrough columns as tf.Transform expects them; `files` are the numbers of their files."""
     columns = [batch.column(c.name) for c in raw_columns(schema)]
-    columns.append(as_lists(np.full(batch.num_rows, file)))
+    columns.append(as_lists(files))
     columns += [as_lists(np.asarray(batch.column(name))) for name in (OFFSET, SPLIT)]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True))
 
 
 class _ReadRanges(beam.DoFn):
-    """Reads ranges, prefetching one batch; counts records and writes rejects to separate files."""
+    """Reads groups of ranges, prefetching one batch; counts records and writes rejects to separate files."""
 
     phase: str
-    reject_file: RejectFile | None = None  # the rejects of the last range
+    reject_file: RejectFile | None = None  # the rejects of the last group
 
     def __init__(
         self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, cache_dir: str | None = None
@@ -84,56 +83,57 @@ class _ReadRanges(beam.DoFn):
         self.total = total
         self.cache_dir = cache_dir  # caches what the first read decodes; None if the reads may run on other machines
 
-    def decode(self, part: RowRange) -> Iterator[Decoded]:
-        """The range's batches. Its rejects are on disk when this ends, also after an error."""
+    def decode(self, group: Group) -> Iterator[InGroup]:
+        """The group's batches. Its rejects are on disk when this ends, also after an error."""
         self.reject_file = None
         rejects: list[Reject] = []
-        size = (part.end or part.file.size) - part.start
-        piece = part.file.path, part.start
+        piece = group[0].file.path, group[0].start
         progress.enter(self.phase)
         progress.begin(piece)
         try:
-            for decoded in prefetch(self.read(part)):
+            for part, decoded in prefetch(self.read(group)):
                 rejects += decoded.rejects
                 progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
-                self.give_up_if_certain(part)
-                yield decoded
-            progress.add(piece, done=size)
+                self.give_up_if_certain(group)
+                yield part, decoded
+            progress.add(piece, done=sum(map(range_bytes, group)))
         finally:
             if rejects:
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
 
-    def read(self, part: RowRange) -> Iterator[Decoded]:
-        """The range's records, decoded."""
-        return row_format(self.schema).read_range(part, self.schema, with_split=True)
+    def read(self, group: Group) -> Iterator[InGroup]:
+        """The group's records, decoded."""
+        for place, part in enumerate(group):
+            for decoded in row_format(self.schema).read_range(part, self.schema, with_split=True):
+                yield place, decoded
 
-    def give_up_if_certain(self, part: RowRange) -> None:
+    def give_up_if_certain(self, group: Group) -> None:
         """Raises if the reject limit is exceeded even if all remaining records are valid."""
-        if part.file.gzip:  # the number of remaining records is unknown
+        if any(part.file.gzip for part in group):  # the number of remaining records is unknown
             return
         now = progress.counters
-        to_come = max(0, self.total - now.done) // max(1, part.file.min_record_bytes)
-        give_up_if_certain(self.limit, now.read + to_come)
+        shortest = max(1, min(part.file.min_record_bytes for part in group))
+        give_up_if_certain(self.limit, now.read + max(0, self.total - now.done) // shortest)
 
 
 class ReadForAnalysis(_ReadRanges):
-    """RowRange -> RecordBatches of the raw features of the train split."""
+    """A group of ranges -> RecordBatches of the raw features of the train split."""
 
     phase = "analyzing"
 
-    def read(self, part: RowRange) -> Iterator[Decoded]:
-        decoded = super().read(part)
-        return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, part), decoded)
+    def read(self, group: Group) -> Iterator[InGroup]:
+        decoded = super().read(group)
+        return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, group), decoded)
 
-    def process(self, part: RowRange) -> Iterator[pa.RecordBatch]:
-        for decoded in self.decode(part):
-            batch = train_batch(decoded, self.schema)
+    def process(self, group: Group) -> Iterator[pa.RecordBatch]:
+        for rows, _ in joined(self.decode(group), group):
+            batch = train_batch(rows, self.schema)
             if batch is not None:
                 yield batch
 
 
 class ReadForTransform(_ReadRanges):
-    """RowRange -> RecordBatches of all rows with the passthrough columns.
+    """A group of ranges -> RecordBatches of all rows with the passthrough columns.
 
     Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.
     """
@@ -156,31 +156,38 @@ class ReadForTransform(_ReadRanges):
         self.parity_threshold = parity_threshold
         self.observe = ObserveMissing(schema)
 
-    def read(self, part: RowRange) -> Iterator[Decoded]:
-        path = None if self.cache_dir is None else cache_path(self.cache_dir, part)
-        return read_cache(path) if path is not None and os.path.exists(path) else super().read(part)
+    def read(self, group: Group) -> Iterator[InGroup]:
+        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
+        return read_cache(path) if path is not None and os.path.exists(path) else super().read(group)
 
-    def process(self, part: RowRange) -> Iterator[object]:
+    def process(self, group: Group) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-        path = part.file.path
-        file = self.file_numbers[path]
+        numbers = np.array([self.file_numbers[part.file.path] for part in group])
+        read = [0] * len(group)
+        rejects: list[list[Reject]] = [[] for _ in group]
         observed = Observed()
-        for decoded in self.decode(part):
-            yield from counted(path, read=decoded.read, rejects=decoded.rejects)
-            if not decoded.batch.num_rows:
-                continue
-            self.observe(decoded.batch, np.asarray(decoded.batch.column(SPLIT)), observed)
-            batch = keyed_batch(decoded, self.schema, file)
-            offsets = np.asarray(decoded.batch.column(OFFSET))
-            chosen = parity_sample.choose(file, offsets, self.parity_threshold)
+
+        def counting(decoded: Iterator[InGroup]) -> Iterator[InGroup]:
+            for place, some in decoded:
+                read[place] += some.read
+                rejects[place] += some.rejects
+                yield place, some
+
+        for rows, parts in joined(counting(self.decode(group)), group):
+            self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
+            files, offsets = numbers[parts], np.asarray(rows.column(OFFSET))
+            batch = keyed_batch(rows, self.schema, files)
+            chosen = parity_sample.choose(files, offsets, self.parity_threshold)
             if len(chosen):
                 features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))
-                for place, example in zip(offsets[chosen], RecordBatchToExamples(features), strict=True):
-                    yield beam.pvalue.TaggedOutput(PARITY, ((file, int(place)), example))
+                for i, example in zip(chosen.tolist(), RecordBatchToExamples(features), strict=True):
+                    yield beam.pvalue.TaggedOutput(PARITY, ((int(files[i]), int(offsets[i])), example))
             yield batch
+        for part, count, rejected in zip(group, read, rejects, strict=True):
+            yield from counted(part.file.path, read=count, rejects=rejected)
+            yield covered(part.file.path, part.covers)
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
-        for key, rows in observed.counts():
-            yield beam.pvalue.TaggedOutput(COUNTS, (key, rows))
-        yield covered(path, part.covers)
+        for key, rows_shown in observed.counts():
+            yield beam.pvalue.TaggedOutput(COUNTS, (key, rows_shown))

@@ -86,11 +86,14 @@ class RowSource:
         return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, paths=paths)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        offsets: dict[str, list[int]] = {}
+        for reject in rejects:
+            offsets.setdefault(reject.source, []).append(reject.offset)
         found: dict[tuple[str, int], bytes] = {}
         for file in self.row_files:
-            offsets = [r.offset for r in rejects if r.source == file.path]
-            raws = row_format(self.schema).read_records(file, self.schema, offsets)
-            found |= {(file.path, offset): raw for offset, raw in raws.items()}
+            if file.path in offsets:
+                raws = row_format(self.schema).read_records(file, self.schema, offsets[file.path])
+                found |= {(file.path, offset): raw for offset, raw in raws.items()}
         return [found[r.source, r.offset] for r in rejects]
 
     def incompatibility(self, other: Dataset) -> str | None:

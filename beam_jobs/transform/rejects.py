@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.core.accounting import FILE, passthrough
 from schemas import storage
 from schemas.rejects import Reject, read_rejects
 from schemas.spec.not_finite import NOT_FINITE
-from schemas.spec.raw_columns import SPLIT
+from schemas.spec.raw_columns import OFFSET, SPLIT
 from schemas.spec.table import SPLITS
 
 PHASE = "transformed"  # in the name of a file of rejects without raw bytes
@@ -40,22 +41,27 @@ class Outputs:
     hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def find(batch: pa.RecordBatch, outputs: Outputs, path: str, offsets: np.ndarray) -> dict[int, Reject]:
-    """The rows of a transformed batch that are rejects, without raw bytes. `offsets` are the rows' places in `path`."""
-    columns = outputs.columns.get(path, {})
+def find(batch: pa.RecordBatch, outputs: Outputs, paths: Sequence[str]) -> dict[int, Reject]:
+    """The rows of a transformed batch that are rejects, without raw bytes. `paths`: the input files by number."""
+    files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
     found: dict[int, Reject] = {}
+
+    def add(row: int, reason: str, column: str | None, detail: str) -> None:
+        found.setdefault(row, Reject(paths[files[row]], int(offsets[row]), "transform", reason, column, detail, b""))
+
+    def columns_of(row: int, name: str) -> tuple[str, ...]:
+        return outputs.columns.get(paths[files[row]], {}).get(name, ())
+
     for row in np.flatnonzero(_without_class(batch, outputs.label)).tolist():
-        split = SPLITS[int(batch.column(batch.schema.get_field_index(SPLIT))[row][0].as_py())]
+        split = SPLITS[int(passthrough(batch, SPLIT)[row])]
         detail = f"the label of this row of the {split} split occurs in no row of the train split"
-        column = columns.get(outputs.label, (None,))[0]
-        found[row] = Reject(path, int(offsets[row]), "transform", "label_not_in_vocabulary", column, detail, b"")
+        add(row, "label_not_in_vocabulary", next(iter(columns_of(row, outputs.label)), None), detail)
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         for row, place, value in _not_finite(values):
-            read_from = columns.get(name, ())
+            read_from = columns_of(row, name)
             what = "this value" if read_from else "this row's values"
             column = read_from[min(place, len(read_from) - 1)] if read_from else name
-            detail = f"the transform makes {value} of {what}{outputs.hints.get(name, '')}"
-            found.setdefault(row, Reject(path, int(offsets[row]), "transform", NOT_FINITE, column, detail, b""))
+            add(row, NOT_FINITE, column, f"the transform makes {value} of {what}{outputs.hints.get(name, '')}")
     return found
 
 
