@@ -25,7 +25,7 @@ from trainer.profiling.turns import Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
 MODELS = "tests.support.paced_models"
-BRIEF = ["--seconds", "2", "--rounds", "2", "--batch_size", "16"]
+BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16"]
 
 
 @pytest.fixture

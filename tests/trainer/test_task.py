@@ -136,7 +136,7 @@ class TestTraining:
     def test_unless_told(self, late, model_dir, tmp_path):
         copy = tmp_path / "model"
         shutil.copytree(model_dir, copy)
-        assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=60) == 0
+        assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=41) == 0
         manifest = json.loads((copy / "model.json").read_text())
         rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
         assert rates == [0.01, 0.5]
@@ -192,7 +192,7 @@ class TestModelsOfOnesOwn:
     @pytest.mark.parametrize("name", ["model_fn", "keras_model"])
     def test_trains_and_exports(self, late, tmp_path, name):
         argv = ("--hparams", "learning_rate=0.01")
-        assert run(late, tmp_path / "model", *argv, model=f"{OWN}:{name}") == 0
+        assert run(late, tmp_path / "model", *argv, model=f"{OWN}:{name}", steps=20) == 0
         assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
 
     def test_hparams_are_its_own(self, late, tmp_path, capsys):
