@@ -263,13 +263,14 @@ def test_an_empty_category_is_no_word_of_a_vocabulary_whatever_means_missing():
     assert alone.numpy().tolist() == [b"", b"", b"given: missing_value", b"", b""]
 
 
+@pytest.fixture(scope="module")
+def writer(strict):
+    """One that has written nothing yet: a second export of a checkpoint would be a copy of the first."""
+    return CheckedExport(strict)
+
+
 class TestTheCheckOfAnExport:
     """Every export is held to the job's verdict; what answers a bad row does not get its number."""
-
-    @pytest.fixture(scope="class")
-    def writer(self, strict):
-        """One that has written nothing yet: a second export of a checkpoint would be a copy of the first."""
-        return CheckedExport(strict)
 
     @pytest.mark.slow
     def test_a_prediction_that_is_not_withheld(self, writer, linear, tmp_path, monkeypatch):

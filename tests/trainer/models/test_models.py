@@ -24,6 +24,7 @@ QUICK: dict[str, dict] = {
     "linear": {"learning_rate": 0.05},
     "dnn": {"hidden_units": (16,)},
     "wide_deep": {"hidden_units": (16,)},
+    "softmax": {"learning_rate": 0.05},
 }
 
 
