@@ -31,7 +31,7 @@ def rows(read: list) -> list[tuple[float, ...]]:
     return [
         (float(age), float(hours), int(label))
         for features, labels in read
-        for age, hours, label in zip(features["age"], features["hours"], labels, strict=True)
+        for age, hours, label in zip(*(x.numpy() for x in (features["age"], features["hours"], labels)), strict=True)
     ]
 
 

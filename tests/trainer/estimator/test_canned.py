@@ -31,6 +31,7 @@ def _build(name: str, model_dir: Path, **options: Any) -> Any:
     return getattr(tf_estimator, name)(config=config, **columns, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "label", "metric", "least", "most"),
     [
