@@ -175,6 +175,7 @@ def config(global_id: int | None, workers: int) -> SimpleNamespace:
 
 
 class TestWorkers:
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [1, 2, 3, 5])  # the split has two shards
     def test_each_reads_its_own_part(self, people, small, workers):
         parts = [rows(batches(people, "train", TRAIN, small, config(i, workers))) for i in range(workers)]
