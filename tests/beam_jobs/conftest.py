@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from schemas.dataset import Dataset, open_dataset
+from tests.support.built_once import built_once
 from tests.support.people import PLAIN_SCHEMA, SCHEMA, Job, make_job
 from tests.support.replaying import Folder, write_rejecting
 
@@ -29,7 +30,8 @@ def people(tmp_path: Path) -> Job:
 @pytest.fixture(scope="session")
 def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """The dataset of 500 rows with every kind of feature, written once. Not to be changed."""
-    return make_job(tmp_path_factory.mktemp("all_kinds"), SCHEMA).run()
+    folder = built_once(tmp_path_factory, "all_kinds", lambda folder: make_job(folder, SCHEMA).run())
+    return open_dataset(str(folder / "out"))
 
 
 @pytest.fixture
@@ -40,7 +42,8 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.fixture(scope="session")
 def shared_rejecting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, Dataset]:
     """40 rows, of which 4 are rejected, written once. Not to be changed."""
-    return write_rejecting(tmp_path_factory.mktemp("rejecting"))
+    folder = Folder(built_once(tmp_path_factory, "rejecting", write_rejecting))
+    return folder, open_dataset(folder.output)
 
 
 @pytest.fixture

@@ -27,7 +27,11 @@ class TrainedModel:
     """A model directory of `trainer.task`, and its best export."""
 
     model_dir: Path
-    export: Path
+
+    @property
+    def export(self) -> Path:
+        (export,) = (path for path in (self.model_dir / "export" / "best").iterdir() if path.name.isdecimal())
+        return export
 
 
 def run(dataset, model_dir, *argv: str, model: str = "linear", steps: int = 40) -> int:
@@ -36,10 +40,8 @@ def run(dataset, model_dir, *argv: str, model: str = "linear", steps: int = 40) 
     return task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv])
 
 
-def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> TrainedModel:
+def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> None:
     """Trains `own_image_models`, evaluates and exports it once."""
     argv = ["--data_dir", dataset.path, "--model_dir", str(model_dir)]
     argv += ["--model", "tests.support.own_image_models:model_fn", "--max_steps", str(steps), "--batch_size", "16"]
     assert task.main([*argv, "--save_checkpoints_steps", str(steps), "--seed", "1"]) == 0
-    (export,) = (path for path in (model_dir / "export" / "best").iterdir() if path.name.isdecimal())
-    return TrainedModel(model_dir, export)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, open_dataset
 from schemas.samples.tables import write_sample
+from tests.support.built_once import built_once
 from tests.support.csv_datasets import LATE, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
 from tests.support.training import TrainedModel, train_own
@@ -23,72 +25,109 @@ from trainer.spec.task_spec import read_task_spec
 
 ROOT = Path(__file__).parent.parent.parent
 
+# What takes seconds to build: whatever needs one of these is slow.
+SLOW = {"titanic", "colors", "stripes", "patterns", "titanic_model", "stripes_model", "patterns_model"}
+SLOW |= {"make_estimator", "people_estimator", "people_export"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is slow by its fixtures, whether it has them as arguments or asks for a parameter's."""
+    for item in items:
+        asked = {*getattr(item, "fixturenames", ())}
+        if hasattr(item, "callspec"):
+            asked |= {value for value in item.callspec.params.values() if isinstance(value, str)}
+        if Path(__file__).parent in item.path.parents and asked & SLOW:
+            item.add_marker("slow")
+
 
 @pytest.fixture(scope="session")
-def people_csv(tmp_path_factory) -> Path:
+def share(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`built_once` in this session: `share(name, build)`."""
+    return functools.partial(built_once, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def share_dataset(share) -> Callable[[str, Callable[[Path], object]], Dataset]:
+    """The same of a dataset that `build(folder)` writes to `out`."""
+    return lambda name, build: open_dataset(str(share(name, build) / "out"))
+
+
+@pytest.fixture(scope="session")
+def people_csv(share) -> Path:
     """600 rows of every kind of column."""
-    path = tmp_path_factory.mktemp("people_raw") / "people.csv"
-    path.write_text("\n".join([PEOPLE_HEADER, *map(people_row, range(600))]) + "\n")
-    return path
+
+    def write(folder: Path) -> None:
+        (folder / "people.csv").write_text("\n".join([PEOPLE_HEADER, *map(people_row, range(600))]) + "\n")
+
+    return share("people_raw", write) / "people.csv"
 
 
 @pytest.fixture(scope="session")
-def people(tmp_path_factory, people_csv) -> Dataset:
+def people(share_dataset, people_csv) -> Dataset:
     """Every kind of feature, a key, a weight, and a label of two classes."""
-    return write_dataset(tmp_path_factory.mktemp("people"), schema=PEOPLE, csv=people_csv)
+    return share_dataset("people", lambda folder: write_dataset(folder, schema=PEOPLE, csv=people_csv))
 
 
 @pytest.fixture(scope="session")
-def late(tmp_path_factory) -> Dataset:
+def late(share_dataset) -> Dataset:
     """A label of two classes, a key and three features: a training and an export take a third of what `people` does."""
-    folder = tmp_path_factory.mktemp("late")
-    rows = (f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300))
-    (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *rows]) + "\n")
-    return write_dataset(folder, schema=LATE, csv=folder / "late.csv")
+
+    def write(folder: Path) -> None:
+        rows = (f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300))
+        (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *rows]) + "\n")
+        write_dataset(folder, schema=LATE, csv=folder / "late.csv")
+
+    return share_dataset("late", write)
 
 
 @pytest.fixture(scope="session")
-def wages(tmp_path_factory) -> Dataset:
+def wages(share_dataset) -> Dataset:
     """A regression, without key and weight."""
-    folder = tmp_path_factory.mktemp("wages")
-    rows = (f"{20 + i % 40},{'abc'[i % 3]},{100 + 10 * (i % 40)}" for i in range(300))
-    (folder / "wages.csv").write_text("\n".join(["age,work,wage", *rows]) + "\n")
-    return write_dataset(folder, schema=WAGES, csv=folder / "wages.csv")
+
+    def write(folder: Path) -> None:
+        rows = (f"{20 + i % 40},{'abc'[i % 3]},{100 + 10 * (i % 40)}" for i in range(300))
+        (folder / "wages.csv").write_text("\n".join(["age,work,wage", *rows]) + "\n")
+        write_dataset(folder, schema=WAGES, csv=folder / "wages.csv")
+
+    return share_dataset("wages", write)
 
 
 @pytest.fixture(scope="session")
-def titanic_csv(tmp_path_factory) -> Path:
+def titanic_csv(share) -> Path:
     """A generated sample with quoted commas and quotes in its keys."""
-    path = tmp_path_factory.mktemp("titanic_raw") / "titanic.csv"
-    write_sample("titanic", str(path), rows=1000, seed=1)
-    return path
+    name = "titanic.csv"
+    return share("titanic_raw", lambda folder: write_sample("titanic", str(folder / name), rows=1000, seed=1)) / name
 
 
 @pytest.fixture(scope="session")
-def titanic(tmp_path_factory, titanic_csv) -> Dataset:
+def titanic(share_dataset, titanic_csv) -> Dataset:
     """The generated sample, by the schema that ships."""
     schema = (ROOT / "schemas" / "titanic.yaml").read_text()
-    return write_dataset(tmp_path_factory.mktemp("titanic"), schema=schema, csv=titanic_csv)
+    return share_dataset("titanic", lambda folder: write_dataset(folder, schema=schema, csv=titanic_csv))
 
 
 @pytest.fixture(scope="session")
-def titanic_model(tmp_path_factory, titanic) -> TrainedModel:
+def titanic_model(share, titanic) -> TrainedModel:
     """A model that the command trained on the sample."""
-    model_dir = tmp_path_factory.mktemp("titanic_model") / "model"
-    argv = ["--data_dir", titanic.path, "--model_dir", str(model_dir), "--model", "dnn"]
-    argv += ["--max_steps", "60", "--save_checkpoints_steps", "60", "--batch_size", "64", "--seed", "1"]
-    assert task.main(argv) == 0
-    (export,) = (path for path in (model_dir / "export" / "best").iterdir() if path.name.isdecimal())
-    return TrainedModel(model_dir, export)
+
+    def train(folder: Path) -> None:
+        argv = ["--data_dir", titanic.path, "--model_dir", str(folder / "model"), "--model", "dnn"]
+        argv += ["--max_steps", "60", "--save_checkpoints_steps", "60", "--batch_size", "64", "--seed", "1"]
+        assert task.main(argv) == 0
+
+    return TrainedModel(share("titanic_model", train) / "model")
 
 
 @pytest.fixture(scope="session")
 def make_estimator(tmp_path_factory) -> Callable[..., object]:
     """Trains an Estimator for a few steps: `make(dataset, model="dnn", steps=20)`, or one that is given."""
 
-    def make(dataset: Dataset, *, model: str = "dnn", steps: int = 20, estimator: object = None) -> object:
+    def make(
+        dataset: Dataset, *, model: str = "dnn", steps: int = 20, estimator: object = None, model_dir: str | None = None
+    ) -> object:
         if estimator is None:
-            config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
+            model_dir = model_dir or str(tmp_path_factory.mktemp("model"))
+            config = tf_estimator.RunConfig(model_dir=model_dir, tf_random_seed=1)
             estimator = BUILT_IN[model].build(read_task_spec(dataset), BUILT_IN[model].hparams(), config)
         wrapped = with_keys_and_classes(estimator, dataset)
         mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1)
@@ -99,44 +138,50 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
 
 
 @pytest.fixture(scope="session")
-def people_estimator(people, make_estimator):
+def people_estimator(share, people, make_estimator):
     """A dnn, as trainer.task wraps it."""
-    return make_estimator(people)
+    folder = share("people_estimator", lambda folder: make_estimator(people, model_dir=str(folder)))
+    return make_estimator(people, model_dir=str(folder))  # which trains no more than its 20 steps
 
 
 @pytest.fixture(scope="session")
-def people_export(tmp_path_factory, people, people_estimator) -> str:
+def people_export(share, people, people_estimator) -> str:
     """Its export, which the parity check has passed."""
-    base = str(tmp_path_factory.mktemp("export"))
-    checkpoint = people_estimator.latest_checkpoint()
-    return CheckedExport(people).write(people_estimator, export_path=base, checkpoint_path=checkpoint)
+
+    def write(folder: Path) -> None:
+        checkpoint = people_estimator.latest_checkpoint()
+        CheckedExport(people).write(people_estimator, export_path=str(folder), checkpoint_path=checkpoint)
+
+    (export,) = share("people_export", write).iterdir()
+    return str(export)
 
 
 @pytest.fixture(scope="session")
-def colors(tmp_path_factory) -> Dataset:
+def colors(share_dataset) -> Dataset:
     """Images of seven classes, stored as raw pixels."""
-    return write_colors(tmp_path_factory.mktemp("colors"))
+    return share_dataset("colors", write_colors)
 
 
 @pytest.fixture(scope="session")
-def stripes(tmp_path_factory) -> Dataset:
+def stripes(share_dataset) -> Dataset:
     """Images of three classes, stored as JPEGs of many sizes; the files lie in `raw/<class>/`."""
-    return write_stripes(tmp_path_factory.mktemp("stripes"))
+    return share_dataset("stripes", write_stripes)
 
 
 @pytest.fixture(scope="session")
-def patterns(tmp_path_factory) -> Dataset:
+def patterns(share_dataset) -> Dataset:
     """Pairs of images; the files lie in `raw/<identity>/`."""
-    return write_patterns(tmp_path_factory.mktemp("patterns"))
+    return share_dataset("patterns", write_patterns)
 
 
 @pytest.fixture(scope="session")
-def stripes_model(tmp_path_factory, stripes) -> TrainedModel:
+def stripes_model(share, stripes) -> TrainedModel:
     """A model of one's own that the command trained on `stripes`."""
-    return train_own(stripes, tmp_path_factory.mktemp("stripes_model") / "model", steps=60)
+    return TrainedModel(share("stripes_model", lambda folder: train_own(stripes, folder / "model", steps=60)) / "model")
 
 
 @pytest.fixture(scope="session")
-def patterns_model(tmp_path_factory, patterns) -> TrainedModel:
+def patterns_model(share, patterns) -> TrainedModel:
     """The same on `patterns`."""
-    return train_own(patterns, tmp_path_factory.mktemp("patterns_model") / "model", steps=20)
+    name = "patterns_model"
+    return TrainedModel(share(name, lambda folder: train_own(patterns, folder / "model", steps=20)) / "model")

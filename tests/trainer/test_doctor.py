@@ -25,7 +25,7 @@ from trainer.profiling.turns import Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
 MODELS = "tests.support.paced_models"
-BRIEF = ["--seconds", "2", "--rounds", "2", "--batch_size", "16"]
+BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16"]
 
 
 @pytest.fixture
@@ -122,6 +122,7 @@ class TestRefuses:
     def test_without_a_heavy_import(self, argv, code, message):
         assert_told_at_once("trainer.doctor", argv, code=code, message=message)
 
+    @pytest.mark.slow
     def test_a_model_that_fails(self, people, capsys, scratch):
         model = ["--model", "tests.support.own_models:nan_model_fn"]
         assert doctor.main(["--data_dir", people.path, *BRIEF, *model]) == 1
@@ -140,6 +141,7 @@ class TestRefuses:
         assert f"error: {damaged}: cannot be read after record" in err
         assert "checkpoint" not in err
 
+    @pytest.mark.slow
     def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         assert doctor.main(["--data_dir", people.path, *BRIEF, "--model", "tests.support.own_models:nan_model_fn"]) == 1

@@ -74,6 +74,7 @@ def model_dir(late, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 class TestTraining:
     def test_model_json_says_what_it_is(self, late, model_dir):
         manifest = json.loads((model_dir / "model.json").read_text())
@@ -101,7 +102,6 @@ class TestTraining:
         assert list(model_dir.glob("events.out.tfevents.*"))
         assert list((model_dir / "eval").glob("events.out.tfevents.*"))
 
-    @pytest.mark.slow
     def test_goes_on_where_it_stopped(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(late, tmp_path / "model", steps=60) == 0
@@ -110,7 +110,6 @@ class TestTraining:
         assert "trained  20 steps in " in err
         assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
 
-    @pytest.mark.slow
     def test_nothing_left_to_train(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(late, tmp_path / "model") == 0
@@ -132,11 +131,10 @@ class TestTraining:
         assert message in capsys.readouterr().err
         assert (model_dir / "model.json").read_bytes() == before
 
-    @pytest.mark.slow
     def test_unless_told(self, late, model_dir, tmp_path):
         copy = tmp_path / "model"
         shutil.copytree(model_dir, copy)
-        assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=60) == 0
+        assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=41) == 0
         manifest = json.loads((copy / "model.json").read_text())
         rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
         assert rates == [0.01, 0.5]
@@ -192,7 +190,7 @@ class TestModelsOfOnesOwn:
     @pytest.mark.parametrize("name", ["model_fn", "keras_model"])
     def test_trains_and_exports(self, late, tmp_path, name):
         argv = ("--hparams", "learning_rate=0.01")
-        assert run(late, tmp_path / "model", *argv, model=f"{OWN}:{name}") == 0
+        assert run(late, tmp_path / "model", *argv, model=f"{OWN}:{name}", steps=20) == 0
         assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
 
     def test_hparams_are_its_own(self, late, tmp_path, capsys):
@@ -249,12 +247,12 @@ class TestEarlyStopping:
 
     @pytest.mark.slow
     def test_stops(self, late, tmp_path, capsys):
-        argv = ("--early_stopping_steps", "40", "--hparams", "learning_rate=0")
+        argv = ("--early_stopping_steps", "20", "--hparams", "learning_rate=0")
         assert run(late, tmp_path / "model", *argv, steps=1000) == 0
         out, err = capsys.readouterr()
-        assert "ended    no better evaluation for 40 steps" in err
+        assert "ended    no better evaluation for 20 steps" in err
         step = json.loads(out)["eval"]["global_step"]
-        assert 60 <= step < 80
+        assert 40 <= step < 60
         assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
         # what stopped one training does not stop the next
         assert run(late, tmp_path / "model", "--hparams", "learning_rate=0", steps=step + 5) == 0

@@ -83,7 +83,7 @@ class TestExport:
     @pytest.mark.slow
     def test_another_models_export_is_found_out(self, people, people_export, make_estimator):
         with pytest.raises(SkewError, match=r"record 0, 'probabilities|record 0, 'logits|record \d+, 'class"):
-            self.check(people, people_export, make_estimator(people, steps=100))
+            self.check(people, people_export, make_estimator(people, steps=1))
 
     def test_a_stored_record_that_differs_is_found_out(self, copied, people_export, people_estimator):
         change_records(copied, layout.PARITY_TRANSFORMED, 5, other_key)

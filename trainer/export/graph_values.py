@@ -17,10 +17,11 @@ def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
     return {c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], tf.as_dtype(c.dtype)) for c in columns}
 
 
-def one_off_session() -> Any:
-    """The configuration of a session that runs a graph a few times: without Grappler.
+def plain_session() -> Any:
+    """The configuration of a session that runs a graph as it is, without Grappler.
 
-    Optimizing the graph of an image export takes two seconds for each signature, and running it on some records none.
+    Optimizing the graph of an image export takes two seconds for each signature, and no batch is quicker for it: 64
+    images through a SqueezeNext take 0.15 s either way, 1,024 rows through a dnn 7 ms.
     """
     import tensorflow as tf
 
@@ -48,7 +49,7 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
     """The same, to be fed more than once: yields a function from records to values by name."""
     import tensorflow as tf
 
-    with tf.Graph().as_default(), tf.compat.v1.Session(config=one_off_session()) as session:
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=plain_session()) as session:
         serialized = tf.compat.v1.placeholder(tf.string, [None])
         tensors = dict(build(serialized))
         session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])

@@ -98,20 +98,18 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
 class ServedModel:
     """Runs a SavedModel's signatures like a server. Imports TensorFlow; a context manager.
 
+    Its graph runs as it is, without Grappler: see `graph_values.plain_session`.
+
     Args:
       export_dir: the export.
       checked: skip the checks, since they were just made or this process has just written the export.
       trust: load the graph even if it can do more than compute; the files are still compared with the notes.
-      session_config: a `tf.compat.v1.ConfigProto`; None: TensorFlow optimizes the graph when it first runs, as a
-        server does.
 
     Raises:
       MillraceError: the files differ from the notes, or the graph can do more than compute.
     """
 
-    def __init__(
-        self, export_dir: str, *, checked: bool = False, trust: bool = False, session_config: Any = None
-    ) -> None:
+    def __init__(self, export_dir: str, *, checked: bool = False, trust: bool = False) -> None:
         if not checked:
             check_files(export_dir, read_notes(export_dir)[1])
             if not trust:
@@ -120,9 +118,10 @@ class ServedModel:
                 check_graph(export_dir)
         import tensorflow as tf
 
+        from trainer.export.graph_values import plain_session
+
         self._graph = tf.Graph()
-        config = session_config or tf.compat.v1.ConfigProto(gpu_options={"allow_growth": True})
-        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
+        self._session = tf.compat.v1.Session(graph=self._graph, config=plain_session())
         with self._graph.as_default():
             # TensorFlow logs a deprecation notice here, which is about writing new code with sessions.
             meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], export_dir)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset
 from schemas.errors import SkewError
-from trainer.export.graph_values import graph_values, one_off_session, strict_spec, transformed_values
+from trainer.export.graph_values import graph_values, strict_spec, transformed_values
 from trainer.export.parity_records import ParityRecords
 from trainer.export.saved_model import ServedModel
 
@@ -87,7 +87,7 @@ def check_export(
     key = receivers.key_name(dataset)
     record = _parsed(dataset, records.raw)
     raw = {column.name: record[column.name] for column in receivers.request_columns(dataset)}
-    with ServedModel(export_dir, checked=True, session_config=one_off_session()) as served:
+    with ServedModel(export_dir, checked=True) as served:
         by_signature: dict[str, Mapping[str, Any]] = {
             receivers.RAW: raw,
             receivers.EXAMPLES: {receivers.EXAMPLES_INPUT: list(records.raw)},

@@ -31,7 +31,7 @@ def rows(read: list) -> list[tuple[float, ...]]:
     return [
         (float(age), float(hours), int(label))
         for features, labels in read
-        for age, hours, label in zip(features["age"], features["hours"], labels, strict=True)
+        for age, hours, label in zip(*(x.numpy() for x in (features["age"], features["hours"], labels)), strict=True)
     ]
 
 
@@ -175,6 +175,7 @@ def config(global_id: int | None, workers: int) -> SimpleNamespace:
 
 
 class TestWorkers:
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [1, 2, 3, 5])  # the split has two shards
     def test_each_reads_its_own_part(self, people, small, workers):
         parts = [rows(batches(people, "train", TRAIN, small, config(i, workers))) for i in range(workers)]

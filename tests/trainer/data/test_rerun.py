@@ -41,6 +41,7 @@ def write(folder: Path, rows: range, *, overwrite: bool = False) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
 def test_a_reader_goes_on_undisturbed_while_a_rerun_commits(tmp_path, mode):
     write(tmp_path, range(400))

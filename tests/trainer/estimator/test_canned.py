@@ -31,6 +31,7 @@ def _build(name: str, model_dir: Path, **options: Any) -> Any:
     return getattr(tf_estimator, name)(config=config, **columns, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "label", "metric", "least", "most"),
     [
@@ -65,6 +66,7 @@ def test_predicts_classes_under_their_names_with_probabilities(tmp_path: Path) -
         assert prediction["probabilities"].sum() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_warm_start_takes_a_hidden_layer_from_another_estimator(tmp_path: Path) -> None:
     first = _build("DNNClassifier", tmp_path / "first").train(train_input(), steps=20)
 

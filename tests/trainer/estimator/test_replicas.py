@@ -15,6 +15,7 @@ from trainer.estimator import tf_estimator
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_two_replicas_train_one_model(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.estimator_replicas", str(tmp_path)],

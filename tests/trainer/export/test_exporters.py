@@ -14,8 +14,6 @@ from trainer.estimator import tf_estimator
 from trainer.export.exporters import BestMetric, best_metric, exporters, prune
 from trainer.export.saved_model import NOTES_FORMAT, check_files, read_notes
 
-pytestmark = pytest.mark.slow
-
 NAN = float("nan")
 
 
@@ -91,6 +89,7 @@ class TestBestMetric:
         assert BestMetric("m", higher).improves(value, best) is improves
 
 
+@pytest.mark.slow
 class TestBest:
     def test_only_improvements_are_exported_and_the_mark_outlives_the_process(self, late, late_estimator, tmp_path):
         path = tmp_path / "best"
@@ -131,6 +130,7 @@ class TestBest:
         assert len(set(made)) == 3
 
 
+@pytest.mark.slow
 class TestFinal:
     def test_only_the_last_is_exported(self, late, late_estimator, tmp_path):
         _, final = exporters(late)
@@ -140,6 +140,7 @@ class TestFinal:
         assert numbers(tmp_path) == [int(Path(export).name)]
 
 
+@pytest.mark.slow
 class TestSkew:
     def test_an_export_that_differs_gets_no_number_and_is_not_the_best(
         self, late, late_estimator, random_estimator, tmp_path

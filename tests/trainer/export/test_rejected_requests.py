@@ -91,23 +91,34 @@ def own_model_fn(features, labels, mode):
 
 
 @pytest.fixture(scope="module")
-def export(strict, make_estimator, tmp_path_factory):
+def linear(strict, make_estimator, tmp_path_factory):
+    """A linear model after one step."""
+    config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("linear")))
+    estimator = BUILT_IN["linear"].build(read_table_task_spec(strict), BUILT_IN["linear"].hparams(), config)
+    return make_estimator(strict, steps=1, estimator=estimator)
+
+
+@pytest.fixture(scope="module")
+def export(strict, linear, make_estimator, tmp_path_factory):
     """The export of a model by its name; each has passed the check that every export passes."""
     made: dict[str, str] = {}
+    writer = CheckedExport(strict)
 
     def of(model: str) -> str:
         if model not in made:
             folder = tmp_path_factory.mktemp("model")
             config = tf_estimator.RunConfig(model_dir=str(folder))
-            if model == "own model_fn":
+            if model == "linear":
+                estimator = linear
+            elif model == "own model_fn":
                 estimator = tf_estimator.Estimator(own_model_fn, config=config)
             elif model == "own Keras model":
                 loaded = custom.load("tests.support.own_models:keras_model")
                 estimator = loaded.build(read_table_task_spec(strict), loaded.hparams(), config)
             else:
                 estimator = BUILT_IN[model].build(read_table_task_spec(strict), BUILT_IN[model].hparams(), config)
-            estimator = make_estimator(strict, steps=1, estimator=estimator)
-            made[model] = CheckedExport(strict).write(
+            estimator = estimator if model == "linear" else make_estimator(strict, steps=1, estimator=estimator)
+            made[model] = writer.write(
                 estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
             )
         return made[model]
@@ -252,26 +263,24 @@ def test_an_empty_category_is_no_word_of_a_vocabulary_whatever_means_missing():
     assert alone.numpy().tolist() == [b"", b"", b"given: missing_value", b"", b""]
 
 
+@pytest.fixture(scope="module")
+def writer(strict):
+    """One that has written nothing yet: a second export of a checkpoint would be a copy of the first."""
+    return CheckedExport(strict)
+
+
 class TestTheCheckOfAnExport:
     """Every export is held to the job's verdict; what answers a bad row does not get its number."""
 
-    def write(self, strict, make_estimator, folder):
-        config = tf_estimator.RunConfig(model_dir=str(folder))
-        estimator = BUILT_IN["linear"].build(read_table_task_spec(strict), BUILT_IN["linear"].hparams(), config)
-        estimator = make_estimator(strict, steps=1, estimator=estimator)
-        CheckedExport(strict).write(
-            estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
-        )
-
     @pytest.mark.slow
-    def test_a_prediction_that_is_not_withheld(self, strict, make_estimator, tmp_path, monkeypatch):
+    def test_a_prediction_that_is_not_withheld(self, writer, linear, tmp_path, monkeypatch):
         def told_only(given, errors):
             rows = tf.shape(given["class"])
             return {**given, "error": tf.fill(rows, "") if errors is None else errors}
 
         monkeypatch.setattr(outputs, "withheld", told_only)
         with pytest.raises(SkewError, match="which still gives '"):
-            self.write(strict, make_estimator, tmp_path)
+            writer.write(linear, export_path=str(tmp_path), checkpoint_path=linear.latest_checkpoint())
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -283,7 +292,7 @@ class TestTheCheckOfAnExport:
             ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but taken by the export"),
         ],
     )
-    def test_a_rule_that_is_left_out(self, strict, make_estimator, tmp_path, monkeypatch, reason, told):
+    def test_a_rule_that_is_left_out(self, writer, linear, tmp_path, monkeypatch, reason, told):
         all_rules = row_errors._first
 
         def some_rules(rules, *, like):
@@ -295,7 +304,7 @@ class TestTheCheckOfAnExport:
                 r"is rejected \(age: missing_value\) by the job, but (taken|rejected \(age: not_finite\)) by the export"
             )
         with pytest.raises(SkewError, match=told):
-            self.write(strict, make_estimator, tmp_path)
+            writer.write(linear, export_path=str(tmp_path), checkpoint_path=linear.latest_checkpoint())
 
 
 class TestPredict:

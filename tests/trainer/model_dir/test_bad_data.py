@@ -76,7 +76,7 @@ class TestWhileItIsRead:
         shard = open_dataset(str(out)).shards("train")[0]
         # Without a shuffle buffer the split is not held in memory, and its shards are read again in each epoch.
         argv = ("--shuffle_buffer", "0", "--hparams", f"shard={shard}", f"how={how}")
-        assert run(open_dataset(str(out)), tmp_path / "model", *argv, model=DAMAGING, steps=120) == 1
+        assert run(open_dataset(str(out)), tmp_path / "model", *argv, model=DAMAGING, steps=60) == 1
         err = capsys.readouterr().err
         assert f"{shard}: " in err
         expected = {"removed": "No such file", "cut_between_records": "the file was truncated or changed"}

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import UsageError
-from tests.support.drawn_datasets import write_patterns
 from tests.support.summaries import pixels, read_summaries
 from tests.support.training import Trained
 from trainer.data.input_fn import input_fn
@@ -122,13 +121,12 @@ class TrainedPairs(Trained):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> TrainedPairs:
+def trained(tmp_path_factory, patterns) -> TrainedPairs:
     """Some steps on drawn patterns; those of the evaluation were never seen."""
-    dataset = write_patterns(tmp_path_factory.mktemp("patterns"))
     config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
     hparams = FacePairsHparams(width=8, image_summary_steps=50)
-    estimator = BUILT_IN["face_pairs"].build(read_task_spec(dataset, max_steps=150), hparams, config)
-    model = TrainedPairs(dataset, estimator)
+    estimator = BUILT_IN["face_pairs"].build(read_task_spec(patterns, max_steps=150), hparams, config)
+    model = TrainedPairs(patterns, estimator)
     estimator.train(lambda: model.read("train", "train"), max_steps=150)
     return model
 

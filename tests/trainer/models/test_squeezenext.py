@@ -27,6 +27,7 @@ def stats(variant, *, side=227, classes=1000, stem_stride=None):
         return count(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parameters", "multiply_adds"),
     [

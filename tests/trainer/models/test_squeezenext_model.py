@@ -10,12 +10,13 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import UsageError
-from tests.support.drawn_datasets import COLORS, write_colors
+from tests.support.drawn_datasets import COLORS
 from tests.support.summaries import pixels, read_summaries
 from tests.support.training import Trained
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 from trainer.export.outputs import with_keys_and_classes
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.saved_model import ServedModel
@@ -35,7 +36,10 @@ LAST = f"{CLASSIFIER}/kernel"
 
 
 def build(model: str, dataset, folder, *, max_steps=None, task_spec=None, **hparams):
-    config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1)
+    # No graph is run often here: optimizing it, and writing it beside each checkpoint, would take longer than training.
+    config = tf_estimator.RunConfig(
+        model_dir=str(folder), tf_random_seed=1, session_config=plain_session(), checkpoint_save_graph_def=False
+    )
     task_spec = task_spec or read_task_spec(dataset, max_steps=max_steps)
     return BUILT_IN[model].build(task_spec, BUILT_IN[model].hparams(**hparams), config)
 
@@ -70,11 +74,6 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def colors(tmp_path_factory):
-    return write_colors(tmp_path_factory.mktemp("colors"))
-
-
-@pytest.fixture(scope="module")
 def trained(tmp_path_factory, colors) -> Trained:
     """Eighty steps, which are enough for sheets of seven colors."""
     estimator = build(
@@ -83,28 +82,38 @@ def trained(tmp_path_factory, colors) -> Trained:
     return Trained(colors, train(estimator, colors, steps=80))
 
 
+@pytest.fixture(scope="module")
+def metrics(trained) -> dict:
+    """Its evaluation, which wrote summaries to `eval`."""
+    return evaluate(trained.estimator, trained.dataset)
+
+
+@pytest.fixture(scope="module")
+def predictions(trained) -> list[dict]:
+    """With keys and classes, of the evaluation's images."""
+    return predict(with_keys_and_classes(trained.estimator, trained.dataset), trained.dataset)
+
+
 class TestEvaluation:
-    def test_tells_the_classes_apart(self, trained):
-        metrics = evaluate(trained.estimator, trained.dataset)
-        assert metrics["accuracy"] >= 0.6  # of seven classes, after a hundred steps
+    def test_tells_the_classes_apart(self, metrics):
+        assert metrics["accuracy"] >= 0.6  # of seven classes, after eighty steps
         assert metrics["recall_at_1"] == pytest.approx(metrics["accuracy"])
         assert metrics["recall_at_5"] >= metrics["recall_at_1"]
         assert {"average_loss", "loss", "global_step"} < set(metrics)
 
-    def test_recall_is_what_the_predictions_say(self, trained):
+    def test_recall_is_what_the_predictions_say(self, trained, metrics, predictions):
         labels = [
             int(label)
             for _, batch in input_fn(trained.dataset, "eval", mode="eval", options=InputOptions())
             for label in batch
         ]
-        found = [p["top_5"] for p in predict(trained.estimator, trained.dataset)]
-        metrics = evaluate(trained.estimator, trained.dataset)
+        found = [p["top_5"] for p in predictions]
         for k in (1, 5):
             hits = [label in ids[:k] for label, ids in zip(labels, found, strict=True)]
             assert metrics[f"recall_at_{k}"] == pytest.approx(np.mean(hits))
 
+    @pytest.mark.usefixtures("metrics")
     def test_writes_the_confusion_matrix_and_the_hardest_images(self, trained):
-        evaluate(trained.estimator, trained.dataset)
         values = read_summaries(trained.folder / "eval")
         assert pixels(values["confusion_matrix"]).shape == (7 * 32, 7 * 32, 3)
         assert pixels(values["hardest/0"]).shape == (32, 32, 3)
@@ -114,28 +123,25 @@ class TestEvaluation:
 
 
 class TestPrediction:
-    def test_gives_logits_probabilities_and_the_best_classes(self, trained):
-        for p in predict(trained.estimator, trained.dataset):
+    def test_gives_logits_probabilities_and_the_best_classes(self, predictions):
+        for p in predictions:
             assert (p["logits"].dtype, p["logits"].shape) == (np.float32, (7,))
             np.testing.assert_allclose(p["probabilities"], np.exp(p["logits"]) / np.exp(p["logits"]).sum(), rtol=1e-4)
             assert (p["top_5"].dtype, p["top_5"].tolist()) == (np.int64, np.argsort(-p["logits"])[:5].tolist())
             assert p["top_1"] == p["class_id"] == p["top_5"][0]
 
-    def test_names_the_classes(self, trained):
-        predictions = predict(with_keys_and_classes(trained.estimator, trained.dataset), trained.dataset)
-        assert {p["class"].decode() for p in predictions} <= set(COLORS)
+    def test_names_the_classes(self, predictions):
         names = {p["class"].decode() for p in predictions}
         assert names <= set(COLORS)
         assert len(names) >= 4
 
-    def test_does_not_depend_on_the_batch(self, trained):
-        whole = predict(trained.estimator, trained.dataset)
+    def test_does_not_depend_on_the_batch(self, trained, predictions):
         alone = list(
             trained.estimator.predict(
                 lambda: input_fn(trained.dataset, "eval", mode="infer", options=InputOptions(batch_size=1))
             )
         )
-        for one, other in zip(alone, whole, strict=True):
+        for one, other in zip(alone, predictions, strict=True):
             np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-3, atol=1e-3)
 
     def test_of_an_empty_request_is_empty(self, trained, tmp_path):
@@ -256,8 +262,8 @@ def test_softmax_works_on_small_images(colors, tmp_path):
     estimator = build("softmax", colors, tmp_path, learning_rate=0.01)
     train(estimator, colors, steps=60)
     assert evaluate(estimator, colors)["accuracy"] >= 0.9
-    predictions = predict(with_keys_and_classes(estimator, colors), colors)
-    assert predictions[0]["probabilities"].shape == (7,)
+    found = predict(with_keys_and_classes(estimator, colors), colors)
+    assert found[0]["probabilities"].shape == (7,)
 
 
 @pytest.mark.parametrize(

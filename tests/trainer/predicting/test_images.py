@@ -17,8 +17,6 @@ from trainer import predict
 from trainer.predicting.image_items import Item
 from trainer.predicting.image_lines import encode_lines
 
-pytestmark = pytest.mark.slow
-
 CUT = png(striped("lying", 1))[:400]  # its header is whole
 HUGE = png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))
 
@@ -53,6 +51,7 @@ def run(stripes_model, tmp_path):
     return run_it
 
 
+@pytest.mark.slow
 class TestImages:
     def test_a_line_for_each_in_order_with_the_classes_in_order(self, run, photos, tmp_path):
         assert run(photos / "*.png") == 0
@@ -100,6 +99,7 @@ class TestImages:
         assert capsys.readouterr().out.startswith(f"{photos}/00-\\xff\\n.png: rejected, bad_name (")
 
 
+@pytest.mark.slow
 class TestRejects:
     @pytest.mark.parametrize(
         ("data", "reason", "detail"),
@@ -142,6 +142,7 @@ class TestRejects:
         assert len(read_rejects(tmp_path / "p.rejects.jsonl")) == 1
 
 
+@pytest.mark.slow
 class TestPairs:
     @pytest.fixture
     def run_pairs(self, patterns_model, tmp_path):

@@ -45,6 +45,7 @@ def ages(source: Source) -> collections.Counter:
     )
 
 
+@pytest.mark.slow
 def test_each_change_reads_the_same_records(zipped, tmp_path):
     found = changes(Source(zipped, STREAMED), str(tmp_path / "samples"))
     of_the_job = "of beam_jobs.preprocess"
