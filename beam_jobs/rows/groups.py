@@ -1,7 +1,7 @@
 """Small files read together: a group of ranges is one element of the pipeline, and few batches.
 
-Each element, and each batch, costs milliseconds in Beam and in the transform's graph, which is more than a file of a few
-rows takes to read.
+Each element, and each batch, costs milliseconds in Beam and in the transform's graph, which is more than it takes to
+read a file of a few rows.
 """
 
 from __future__ import annotations

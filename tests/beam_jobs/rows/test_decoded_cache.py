@@ -38,8 +38,11 @@ def same(a: Decoded, b: Decoded) -> bool:
 
 def test_batches_rejects_and_counts_come_back(tmp_path, decoded):
     path = str(tmp_path / "made" / "kept.arrow")
-    assert list(write_through(path, iter(decoded))) == decoded
-    assert all(same(a, b) for a, b in zip(read_cache(path), decoded, strict=True))
+    in_group = list(zip([0, 2, *[3] * (len(decoded) - 2)], decoded, strict=True))
+    assert list(write_through(path, iter(in_group))) == in_group
+    for (place, found), (expected_place, expected) in zip(read_cache(path), in_group, strict=True):
+        assert place == expected_place
+        assert same(found, expected)
     assert os.listdir(tmp_path / "made") == ["kept.arrow"]
 
 
@@ -48,13 +51,14 @@ def test_ranges_are_told_apart(tmp_path):
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
     parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
-    assert len({cache_path("folder", part) for part in parts}) == len(parts) > 1
+    groups = [*((part,) for part in parts), tuple(parts), tuple(parts[:2])]
+    assert len({cache_path("folder", group) for group in groups}) == len(groups) > 3
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_a_read_that_ends_early_keeps_nothing(tmp_path, decoded, taken):
     path = str(tmp_path / "made" / "kept.arrow")
-    items = write_through(path, iter(decoded))
+    items = write_through(path, ((0, item) for item in decoded))
     for _ in range(taken):
         next(items)
     items.close()
@@ -63,7 +67,7 @@ def test_a_read_that_ends_early_keeps_nothing(tmp_path, decoded, taken):
 
 def test_a_read_that_fails_keeps_nothing(tmp_path, decoded):
     def failing():
-        yield decoded[0]
+        yield 0, decoded[0]
         raise ValueError("the file has changed")
 
     path = str(tmp_path / "kept.arrow")
@@ -75,7 +79,7 @@ def test_a_read_that_fails_keeps_nothing(tmp_path, decoded):
 
 def test_a_file_that_was_cut_is_no_shorter_file(tmp_path, decoded):
     path = tmp_path / "kept.arrow"
-    list(write_through(str(path), iter(decoded)))
+    list(write_through(str(path), ((0, item) for item in decoded)))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(pa.ArrowInvalid):
         list(read_cache(str(path)))
@@ -87,10 +91,10 @@ def test_a_full_disk_ends_the_keeping_and_not_the_read(tmp_path, decoded, room):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))  # what is beyond cannot be written, as on a full disk
     try:
-        read = write_through(path, iter(decoded))
+        read = write_through(path, ((0, item) for item in decoded))
         begun = [next(read) for _ in decoded]
         assert os.listdir(tmp_path / "made") == []  # its room is given back at once
-        assert [*begun, *read] == decoded
+        assert [item for _, item in [*begun, *read]] == decoded
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert os.listdir(tmp_path / "made") == []

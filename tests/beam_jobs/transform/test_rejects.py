@@ -123,7 +123,7 @@ def test_they_are_kept_when_a_split_is_empty(folder, capsys):
 def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypatch, capsys):
     from beam_jobs.output import pipeline_end
 
-    def full(*_):
+    def full(*_, **__):
         raise MillraceError("no room for the account")
 
     monkeypatch.setattr(pipeline_end, "write_result", full)
@@ -139,7 +139,7 @@ def test_they_are_kept_without_their_bytes_where_the_input_is_gone(folder, monke
 
     source = folder.write("rows.csv", [HEADER, *ROWS])
 
-    def gone(*_):
+    def gone(*_, **__):
         Path(source).unlink()
         raise MillraceError("no room for the account")
 
