@@ -69,7 +69,10 @@ def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray) -> pa.
 
 
 class _ReadRanges(beam.DoFn):
-    """Reads groups of ranges, prefetching one batch; counts records and writes rejects to separate files."""
+    """Reads groups of ranges, prefetching one batch; counts records and writes rejects to separate files.
+
+    Ends the job if the reject limit is exceeded even if all remaining records are valid.
+    """
 
     phase: str
     reject_file: RejectFile | None = None  # the rejects of the last group
@@ -88,13 +91,17 @@ class _ReadRanges(beam.DoFn):
         self.reject_file = None
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
+        shortest = max(1, min(part.file.min_record_bytes for part in group))
+        unknown = any(part.file.gzip for part in group)  # how many records remain
         progress.enter(self.phase)
         progress.begin(piece)
         try:
             for part, decoded in prefetch(self.read(group)):
                 rejects += decoded.rejects
                 progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
-                self.give_up_if_certain(group)
+                if not unknown:
+                    to_come = max(0, self.total - progress.counters.done) // shortest
+                    give_up_if_certain(self.limit, progress.counters.read + to_come)
                 yield part, decoded
             progress.add(piece, done=sum(map(range_bytes, group)))
         finally:
@@ -106,14 +113,6 @@ class _ReadRanges(beam.DoFn):
         for place, part in enumerate(group):
             for decoded in row_format(self.schema).read_range(part, self.schema, with_split=True):
                 yield place, decoded
-
-    def give_up_if_certain(self, group: Group) -> None:
-        """Raises if the reject limit is exceeded even if all remaining records are valid."""
-        if any(part.file.gzip for part in group):  # the number of remaining records is unknown
-            return
-        now = progress.counters
-        shortest = max(1, min(part.file.min_record_bytes for part in group))
-        give_up_if_certain(self.limit, now.read + max(0, self.total - now.done) // shortest)
 
 
 class ReadForAnalysis(_ReadRanges):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,6 +25,8 @@ from schemas.spec.table import FileSplit, Schema
 
 BATCH_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
+
+Piece = tuple[pa.RecordBatch, list[Reject], int]  # its rows, its rejects, how many records it has
 
 
 def read_range(
@@ -55,18 +58,30 @@ def read_range(
     """
     reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split)
     blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
+    small = not part.file.gzip and (part.end or part.file.size) - part.start <= _PIECE_BYTES
+    with contextlib.closing(blocks):
+        filled = (block for block in blocks if len(block.records) or block.too_long)
+        for block, decoded in _decode_here(filled, reader) if small else _decode_in_threads(filled, reader, threads):
+            yield reader.joined(block, decoded, max_record_bytes)
+
+
+def _decode_here(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Piece]]]:
+    """For a range of one piece: starting a thread takes longer than decoding a few rows."""
+    return ((block, [reader.decode(piece) for piece in pieces_of(block.records)]) for block in blocks)
+
+
+def _decode_in_threads(
+    blocks: Iterator[Block], reader: RecordDecoder, threads: int
+) -> Iterator[tuple[Block, list[Piece]]]:
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
         try:
             begun = (
-                (block, [pool.submit(reader.decode, piece) for piece in pieces_of(block.records)])
-                for block in blocks
-                if len(block.records) or block.too_long
+                (block, [pool.submit(reader.decode, piece) for piece in pieces_of(block.records)]) for block in blocks
             )
             for block, pieces in one_behind(begun):
-                yield reader.joined(block, [piece.result() for piece in pieces], max_record_bytes)
+                yield block, [piece.result() for piece in pieces]
         finally:
             pool.shutdown(cancel_futures=True)
-            blocks.close()
 
 
 def pieces_of(records: Records) -> Iterator[Records]:
@@ -98,7 +113,7 @@ class RecordDecoder:
             file_split(file.path, schema.split) if with_split and isinstance(schema.split, FileSplit) else None
         )
 
-    def decode(self, records: Records) -> tuple[pa.RecordBatch, list[Reject], int]:
+    def decode(self, records: Records) -> Piece:
         """Decodes one piece: its batch, its rejects and its number of records."""
         parsed = self.parse(records)
         rows = len(parsed.rows)
@@ -141,7 +156,7 @@ class RecordDecoder:
             arrays + extra, schema=batch_schema(self._columns, with_split=self._with_split)
         )
 
-    def joined(self, block: Block, pieces: list[tuple[pa.RecordBatch, list[Reject], int]], max_record: int) -> Decoded:
+    def joined(self, block: Block, pieces: list[Piece], max_record: int) -> Decoded:
         """A block's pieces as one batch, after checking that no record is missing."""
         rejects = [reject for _, found, _ in pieces for reject in found]
         detail = f"longer than {max_record} bytes; the first {HEAD_BYTES} are kept"
