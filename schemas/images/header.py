@@ -155,10 +155,11 @@ def _jpeg(data: bytes) -> ImageHeader:
             if frame is None:
                 raise BadImage("bad_header", "JPEG: a scan before the frame's header")
             coding, height, width, components = frame
-            progressive = coding in (0xC2, 0xCA)
-            if (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
+            several = coding in (0xC2, 0xCA) or data[place + 4] < components
+            # Else a decoder stops behind the first scan, and counting would take a tenth of what decoding does.
+            if several and (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
                 raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
-            return ImageHeader("jpeg", height, width, progressive or data[place + 4] < components, components)
+            return ImageHeader("jpeg", height, width, several, components)
         place += 2 + length
 
 
