@@ -20,7 +20,7 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from tests.support.drawn_images import write_folders
 from tests.support.replaying import Folder, accounts_hold
 
-ROWS = 2000
+ROWS = 500
 FEATURES = {
     "fine": "{name: fine, kind: numeric}",
     "gone": "{name: gone, kind: numeric, missing: mean}",
@@ -51,28 +51,26 @@ def row(i: int, y: str) -> str:
     )
 
 
-def schema(label: str) -> str:
+LABEL = '{name: y, kind: category, values: ["no", "yes"]}'
+BY_FILE = "split: {by: file, train: train.csv, eval: eval.csv}\n"
+
+
+def write(folder: Folder) -> list[str]:
+    """Arguments of a job over 500 rows of the train split, and a few of the eval split in which nothing is odd."""
     listed = "".join(f"  - {feature}\n" for feature in FEATURES.values())
-    return (
-        f'name: odd\nformat: csv\ncsv: {{header: present, missing: ["", NA]}}\nfeatures:\n{listed}label: {label}\n'
-        "split: {by: file, train: train.csv, eval: eval.csv}\n"
-    )
-
-
-def write(folder: Folder, label: str, y: str) -> list[str]:
-    """Arguments of a job over 2,000 rows of the train split, and a few of the eval split in which nothing is odd."""
-    path = folder.write("odd.yaml", [schema(label)])
-    folder.write("train.csv", [HEADER, *(row(i, y) for i in range(ROWS))])
+    csv = 'name: odd\nformat: csv\ncsv: {header: present, missing: ["", NA]}\n'
+    path = folder.write("odd.yaml", [f"{csv}features:\n{listed}label: {LABEL}\n{BY_FILE}"])
+    folder.write("train.csv", [HEADER, *(row(i, "yes") for i in range(ROWS))])
     plain = "1,{0},{0},{0},yes,{0},{1},{2},Red,1,{0},{0},1,1,x,0,1,c d e f,2,{3}"
     evals = [plain.format(i, "same" if i % 2 else "else", "yes" if i % 2 else "no", "no") for i in range(9)]
     folder.write("eval.csv", [HEADER, *evals])
     inputs = str(folder.path / "*.csv")
-    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.01"]
+    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.005"]
 
 
 @pytest.mark.slow
 def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
-    assert main(write(folder, '{name: y, kind: category, values: ["no", "yes"]}', "yes")) == 0
+    assert main(write(folder)) == 0
     printed = capsys.readouterr().out
     manifest = read_manifest(folder.output)
     assert {(warning.feature, warning.code) for warning in manifest.warnings} == {
@@ -111,12 +109,13 @@ def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     accounts_hold(open_dataset(folder.output))
 
 
-@pytest.mark.slow
 def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
-    arguments = write(folder, "{name: y, kind: numeric}", "3")
-    folder.write("eval.csv", [HEADER, row(1, "5")])
-    assert main(arguments) == 0
-    assert ("y", "constant") in {(w.feature, w.code) for w in read_manifest(folder.output).warnings}
+    features = "features: [{name: fine, kind: numeric, transform: none}]\nlabel: {name: y, kind: numeric}\n"
+    folder.write("train.csv", ["fine,y", *(f"{i},3" for i in range(100))])
+    folder.write("eval.csv", ["fine,y", "1,5"])
+    schema = f"name: odd\nformat: csv\ncsv: {{header: present}}\n{features}{BY_FILE}"
+    dataset = folder.job(schema, str(folder.path / "*.csv"))
+    assert [(w.feature, w.code) for w in dataset.manifest.warnings] == [("y", "constant")]
 
 
 def test_data_without_oddities_has_no_warnings(all_kinds, capsys):

@@ -11,9 +11,9 @@ from schemas.dataset import layout
 from tests.support.people import Job, people_csv
 
 
-def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
-    people.raw.write_text(people_csv(200_000))
-    arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
+def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
+    measured.raw.write_text(people_csv(50_000))
+    arguments = ["--schema", str(measured.schema), "--input", str(measured.raw), "--output", str(measured.output)]
     job = subprocess.Popen(
         [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--range_mb", "0.05"],
         stderr=subprocess.PIPE,
@@ -23,7 +23,7 @@ def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
     )
     try:
         deadline = time.monotonic() + 300
-        while not list(people.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:
+        while not list(measured.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:
             time.sleep(0.01)
         job.send_signal(signal.SIGINT)
         _, printed = job.communicate(timeout=300)
@@ -31,5 +31,5 @@ def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
         job.kill()
     assert job.returncode == 130, printed
     assert "interrupted; nothing was committed" in printed
-    assert not (people.output / layout.MANIFEST).exists()
-    assert list(people.output.iterdir()) == []
+    assert not (measured.output / layout.MANIFEST).exists()
+    assert list(measured.output.iterdir()) == []
