@@ -14,7 +14,8 @@ from schemas.dataset.verify import verify_dataset
 from tests.support.drawn_images import write_folders
 from tests.support.people import PLAIN_SCHEMA, people_csv
 
-FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: %s}\n"
+FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, "
+FOLDERS += "channels: {means: [123, 117, 104]}, store: %s}\n"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -147,14 +147,14 @@ class Shaken:
 def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
     """Three files, one of them gzip'd, with bad rows strewn in, and what the job makes of them at first."""
     people = make_job(tmp_path_factory.mktemp("shaken"), PLAIN_SCHEMA)
-    rows = people_csv(500).splitlines()
-    for i in range(0, 400, 40):
-        rows.insert(20 + i, BAD[i // 40 % len(BAD)])
+    rows = people_csv(250).splitlines()
+    for i in range(10):
+        rows.insert(10 + 20 * i, BAD[i % len(BAD)])
     header, body = rows[0], rows[1:]
     people.raw.unlink()
-    for name, part in (("a.csv", body[:200]), ("b.csv", body[200:300])):
+    for name, part in (("a.csv", body[:100]), ("b.csv", body[100:150])):
         (people.folder / name).write_text("\r\n".join([header, *part]))
-    (people.folder / "c.csv.gz").write_bytes(gzip.compress("\n".join([header, *body[300:]]).encode()))
+    (people.folder / "c.csv.gz").write_bytes(gzip.compress("\n".join([header, *body[150:]]).encode()))
     people = dataclasses.replace(people, raw=people.folder / "[abc].csv*")
     first = account(people.run())
     assert sum(first["rejects"].values()) == 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -118,14 +117,15 @@ def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
     assert [(w.feature, w.code) for w in dataset.manifest.warnings] == [("y", "constant")]
 
 
+@pytest.mark.slow
 def test_data_without_oddities_has_no_warnings(all_kinds, capsys):
     assert all_kinds.manifest.warnings == ()
     assert dataset_main(["show", all_kinds.path]) == 0
     assert "warning" not in capsys.readouterr().out
 
 
-def test_a_manifest_of_the_first_release_has_none(all_kinds):
-    data = json.loads((Path(all_kinds.path) / "manifest.json").read_bytes())
+def test_a_manifest_of_the_first_release_has_none(written):
+    data = json.loads((written.output / "manifest.json").read_bytes())
     del data["warnings"]
     assert Manifest.model_validate_json(json.dumps(data)).warnings == ()
 
@@ -144,8 +144,8 @@ def one_of_three_moves(inputs):
 
 def test_images_of_one_class_are_told(tmp_path):
     (tmp_path / "schema.yaml").write_text(
-        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}}\nlabel: {values: [bar, disc]}\n"
-        "split: {train: 0.5, eval: 0.5, test: 0}\n"
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"
+        "label: {values: [bar, disc]}\nsplit: {train: 0.5, eval: 0.5, test: 0}\n"
     )
     write_folders(tmp_path / "raw", each=20)
     options = JobOptions(

@@ -24,7 +24,7 @@ from tests.support.written_records import examples
 FOLDERS = """\
 name: shapes
 format: image_folder
-images: {resize: {exact: [16, 16]}, store: raw}
+images: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}, store: raw}
 split: {train: 0.6, eval: 0.4, test: 0}
 """
 LISTED = FOLDERS.replace("images: {", "images: {listing: csv, root: raw, ")
