@@ -271,9 +271,14 @@ def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor
     ids = tf.SparseTensor(ids.indices, ids.values + 1, ids.dense_shape)
     if feature.length is None:
         return ids
+    return padded(ids, feature.length)
+
+
+def padded(ids: tf.SparseTensor, length: int) -> tf.Tensor:
+    """The first ids of each row, and 0 behind them: `[batch, length]`."""
     rows = ids.dense_shape[0]
-    first = tf.sparse.slice(ids, [0, 0], [rows, feature.length])
-    return tf.sparse.to_dense(tf.SparseTensor(first.indices, first.values, [rows, feature.length]))
+    first = tf.sparse.slice(ids, [0, 0], [rows, length])
+    return tf.sparse.to_dense(tf.SparseTensor(first.indices, first.values, [rows, length]))
 
 
 def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from schemas.dataset import Dataset, open_dataset
-from tests.support.people import LEAN_SCHEMA, PLAIN_SCHEMA, SCHEMA, Job, make_job
+from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, SCHEMA, Job, make_job
 from tests.support.replaying import Folder, write_rejecting
 
 Run = Callable[..., list[dict[str, Any]]]
@@ -28,8 +28,8 @@ def people(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Job:
-    """500 valid rows and a schema of which a mean is measured, so that the train split is read first."""
-    return make_job(tmp_path, PLAIN_SCHEMA)
+    """500 valid rows and a schema for which the train split is read first."""
+    return make_job(tmp_path, MEASURED_SCHEMA)
 
 
 @pytest.fixture(scope="session")

@@ -32,20 +32,19 @@ ROOT = Path(__file__).parent.parent.parent
 SHAPES = str(ROOT / "schemas" / "shapes.yaml")
 
 # Of the same rows so few features that the job is quick.
-FEW = """\
-name: people
-format: csv
-csv: {header: present, missing: ["?", ""]}
-features:
-  - {name: id, kind: key}
-  - {name: hours, kind: numeric, transform: none}
-%s
-label: {name: income, kind: category, values: ["<=50K", ">50K"]}
-split: {by: row, train: 0.8, eval: 0.1, test: 0.1}
-""" % "\n".join(
-    f"  - {{name: {name}, kind: ignore}}"
-    for name in PEOPLE_HEADER.split(",")
-    if name not in ("id", "hours", "income")
+_IGNORED = [name for name in PEOPLE_HEADER.split(",") if name not in ("id", "hours", "income")]
+FEW = "\n".join(
+    [
+        "name: people",
+        "format: csv",
+        'csv: {header: present, missing: ["?", ""]}',
+        "features:",
+        "  - {name: id, kind: key}",
+        "  - {name: hours, kind: numeric, transform: none}",
+        *(f"  - {{name: {name}, kind: ignore}}" for name in _IGNORED),
+        'label: {name: income, kind: category, values: ["<=50K", ">50K"]}',
+        "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}",
+    ]
 )
 
 

@@ -51,7 +51,7 @@ def people_row(i: int) -> str:
     )
 
 
-# The same file with what makes analysis slow left out, for the tests that are about something else. A mean is measured.
+# The same file with what makes analysis slow left out, for the tests that are about something else.
 PLAIN_SCHEMA = """\
 name: people
 format: csv
@@ -93,6 +93,8 @@ split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
 """
 _IGNORED = [name for name in HEADER.split(",") if name not in ("id", "age", "size", "y")]
 LEAN_SCHEMA = _LEAN % "\n".join(f"  - {{name: {name}, kind: ignore}}" for name in _IGNORED)
+# The same with a mean and a deviation, for which the train split is read first.
+MEASURED_SCHEMA = LEAN_SCHEMA.replace("transform: none, missing: 0.0", "transform: z_score, missing: mean")
 
 
 def people_csv(rows: int) -> str:

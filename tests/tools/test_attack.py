@@ -135,6 +135,7 @@ class TestRows:
         assert number(b"3.5e38", frozenset()) == "out_of_range"
 
 
+@pytest.mark.slow
 class TestKnownFaults:
     """One thing is changed in what a real job wrote, and the oracle has to say so."""
 
@@ -190,6 +191,7 @@ class TestKnownFaults:
         assert self.titles(whole, account, expected=expected)
 
 
+@pytest.mark.slow
 class TestDamages:
     @pytest.mark.parametrize("what", sorted({d.__name__ for d in damage.DAMAGES}))
     def test_each_of_them_changes_the_data_set(self, whole, tmp_path, what):
@@ -220,6 +222,7 @@ def state(folder: Path) -> dict[str, object]:
 
 
 class TestKills:
+    @pytest.mark.slow
     def test_a_child_dies_where_it_is_told_to(self, whole, children, tmp_path):
         argv = job_arguments(whole.schema, whole.inputs, tmp_path / "out")
         unhurt, killed = children.run(

@@ -145,6 +145,7 @@ def test_fixed_means_are_taken_as_they_are(fixed):
     assert made["pixels"].numpy().tolist() == [[0.0, 1.0, -104.0]]
 
 
+@pytest.mark.slow
 def test_a_list_of_paths_and_labels(tmp_path):
     write_folders(tmp_path / "raw", each=6)
     lines = [f"{p.relative_to(tmp_path / 'raw')},{p.parent.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
@@ -194,6 +195,7 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
         assert reject.source in reject.raw.decode().split(",")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "written"), [(ALL_TRAIN, 12), (PAIRS_OF_ALL, 30)])
 def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch, schema, written):
     write_folders(tmp_path / "raw", each=6)
@@ -215,6 +217,7 @@ def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monke
     assert {e.features.feature[n].bytes_list.value[0] for e in kept for n in names} == set(files.values())
 
 
+@pytest.mark.slow
 def test_too_many_broken_images_fail_the_job(tmp_path):
     write_folders(tmp_path / "raw", each=6)
     for i in range(12):
@@ -279,6 +282,7 @@ def test_a_transform_fits_however_the_same_images_are_listed(fixed, tmp_path):
         run(tmp_path, smaller, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
 
 
+@pytest.mark.slow
 def test_the_nasty_images_are_each_stored_or_rejected(real_data: Path, tmp_path: Path) -> None:
     nasty = real_data / "nasty_images"
     schema = f"name: nasty\nformat: image_folder\nimages: {{resize: {{exact: [64, 64]}}, {FIXED}}}\n"

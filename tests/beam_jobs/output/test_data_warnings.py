@@ -142,6 +142,7 @@ def one_of_three_moves(inputs):
     return {"three": three, "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
 
 
+@pytest.mark.slow
 def test_images_of_one_class_are_told(tmp_path):
     (tmp_path / "schema.yaml").write_text(
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"

@@ -21,7 +21,7 @@ from schemas.dataset import Dataset, open_dataset
 from tests.beam_jobs.transform import test_rejects
 from tests.support import replaying
 from tests.support.drawn_images import draw, write_folders
-from tests.support.people import PLAIN_SCHEMA, Job, make_job, people_csv
+from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
 from tests.support.replaying import Folder
 from tests.support.written_records import examples, records
 
@@ -52,7 +52,7 @@ def rejects_of(dataset) -> list[str]:
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Dataset]:
     """Rows, and their dataset where no bundle was run twice, through files. Not to be changed."""
-    people = make_job(tmp_path_factory.mktemp("once"), PLAIN_SCHEMA)
+    people = make_job(tmp_path_factory.mktemp("once"), MEASURED_SCHEMA)
     people.raw.write_text(people_csv(500) + "too,few\n" * 6)
     return people, people.run(range_mb=0.01)
 

@@ -66,6 +66,7 @@ def stored(dataset: Dataset) -> list[tuple[str, ...]]:
     )
 
 
+@pytest.mark.slow
 def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
     write_folders(tmp_path / "raw", each=8)
     disc = tmp_path / "raw" / "disc"
@@ -126,6 +127,7 @@ def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(tmp_path):
     assert stored(after) == stored(expected)
 
 
+@pytest.mark.slow
 def test_a_label_that_is_no_class_stays_rejected(tmp_path):
     write_folders(tmp_path / "raw", each=4)
     everything = LISTED.replace("0.6, eval: 0.4", "1, eval: 0") + "label: {values: [disc, bar]}\n"

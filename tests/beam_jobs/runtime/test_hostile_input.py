@@ -110,6 +110,7 @@ def test_an_address_of_another_store_is_refused_at_once(tmp_path, capsys, option
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_list_that_leads_out_of_its_root_and_absurd_images_are_rejects(tmp_path):
     write_folders(tmp_path / "photos", each=12)
     (tmp_path / "secret.png").write_bytes(png(np.zeros((9, 9, 3), np.uint8)))

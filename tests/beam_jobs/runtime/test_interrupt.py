@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from schemas.dataset import layout
 from tests.support.people import Job, people_csv
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
     measured.raw.write_text(people_csv(50_000))
     arguments = ["--schema", str(measured.schema), "--input", str(measured.raw), "--output", str(measured.output)]

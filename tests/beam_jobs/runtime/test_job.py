@@ -211,6 +211,7 @@ def test_files_make_splits(people):
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 300, "eval": 40}
 
 
+@pytest.mark.slow
 def test_new_data_goes_through_an_existing_transform(measured):
     people = measured
     first = people.run()
