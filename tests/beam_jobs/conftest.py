@@ -33,16 +33,17 @@ def measured(tmp_path: Path) -> Job:
 
 
 @pytest.fixture(scope="session")
-def _people_once(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def people_once(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """`people`, run once. Not to be changed."""
     job = make_job(tmp_path_factory.mktemp("people"), LEAN_SCHEMA)
     job.run()
     return job
 
 
 @pytest.fixture
-def written(people: Job, _people_once: Job) -> Job:
+def written(people: Job, people_once: Job) -> Job:
     """`people`, of which the dataset is there: a copy for each test."""
-    shutil.copytree(_people_once.output, people.output)
+    shutil.copytree(people_once.output, people.output)
     return people
 
 

@@ -355,6 +355,7 @@ def test_a_model_of_images(shapes, tmp_path):
         assert {name: len(values) for name, values in model.predict([]).items()} == dict.fromkeys(mixed, 0)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_sample_that_ships(tmp_path):
     """One-hot columns and vectors, by name, without a header in the file."""
     write_sample("covertype", str(tmp_path / "c.csv"), rows=500, seed=1)

@@ -252,6 +252,7 @@ def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
         run(tmp_path, schema, str(tmp_path / "list.csv"))
 
 
+@pytest.mark.slow
 def test_new_images_go_through_an_existing_transform(shapes, tmp_path):
     _, first = shapes
     write_folders(tmp_path / "raw", each=4)
@@ -266,6 +267,7 @@ def test_new_images_go_through_an_existing_transform(shapes, tmp_path):
     assert (made[0] == made[1]).all()
 
 
+@pytest.mark.slow
 def test_a_transform_fits_however_the_same_images_are_listed(fixed, tmp_path):
     write_folders(tmp_path / "raw", each=6)
     first = fixed

@@ -142,6 +142,7 @@ def test_a_label_that_is_no_class_stays_rejected(tmp_path):
     accounts_hold(open_dataset(before.path))
 
 
+@pytest.mark.slow
 def test_pairs_are_not_replayed(tmp_path):
     write_folders(tmp_path / "raw", each=4)
     schema = FOLDERS[: FOLDERS.index("split:")].replace("image_folder", "image_pairs") + (

@@ -31,6 +31,7 @@ def failed_rejects(job) -> list[Reject]:
     ]
 
 
+@pytest.mark.slow
 def test_every_feature_kind_comes_out_as_it_should(all_kinds):
     dataset = all_kinds
     assert {s: dataset.rows(s) for s in dataset.splits} == {s: len(examples(dataset, s)) for s in dataset.splits}
@@ -72,6 +73,7 @@ def test_every_feature_kind_comes_out_as_it_should(all_kinds):
     assert city[6] == list(vocabulary).index(b"nowhere")
 
 
+@pytest.mark.slow
 def test_every_feature_kind_is_verified_as_it_was_written(all_kinds):
     assert verify_dataset(all_kinds.path) == []
 
@@ -127,6 +129,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkey
     assert {s: records(dataset, s) for s in dataset.splits} == expected
 
 
+@pytest.mark.slow
 def test_parity_holds_raw_records_beside_their_transformed_ones(all_kinds):
     folder = Path(all_kinds.run_dir)
     raw, stored = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import gc, os, sys
 del os.environ["TF_USE_LEGACY_KERAS"]
@@ -16,5 +18,6 @@ assert "keras" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_the_collector_is_spared_the_libraries_and_one_keras_is_enough():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
