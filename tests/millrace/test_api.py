@@ -176,6 +176,7 @@ class TestDataset:
 
 
 class TestPreprocess:
+    @pytest.mark.slow
     def test_it_is_the_command(self, people_csv, tmp_path, capsys):
         schema = tmp_path / "few.yaml"
         schema.write_text(FEW)

@@ -138,6 +138,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return run(folder, ALL_TRAIN, str(folder / "raw/*/*"))
 
 
+@pytest.mark.slow
 def test_fixed_means_are_taken_as_they_are(fixed):
     dataset = fixed
     output = tft.TFTransformOutput(dataset.run_dir)

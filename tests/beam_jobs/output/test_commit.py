@@ -16,7 +16,7 @@ from schemas.errors import MillraceError
 from tests.support.written_records import records
 
 
-@pytest.mark.parametrize("removes", [False, True])
+@pytest.mark.parametrize("removes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(written, monkeypatch, removes):
     people, first = written, open_dataset(str(written.output))
     original = commit.check

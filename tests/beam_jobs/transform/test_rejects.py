@@ -109,7 +109,7 @@ def test_of_a_preprocessing_fn_of_ones_own_the_output_is_named(folder):
     }
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("name", ["rows.csv", pytest.param("rows.csv.gz", marks=pytest.mark.slow)])
 def test_rejects_of_the_transform_are_kept_and_told_when_the_job_fails(folder, name, capsys):
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(ROWS)]
     assert failing(folder, folder.write(name, [HEADER, *rows]), "--max_rejects", "3") == 1
