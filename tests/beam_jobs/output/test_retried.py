@@ -57,7 +57,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Dataset]:
     return people, people.run(range_mb=0.01)
 
 
-def assert_csv_rows_come_once(people: Job, once: Dataset, output: Path) -> None:
+def assert_csv_rows_come_once(written: tuple[Job, Dataset], output: Path) -> None:
+    people, once = written
     twice = people.run(output=str(output), range_mb=0.01, beam_args=TWICE)
     assert {s: records(twice, s) for s in twice.splits} == {s: records(once, s) for s in once.splits}
     assert sum(twice.rows(s) for s in twice.splits) == 500
@@ -71,13 +72,13 @@ def assert_csv_rows_come_once(people: Job, once: Dataset, output: Path) -> None:
 
 @pytest.mark.slow
 def test_csv_rows_that_go_through_files_come_once(once, tmp_path):
-    assert_csv_rows_come_once(*once, tmp_path / "twice")
+    assert_csv_rows_come_once(once, tmp_path / "twice")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("through_the_runner")
 def test_csv_rows_that_go_through_the_runners_shuffle_come_once(once, tmp_path):
-    assert_csv_rows_come_once(*once, tmp_path / "twice")
+    assert_csv_rows_come_once(once, tmp_path / "twice")
 
 
 @pytest.mark.slow
