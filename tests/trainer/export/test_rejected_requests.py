@@ -286,10 +286,10 @@ class TestTheCheckOfAnExport:
     @pytest.mark.parametrize(
         ("reason", "told"),
         [
-            ("not_a_bool", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, but taken by the"),
+            ("not_a_bool", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, but accepted by the"),
             ("missing_value", r"'age' is nan is rejected \(age: missing_value\) by the job"),
-            ("not_one_hot", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, but taken by the export"),
-            ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but taken by the export"),
+            ("not_one_hot", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, but accepted by the export"),
+            ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but accepted by the export"),
         ],
     )
     def test_a_rule_that_is_left_out(self, writer, linear, tmp_path, monkeypatch, reason, told):
