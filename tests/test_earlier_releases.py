@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from beam_jobs import preprocess
 from schemas.dataset import open_dataset
 from schemas.dataset.verify import verify_dataset
+from trainer import predict, task, verify
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0_1_0"
 
 
 @pytest.fixture(params=["csv", "images"])
-def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of a fixture's folder: `data`, `model` and the raw input."""
-    return Path(shutil.copytree(FIXTURES / request.param, tmp_path / request.param))
-
-
-def run(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    root = Path(__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *argv],
-        cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root), "HOME": str(cwd), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+def release(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a fixture's folder: `data`, `model` and the raw input. Tests run in it."""
+    copy = Path(shutil.copytree(FIXTURES / request.param, tmp_path / request.param))
+    monkeypatch.chdir(copy)
+    return copy
 
 
 def export_of(release: Path) -> Path:
@@ -56,10 +44,8 @@ def test_a_dataset_opens_and_verifies(release: Path) -> None:
 
 @pytest.mark.slow
 def test_an_export_predicts_what_it_did(release: Path) -> None:
-    done = run(
-        "trainer.predict", "--saved_model", str(export_of(release)), "--input", *raw_input(release),
-        "--output", "predictions.jsonl", cwd=release,
-    )  # fmt: skip
+    wanted = ["--saved_model", str(export_of(release)), "--input", *raw_input(release)]
+    assert predict.main([*wanted, "--output", "predictions.jsonl"]) == 0
     lines = [json.loads(line) for line in (release / "predictions.jsonl").read_text().splitlines()]
     expected = [json.loads(line) for line in (release / "predictions.jsonl.expected").read_text().splitlines()]
     assert len(lines) == len(expected)
@@ -69,38 +55,37 @@ def test_an_export_predicts_what_it_did(release: Path) -> None:
         if release.name == "csv":
             found, want = (list(x["probabilities"].values()) for x in (line, wanted))
             np.testing.assert_allclose(found, want, rtol=1e-5)
-    assert done.returncode == 0
 
 
 @pytest.mark.slow
-def test_training_resumes_and_exports_anew(release: Path) -> None:
-    model = "dnn" if release.name == "csv" else "softmax"
+def test_training_resumes_and_exports_anew(release: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, steps = ("dnn", 62) if release.name == "csv" else ("softmax", 32)  # two more than the release trained
     hparams = ("--hparams", "hidden_units=8") if model == "dnn" else ("--batch_size", "8")
-    run(
-        "trainer.task", "--data_dir", "data", "--model_dir", "model", "--model", model, *hparams, "--max_steps", "80",
-        "--seed", "1", cwd=release,
-    )  # fmt: skip
-    assert (release / "model/model.ckpt-80.index").exists()
+    argv = ["--data_dir", "data", "--model_dir", "model", "--model", model, *hparams, "--seed", "1"]
+    assert task.main([*argv, "--max_steps", str(steps)]) == 0
+    assert (release / f"model/model.ckpt-{steps}.index").exists()
     (final,) = (release / "model/export/final").iterdir()
-    done = run("trainer.verify", "--data_dir", "data", "--saved_model", str(final), cwd=release)
-    assert "earlier release" not in done.stderr
+    capsys.readouterr()
+    assert verify.main(["--data_dir", "data", "--saved_model", str(final)]) == 0
+    assert "earlier release" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_an_export_verifies_with_the_advice_to_export_again(release: Path) -> None:
-    done = run("trainer.verify", "--data_dir", "data", "--saved_model", str(export_of(release)), cwd=release)
-    assert "no skew" in done.stdout
-    assert "export the model again" in done.stderr
+def test_an_export_verifies_with_the_advice_to_export_again(release: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify.main(["--data_dir", "data", "--saved_model", str(export_of(release))]) == 0
+    told = capsys.readouterr()
+    assert "no skew" in told.out
+    assert "export the model again" in told.err
 
 
 @pytest.mark.slow
-def test_rejects_are_replayed(tmp_path: Path) -> None:
-    release = Path(shutil.copytree(FIXTURES / "csv", tmp_path / "csv"))
+@pytest.mark.parametrize("release", ["csv"], indirect=True)
+def test_rejects_are_replayed(release: Path) -> None:
     (rejects,) = (release / "data").glob("*/rejects-00000.jsonl")
     corrected = [json.loads(line) for line in rejects.read_text().splitlines()]
     for reject in corrected:
         reject["raw"] = reject["raw"].replace("heavy", "12.5").replace("perhaps", "no")
     (release / "corrected.jsonl").write_text("".join(f"{json.dumps(reject)}\n" for reject in corrected))
-    run("beam_jobs.preprocess", "--replay", "corrected.jsonl", "--append_to", "data", cwd=release)
+    assert preprocess.main(["--replay", "corrected.jsonl", "--append_to", "data"]) == 0
     assert open_dataset(str(release / "data")).manifest.written == 302
     assert verify_dataset(str(release / "data")) == []

@@ -12,6 +12,7 @@ import pytest
 
 from beam_jobs import preprocess
 from schemas.samples import tables
+from tests.support.people import LEAN_SCHEMA, make_job
 
 ROOT = Path(__file__).parent.parent
 SECRET = "SENTINEL-5f3a91c0-not-to-be-seen"
@@ -32,10 +33,10 @@ def environment(tmp_path) -> dict[str, str]:
 def test_nothing_that_is_written_or_said_holds_them(tmp_path, environment):
     work = tmp_path / "work"
     work.mkdir()
-    tables.write_sample("titanic", str(work / "raw.csv"), rows=400, seed=1)
-    job = ["beam_jobs.preprocess", "--schema", str(ROOT / "schemas" / "titanic.yaml"), "--input", str(work / "raw.csv")]
+    people = make_job(work, LEAN_SCHEMA)
+    job = ["beam_jobs.preprocess", "--schema", str(people.schema), "--input", str(people.raw)]
     training = ["trainer.task", "--data_dir", str(work / "out"), "--model_dir", str(work / "model"), "--verbose"]
-    training += ["--model", "linear", "--max_steps", "5", "--batch_size", "32"]
+    training += ["--model", "linear", "--max_steps", "2", "--batch_size", "32"]
     for command in ([*job, "--output", str(work / "out"), "--num_shards", "1"], training):
         done = subprocess.run(
             [sys.executable, "-m", *command], cwd=ROOT, env=environment, capture_output=True, check=False

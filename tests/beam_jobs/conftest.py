@@ -15,7 +15,7 @@ import pytest
 
 from schemas.dataset import Dataset, open_dataset
 from tests.support.built_once import built_once
-from tests.support.people import PLAIN_SCHEMA, SCHEMA, Job, make_job
+from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, SCHEMA, Job, make_job
 from tests.support.replaying import Folder, write_rejecting
 
 Run = Callable[..., list[dict[str, Any]]]
@@ -23,8 +23,29 @@ Run = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def people(tmp_path: Path) -> Job:
-    """500 valid rows and a schema that is quick to analyze."""
-    return make_job(tmp_path, PLAIN_SCHEMA)
+    """500 valid rows and a schema of which nothing is measured: no job is quicker."""
+    return make_job(tmp_path, LEAN_SCHEMA)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Job:
+    """500 valid rows and a schema for which the train split is read first."""
+    return make_job(tmp_path, MEASURED_SCHEMA)
+
+
+@pytest.fixture(scope="session")
+def people_once(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """`people`, run once. Not to be changed."""
+    job = make_job(tmp_path_factory.mktemp("people"), LEAN_SCHEMA)
+    job.run()
+    return job
+
+
+@pytest.fixture
+def written(people: Job, people_once: Job) -> Job:
+    """`people`, of which the dataset is there: a copy for each test."""
+    shutil.copytree(people_once.output, people.output)
+    return people
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,7 @@ def test_a_command_may_stand_before_each_measurement(tmp_path):
     measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path)), under=("env", "X=1"))
 
 
+@pytest.mark.slow
 def test_processes_read_each_shard_once(tmp_path):
     for i in range(5):
         (tmp_path / f"{i}.tar").touch()

@@ -31,6 +31,22 @@ from trainer import predict as predict_command
 ROOT = Path(__file__).parent.parent.parent
 SHAPES = str(ROOT / "schemas" / "shapes.yaml")
 
+# Of the same rows so few features that the job is quick.
+_IGNORED = [name for name in PEOPLE_HEADER.split(",") if name not in ("id", "hours", "income")]
+FEW = "\n".join(
+    [
+        "name: people",
+        "format: csv",
+        'csv: {header: present, missing: ["?", ""]}',
+        "features:",
+        "  - {name: id, kind: key}",
+        "  - {name: hours, kind: numeric, transform: none}",
+        *(f"  - {{name: {name}, kind: ignore}}" for name in _IGNORED),
+        'label: {name: income, kind: category, values: ["<=50K", ">50K"]}',
+        "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}",
+    ]
+)
+
 
 @pytest.fixture(scope="module")
 def people_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -64,7 +80,9 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> millrace.Dataset:
 def export_dir(people: millrace.Dataset) -> str:
     """A model of `people`."""
     model_dir = Path(people.path).parent / "model"
-    return millrace.train(data_dir=people.path, model_dir=model_dir, max_steps=30, seed=1, quiet=True).export_dir
+    return millrace.train(
+        data_dir=people.path, model_dir=model_dir, max_steps=2, hparams={"hidden_units": 4}, seed=1, quiet=True
+    ).export_dir
 
 
 def test_names_are_looked_up_when_they_are_used():
@@ -158,15 +176,19 @@ class TestDataset:
 
 
 class TestPreprocess:
-    def test_it_is_the_command(self, people, people_csv, tmp_path, capsys):
-        argv = ["--schema", str(people_csv.parent / "people.yaml"), "--input", str(people_csv)]
-        assert preprocess_main([*argv, "--output", str(tmp_path), "--num_shards", "2", "--quiet", "--json"]) == 0
+    @pytest.mark.slow
+    def test_it_is_the_command(self, people_csv, tmp_path, capsys):
+        schema = tmp_path / "few.yaml"
+        schema.write_text(FEW)
+        people = millrace.preprocess(schema=schema, input=people_csv, output=tmp_path / "api", num_shards=2, quiet=True)
+        argv = ["--schema", str(schema), "--input", str(people_csv), "--output", str(tmp_path / "out")]
+        assert preprocess_main([*argv, "--num_shards", "2", "--quiet", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert {name: split["rows"] for name, split in told["splits"].items()} == {
             name: split.rows for name, split in people.splits.items()
         }
         assert told["notes"] == []
-        assert preprocess_main([*argv, "--output", str(tmp_path), "--json"]) == 2
+        assert preprocess_main([*argv, "--json"]) == 2
         assert "Give --overwrite" in json.loads(capsys.readouterr().out)["error"]
 
     def test_a_usage_error_is_raised(self, people, people_csv, tmp_path):
@@ -192,11 +214,15 @@ class TestTrain:
             millrace.train(data_dir=people, model_dir=tmp_path, model="forest")
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.slow
     def test_it_resumes(self, people, export_dir, capsys):
         model_dir = Path(export_dir).parent.parent.parent
-        again = millrace.train(data_dir=people, model_dir=model_dir, max_steps=40, seed=1, quiet=True, verify_data=True)
-        assert (again.global_step, again.steps) == (40, 10)
-        assert again.metrics["eval"]["global_step"] == 40
+        again = millrace.train(
+            data_dir=people, model_dir=model_dir, max_steps=5, hparams={"hidden_units": 4}, seed=1, quiet=True,
+            verify_data=True,
+        )  # fmt: skip
+        assert (again.global_step, again.steps) == (5, 3)
+        assert again.metrics["eval"]["global_step"] == 5
         assert set(again.exports) == {"best", "final"}
         assert capsys.readouterr().out == ""
 
@@ -221,6 +247,7 @@ def rows(people_csv) -> list[dict]:
     return found
 
 
+@pytest.mark.slow
 class TestPredict:
     def test_rows_get_what_the_command_gives_them(self, export_dir, command, rows):
         with millrace.load_model(export_dir) as model:
@@ -315,7 +342,7 @@ class TestRequests:
 @pytest.mark.slow
 def test_a_model_of_images(shapes, tmp_path):
     trained = millrace.train(
-        data_dir=shapes, model_dir=tmp_path / "m", model="softmax", max_steps=5, batch_size=8, seed=1, quiet=True
+        data_dir=shapes, model_dir=tmp_path / "m", model="softmax", max_steps=2, batch_size=8, seed=1, quiet=True
     )
     files = sorted((Path(shapes.path).parent / "raw").rglob("*.png"))
     with millrace.load_model(trained.export_dir) as model:
@@ -329,6 +356,7 @@ def test_a_model_of_images(shapes, tmp_path):
         assert {name: len(values) for name, values in model.predict([]).items()} == dict.fromkeys(mixed, 0)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_sample_that_ships(tmp_path):
     """One-hot columns and vectors, by name, without a header in the file."""
     write_sample("covertype", str(tmp_path / "c.csv"), rows=500, seed=1)

@@ -78,6 +78,26 @@ split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
 """
 
 
+# Nothing is measured, and hardly anything is traced: for the tests that are about what becomes of records and files.
+_LEAN = """\
+name: people
+format: csv
+csv: {header: present, missing: ["?", ""]}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: none, missing: 0.0}
+  - {name: size, kind: numeric, transform: none}
+  - {name: point, columns: [p0, p2], kind: numeric, transform: none}
+%s
+label: {name: y, kind: category, values: [no, yes], aliases: {"yes!": yes}}
+split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
+"""
+_IGNORED = [name for name in HEADER.split(",") if name not in ("id", "age", "size", "p0", "p1", "p2", "y")]
+LEAN_SCHEMA = _LEAN % "\n".join(f"  - {{name: {name}, kind: ignore}}" for name in _IGNORED)
+# The same with a mean and a deviation, for which the train split is read first.
+MEASURED_SCHEMA = LEAN_SCHEMA.replace("transform: none, missing: 0.0", "transform: z_score, missing: mean")
+
+
 def people_csv(rows: int) -> str:
     return "\n".join([HEADER, *map(people_row, range(rows))]) + "\n"
 

@@ -12,9 +12,10 @@ from schemas.dataset.issues import Issue
 from schemas.dataset.manifest import Manifest, Shard, read_manifest
 from schemas.dataset.verify import verify_dataset
 from tests.support.drawn_images import write_folders
-from tests.support.people import PLAIN_SCHEMA, people_csv
+from tests.support.people import LEAN_SCHEMA, people_csv
 
-FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: %s}\n"
+FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, "
+FOLDERS += "channels: {means: [123, 117, 104]}, store: %s}\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ def write(folder: Path, schema: str, raw: str, **changes) -> Written:
 
 def write_csv(folder: Path, **changes) -> Written:
     (folder / "people.csv").write_text(people_csv(500) + "too,few\n" * 3)
-    return write(folder, PLAIN_SCHEMA, str(folder / "people.csv"), **changes)
+    return write(folder, LEAN_SCHEMA, str(folder / "people.csv"), **changes)
 
 
 def write_images(folder: Path, store: str, **changes) -> Written:

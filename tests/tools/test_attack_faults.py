@@ -44,6 +44,7 @@ def order_of(path: Path) -> tuple[str, ...]:
     return tuple(path.read_text().split("\n", 1)[0].split(","))
 
 
+@pytest.mark.slow
 class TestKnownFaults:
     """One thing is changed in what a real job wrote, and the oracle has to say so."""
 
@@ -99,6 +100,7 @@ class TestKnownFaults:
         assert self.titles(whole, account, expected=expected)
 
 
+@pytest.mark.slow
 class TestDamages:
     @pytest.mark.parametrize("what", sorted({d.__name__ for d in damage.DAMAGES}))
     def test_each_of_them_changes_the_data_set(self, whole, tmp_path, what):
@@ -129,6 +131,7 @@ def state(folder: Path) -> dict[str, object]:
 
 
 class TestKills:
+    @pytest.mark.slow
     def test_a_child_dies_where_it_is_told_to(self, whole, children, tmp_path):
         argv = job_arguments(whole.schema, whole.inputs, tmp_path / "out")
         unhurt, killed = children.run(

@@ -19,6 +19,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import CheckedExport
+from trainer.export.graph_values import plain_session
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import read_task_spec
@@ -127,7 +128,7 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
     ) -> object:
         if estimator is None:
             model_dir = model_dir or str(tmp_path_factory.mktemp("model"))
-            config = tf_estimator.RunConfig(model_dir=model_dir, tf_random_seed=1)
+            config = tf_estimator.RunConfig(model_dir=model_dir, tf_random_seed=1, session_config=plain_session())
             estimator = BUILT_IN[model].build(read_task_spec(dataset), BUILT_IN[model].hparams(), config)
         wrapped = with_keys_and_classes(estimator, dataset)
         mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1)

@@ -15,7 +15,7 @@ from schemas.dataset.manifest import read_manifest
 from schemas.errors import UsageError
 from schemas.rejects import Reject
 from tests.support.drawn_images import write_folders
-from tests.support.people import PLAIN_SCHEMA, people_csv
+from tests.support.people import LEAN_SCHEMA, people_csv
 
 FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}}\n"
 LISTED = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, listing: csv, root: raw}\n"
@@ -37,7 +37,7 @@ def test_a_csv_file_under_five_names(folder: Path, capsys: pytest.CaptureFixture
     Path("soft.csv").symlink_to("x.csv")
     os.link("x.csv", "hard.csv")
     names = ["x.csv", "./x.csv", str(folder / "x.csv"), "soft.csv", "hard.csv", "x*"]
-    Path("schema.yaml").write_text(PLAIN_SCHEMA)
+    Path("schema.yaml").write_text(LEAN_SCHEMA)
     assert preprocess.main(["--schema", "schema.yaml", "--output", "out", "--quiet", "--input", *names]) == 0
     manifest = read_manifest("out")
     assert [file.path for file in manifest.inputs] == ["x.csv"]
@@ -93,7 +93,7 @@ def test_an_output_that_is_no_folder_is_refused(make) -> None:
     make("out")
     before = os.lstat("out")
     with pytest.raises(UsageError, match="--output out: is not a folder"):
-        check_inputs(options(PLAIN_SCHEMA, "x.csv"))
+        check_inputs(options(LEAN_SCHEMA, "x.csv"))
     assert os.path.samestat(os.lstat("out"), before)
 
 
@@ -102,4 +102,4 @@ def test_a_manifest_that_is_a_link_is_refused_before_the_work() -> None:
     Path("out").mkdir()
     Path("out/manifest.json").symlink_to("../precious.json")
     with pytest.raises(UsageError, match=r"manifest\.json: is a link"):
-        check_inputs(options(PLAIN_SCHEMA, "x.csv"))
+        check_inputs(options(LEAN_SCHEMA, "x.csv"))

@@ -129,7 +129,7 @@ def ingested(files: list[bytes], reader: ImageReader) -> tuple[dict[int, tuple[b
 
 
 @pytest.mark.slow
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(files=st.lists(FILES, min_size=1, max_size=12))
 def test_every_file_is_stored_or_rejected_and_served_alike(
     files: list[bytes], images: ImageOptions, reader: ImageReader, ingest: Ingest

@@ -89,6 +89,7 @@ def test_a_jpeg_in_gray_and_in_colour(kept: Ingest) -> None:
     np.testing.assert_allclose(kept.image(tf.io.encode_jpeg(GRADIENT[:, :, :1], quality=100)), GRAY, atol=3)
 
 
+@pytest.mark.slow
 def test_what_is_stored_is_a_jpeg_of_the_given_quality() -> None:
     sizes = []
     for quality in (50, 95):

@@ -29,11 +29,13 @@ format: image_pairs
 images: {resize: {shorter: 24}, crop: [24, 24]}
 pairs: {seed: 3, train: {identities: 0.7, same: 20, different: 30}, eval: {identities: 0.3, same: 5, different: 6}}
 """
-ALL_TRAIN = FOLDERS + "split: {train: 1, eval: 0, test: 0}\n"
+TRAIN = "split: {train: 1, eval: 0, test: 0}\n"
+FIXED = "channels: {means: [123, 117, 104]}"  # nothing is measured, which makes a job quicker
+ALL_TRAIN = FOLDERS.replace("store", f"{FIXED}, store") + TRAIN
 PAIRS_OF_ALL = """\
 name: pairs
 format: image_pairs
-images: {resize: {exact: [24, 24]}}
+images: {resize: {exact: [24, 24]}, channels: {means: [123, 117, 104]}}
 pairs: {train: {identities: 1, same: 20, different: 10}}
 """
 
@@ -128,24 +130,30 @@ def test_parity_holds_raw_files_beside_their_records(shapes):
         assert a.features.feature["label"] == b.features.feature["image/class/text"]
 
 
-def test_fixed_means_are_taken_as_they_are(tmp_path):
-    write_folders(tmp_path / "raw", each=6)
-    fixed = (
-        FOLDERS.replace("store: raw", "channels: {means: [123, 117, 104]}") + "split: {train: 1, eval: 0, test: 0}\n"
-    )
-    dataset = run(tmp_path, fixed, str(tmp_path / "raw/*/*"))
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """12 drawn images of which nothing was measured."""
+    folder = tmp_path_factory.mktemp("fixed")
+    write_folders(folder / "raw", each=6)
+    return run(folder, ALL_TRAIN, str(folder / "raw/*/*"))
+
+
+@pytest.mark.slow
+def test_fixed_means_are_taken_as_they_are(fixed):
+    dataset = fixed
     output = tft.TFTransformOutput(dataset.run_dir)
     made = output.transform_raw_features({"pixels": tf.constant([[123.0, 118.0, 0.0]])}, drop_unused_features=True)
     assert made["pixels"].numpy().tolist() == [[0.0, 1.0, -104.0]]
 
 
+@pytest.mark.slow
 def test_a_list_of_paths_and_labels(tmp_path):
     write_folders(tmp_path / "raw", each=6)
     lines = [f"{p.relative_to(tmp_path / 'raw')},{p.parent.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
     lines += ["../secret.png,disc", "/etc/passwd,disc", "gs://b/x.png,disc", "disc/nowhere.png,disc"]
     (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines) + "\n")
-    schema = "name: s\nformat: image_folder\nimages: {listing: csv, root: raw, resize: {exact: [8, 8]}}\n"
-    schema += "split: {train: 1, eval: 0, test: 0}\n"
+    schema = "name: s\nformat: image_folder\nimages: {listing: csv, root: raw, resize: {exact: [8, 8]}, "
+    schema += f"{FIXED}}}\n{TRAIN}"
     dataset = run(tmp_path, schema, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
     assert (dataset.manifest.read, dataset.manifest.written) == (16, 12)
     reasons = [(c.stage, c.reason, c.rows) for c in dataset.manifest.counts if c.outcome == "rejected"]
@@ -188,6 +196,7 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
         assert reject.source in reject.raw.decode().split(",")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "written"), [(ALL_TRAIN, 12), (PAIRS_OF_ALL, 30)])
 def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch, schema, written):
     write_folders(tmp_path / "raw", each=6)
@@ -209,12 +218,13 @@ def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monke
     assert {e.features.feature[n].bytes_list.value[0] for e in kept for n in names} == set(files.values())
 
 
+@pytest.mark.slow
 def test_too_many_broken_images_fail_the_job(tmp_path):
     write_folders(tmp_path / "raw", each=6)
     for i in range(12):
         (tmp_path / "raw" / "disc" / f"bad{i}.png").write_bytes(b"broken")
     with pytest.raises(MillraceError, match="--max_rejects 10"):
-        run(tmp_path, FOLDERS, str(tmp_path / "raw/*/*"))
+        run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
     assert not (tmp_path / "out" / layout.MANIFEST).exists()
     assert len(list((tmp_path / "out" / layout.FAILED).glob("*/rejects-*.jsonl"))) >= 1
 
@@ -243,13 +253,13 @@ def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
         run(tmp_path, schema, str(tmp_path / "list.csv"))
 
 
-def test_new_images_go_through_an_existing_transform(tmp_path):
-    write_folders(tmp_path / "raw", each=10)
-    first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
+@pytest.mark.slow
+def test_new_images_go_through_an_existing_transform(shapes, tmp_path):
+    _, first = shapes
+    write_folders(tmp_path / "raw", each=4)
     for path in (tmp_path / "raw").glob("*/*"):
         path.write_bytes(tf.io.encode_png(np.full((30, 30, 3), 200, np.uint8)).numpy())
-    source = str(tmp_path / "out")
-    second = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"), output="more", transform_from=source)
+    second = run(tmp_path, FOLDERS + TRAIN, str(tmp_path / "raw/*/*"), transform_from=first.path)
     probe = {"pixels": tf.constant([[1.0, 2.0, 3.0]])}
     made = [
         tft.TFTransformOutput(d.run_dir).transform_raw_features(probe, drop_unused_features=True)["pixels"].numpy()
@@ -258,9 +268,10 @@ def test_new_images_go_through_an_existing_transform(tmp_path):
     assert (made[0] == made[1]).all()
 
 
-def test_a_transform_fits_however_the_same_images_are_listed(tmp_path):
+@pytest.mark.slow
+def test_a_transform_fits_however_the_same_images_are_listed(fixed, tmp_path):
     write_folders(tmp_path / "raw", each=6)
-    first = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
+    first = fixed
     listed = "disc/001.png,disc\nbar/001.png,bar\n"
     (tmp_path / "list.csv").write_text(listed)
     by_list = ALL_TRAIN.replace("images: {", "images: {listing: csv, root: raw, max_pixels: 1000000, ")
@@ -274,10 +285,11 @@ def test_a_transform_fits_however_the_same_images_are_listed(tmp_path):
         run(tmp_path, smaller, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
 
 
+@pytest.mark.slow
 def test_the_nasty_images_are_each_stored_or_rejected(real_data: Path, tmp_path: Path) -> None:
     nasty = real_data / "nasty_images"
-    schema = "name: nasty\nformat: image_folder\nimages: {resize: {exact: [64, 64]}}\n"
-    schema += "label: {values: [nasty_images, other]}\nsplit: {train: 1, eval: 0, test: 0}\n"
+    schema = f"name: nasty\nformat: image_folder\nimages: {{resize: {{exact: [64, 64]}}, {FIXED}}}\n"
+    schema += f"label: {{values: [nasty_images, other]}}\n{TRAIN}"
     dataset = run(tmp_path, schema, str(nasty / "*"), max_reject_fraction=1.0)
     files = {p.name for p in nasty.iterdir()}
     assert set(json.loads((nasty / "MANIFEST.json").read_text())) <= files

@@ -53,6 +53,7 @@ def jpegs(real_data: Path) -> Iterator[bytes]:
     yield (real_data / "nasty_images" / "hopper_orientation_6.jpg").read_bytes()
 
 
+@pytest.mark.slow
 def test_it_is_read_as_if_it_were_not_there(real_data: Path) -> None:
     ingest = stored_and_pixels(IMAGES)
     inserted = 0

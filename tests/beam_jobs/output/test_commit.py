@@ -16,9 +16,9 @@ from schemas.errors import MillraceError
 from tests.support.written_records import records
 
 
-@pytest.mark.parametrize("removes", [False, True])
-def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(people, monkeypatch, removes):
-    first = people.run()
+@pytest.mark.parametrize("removes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(written, monkeypatch, removes):
+    people, first = written, open_dataset(str(written.output))
     original = commit.check
     with contextlib.ExitStack() as theirs:
 
@@ -39,14 +39,13 @@ def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(people, monkeyp
     assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, first.run}
 
 
-def test_a_manifest_that_was_changed_meanwhile_is_not_replaced(people, monkeypatch):
-    people.run()
-    manifest = people.output / layout.MANIFEST
+def test_a_manifest_that_was_changed_meanwhile_is_not_replaced(written, monkeypatch):
+    manifest = written.output / layout.MANIFEST
     changed = manifest.read_bytes().replace(b'"seed": 0', b'"seed": 1')
     original = commit.check
     monkeypatch.setattr(commit, "check", lambda *args: (original(*args), manifest.write_bytes(changed)))
     with pytest.raises(LeaseError, match="was changed while this job ran"):
-        people.run(overwrite=True)
+        written.run(overwrite=True)
     assert manifest.read_bytes() == changed
 
 
@@ -78,8 +77,8 @@ def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people
 
 
 @pytest.mark.slow
-def test_what_killed_jobs_left_goes_with_the_next_commit(people):
-    first = people.run()
+def test_what_killed_jobs_left_goes_with_the_next_commit(written):
+    people, first = written, open_dataset(str(written.output))
     stale = [people.output / "20200101T000000Z-0000" / "staging", people.output / f".manifest.json.{'0' * 32}.tmp"]
     stale[0].mkdir(parents=True)
     (stale[0] / "fragment-1").write_text("x")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from tests.support.drawn_images import write_folders
 from tests.support.replaying import Folder, accounts_hold
 
-ROWS = 2000
+ROWS = 500
 FEATURES = {
     "fine": "{name: fine, kind: numeric}",
     "gone": "{name: gone, kind: numeric, missing: mean}",
@@ -51,28 +50,26 @@ def row(i: int, y: str) -> str:
     )
 
 
-def schema(label: str) -> str:
+LABEL = '{name: y, kind: category, values: ["no", "yes"]}'
+BY_FILE = "split: {by: file, train: train.csv, eval: eval.csv}\n"
+
+
+def write(folder: Folder) -> list[str]:
+    """Arguments of a job over 500 rows of the train split, and a few of the eval split in which nothing is odd."""
     listed = "".join(f"  - {feature}\n" for feature in FEATURES.values())
-    return (
-        f'name: odd\nformat: csv\ncsv: {{header: present, missing: ["", NA]}}\nfeatures:\n{listed}label: {label}\n'
-        "split: {by: file, train: train.csv, eval: eval.csv}\n"
-    )
-
-
-def write(folder: Folder, label: str, y: str) -> list[str]:
-    """Arguments of a job over 2,000 rows of the train split, and a few of the eval split in which nothing is odd."""
-    path = folder.write("odd.yaml", [schema(label)])
-    folder.write("train.csv", [HEADER, *(row(i, y) for i in range(ROWS))])
+    csv = 'name: odd\nformat: csv\ncsv: {header: present, missing: ["", NA]}\n'
+    path = folder.write("odd.yaml", [f"{csv}features:\n{listed}label: {LABEL}\n{BY_FILE}"])
+    folder.write("train.csv", [HEADER, *(row(i, "yes") for i in range(ROWS))])
     plain = "1,{0},{0},{0},yes,{0},{1},{2},Red,1,{0},{0},1,1,x,0,1,c d e f,2,{3}"
     evals = [plain.format(i, "same" if i % 2 else "else", "yes" if i % 2 else "no", "no") for i in range(9)]
     folder.write("eval.csv", [HEADER, *evals])
     inputs = str(folder.path / "*.csv")
-    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.01"]
+    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.005"]
 
 
 @pytest.mark.slow
 def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
-    assert main(write(folder, '{name: y, kind: category, values: ["no", "yes"]}', "yes")) == 0
+    assert main(write(folder)) == 0
     printed = capsys.readouterr().out
     manifest = read_manifest(folder.output)
     assert {(warning.feature, warning.code) for warning in manifest.warnings} == {
@@ -111,22 +108,24 @@ def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     accounts_hold(open_dataset(folder.output))
 
 
-@pytest.mark.slow
 def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
-    arguments = write(folder, "{name: y, kind: numeric}", "3")
-    folder.write("eval.csv", [HEADER, row(1, "5")])
-    assert main(arguments) == 0
-    assert ("y", "constant") in {(w.feature, w.code) for w in read_manifest(folder.output).warnings}
+    features = "features: [{name: fine, kind: numeric, transform: none}]\nlabel: {name: y, kind: numeric}\n"
+    folder.write("train.csv", ["fine,y", *(f"{i},3" for i in range(100))])
+    folder.write("eval.csv", ["fine,y", "1,5"])
+    schema = f"name: odd\nformat: csv\ncsv: {{header: present}}\n{features}{BY_FILE}"
+    dataset = folder.job(schema, str(folder.path / "*.csv"))
+    assert [(w.feature, w.code) for w in dataset.manifest.warnings] == [("y", "constant")]
 
 
+@pytest.mark.slow
 def test_data_without_oddities_has_no_warnings(all_kinds, capsys):
     assert all_kinds.manifest.warnings == ()
     assert dataset_main(["show", all_kinds.path]) == 0
     assert "warning" not in capsys.readouterr().out
 
 
-def test_a_manifest_of_the_first_release_has_none(all_kinds):
-    data = json.loads((Path(all_kinds.path) / "manifest.json").read_bytes())
+def test_a_manifest_of_the_first_release_has_none(written):
+    data = json.loads((written.output / "manifest.json").read_bytes())
     del data["warnings"]
     assert Manifest.model_validate_json(json.dumps(data)).warnings == ()
 
@@ -143,10 +142,11 @@ def one_of_three_moves(inputs):
     return {"three": three, "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
 
 
+@pytest.mark.slow
 def test_images_of_one_class_are_told(tmp_path):
     (tmp_path / "schema.yaml").write_text(
-        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}}\nlabel: {values: [bar, disc]}\n"
-        "split: {train: 0.5, eval: 0.5, test: 0}\n"
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"
+        "label: {values: [bar, disc]}\nsplit: {train: 0.5, eval: 0.5, test: 0}\n"
     )
     write_folders(tmp_path / "raw", each=20)
     options = JobOptions(

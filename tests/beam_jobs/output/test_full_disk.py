@@ -12,13 +12,15 @@ import pytest
 
 from schemas.samples.tables import write_sample
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows") / "rows.csv"
-    write_sample("covertype", str(path), rows=20_000, seed=1)
+    write_sample("covertype", str(path), rows=12_000, seed=1)
     return path
 
 

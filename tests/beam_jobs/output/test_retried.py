@@ -14,13 +14,15 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.replay import run
+from beam_jobs.replay.run import Outcome
 from beam_jobs.runtime import job
 from beam_jobs.runtime.job import run_job
-from schemas.dataset import open_dataset
+from schemas.dataset import Dataset, open_dataset
 from tests.beam_jobs.transform import test_rejects
 from tests.support import replaying
 from tests.support.drawn_images import draw, write_folders
-from tests.support.people import people_csv
+from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
+from tests.support.replaying import Folder
 from tests.support.written_records import examples, records
 
 # Every bundle is run to its end and its output thrown away; then it is run again.
@@ -47,10 +49,17 @@ def rejects_of(dataset) -> list[str]:
     )
 
 
-def assert_csv_rows_come_once(people) -> None:
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Dataset]:
+    """Rows, and their dataset where no bundle was run twice, through files. Not to be changed."""
+    people = make_job(tmp_path_factory.mktemp("once"), MEASURED_SCHEMA)
     people.raw.write_text(people_csv(500) + "too,few\n" * 6)
-    once = people.run(output=str(people.folder / "once"), range_mb=0.01)
-    twice = people.run(output=str(people.folder / "twice"), range_mb=0.01, beam_args=TWICE)
+    return people, people.run(range_mb=0.01)
+
+
+def assert_csv_rows_come_once(written: tuple[Job, Dataset], output: Path) -> None:
+    people, once = written
+    twice = people.run(output=str(output), range_mb=0.01, beam_args=TWICE)
     assert {s: records(twice, s) for s in twice.splits} == {s: records(once, s) for s in once.splits}
     assert sum(twice.rows(s) for s in twice.splits) == 500
     for field in ("read", "written", "rejected", "inputs", "counts", "warnings"):
@@ -61,15 +70,18 @@ def assert_csv_rows_come_once(people) -> None:
     assert {f.path.partition("/")[2] for f in twice.manifest.files} == files
 
 
-def test_csv_rows_that_go_through_files_come_once(people):
-    assert_csv_rows_come_once(people)
+@pytest.mark.slow
+def test_csv_rows_that_go_through_files_come_once(once, tmp_path):
+    assert_csv_rows_come_once(once, tmp_path / "twice")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("through_the_runner")
-def test_csv_rows_that_go_through_the_runners_shuffle_come_once(people):
-    assert_csv_rows_come_once(people)
+def test_csv_rows_that_go_through_the_runners_shuffle_come_once(once, tmp_path):
+    assert_csv_rows_come_once(once, tmp_path / "twice")
 
 
+@pytest.mark.slow
 def test_images_come_once(tmp_path):
     (tmp_path / "schema.yaml").write_text("name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}}\n")
     write_folders(tmp_path / "raw", each=20)
@@ -95,6 +107,7 @@ def test_images_come_once(tmp_path):
 PAYS = test_rejects  # rows of which the transform rejects some
 
 
+@pytest.mark.slow
 def test_rejects_of_the_transform_come_once(folder):
     source = folder.write("rows.csv", [PAYS.HEADER, *PAYS.ROWS])
     once, twice = (
@@ -118,35 +131,44 @@ def test_rejects_of_a_job_that_fails_are_told_once(folder, capsys):
     assert len(PAYS.failed_rejects(folder)) == 7
 
 
-def assert_replayed_rows_come_once(folder) -> None:
-    """Of four corrected rows, two are good, one is refused by the reader and one by the transform."""
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, Outcome]:
+    """A dataset from before a replay, the corrected rows, and the replay where no bundle was run twice.
+
+    Of four rows, two are good, one is refused by the reader and one by the transform.
+    """
+    folder = Folder(tmp_path_factory.mktemp("replayed"))
     before = folder.job(PAYS.SCHEMA, folder.write("rows.csv", [PAYS.HEADER, *PAYS.ROWS]))
     again = {"k7": PAYS.GOOD[7], "k9": PAYS.GOOD[9], "k11": "k11,1,much,,,yes", "k12": "k12,-7,1,1,1,yes"}
     corrected = folder.correct(before, lambda r: again[r.raw.decode().partition(",")[0]])
-    written = shutil.copytree(folder.output, folder.path / "before")
-    once = folder.replay(corrected)
-    dataset_once = open_dataset(folder.output)
-    contents, rejects = replaying.contents(dataset_once), rejects_of(dataset_once)
-    shutil.rmtree(folder.output)
-    shutil.move(written, folder.output)
+    shutil.copytree(folder.output, folder.path / "before")
+    return folder.path, corrected, folder.replay(corrected)
+
+
+def assert_replayed_rows_come_once(folder: Folder, replayed: tuple[Path, str, Outcome]) -> None:
+    path, corrected, once = replayed
+    shutil.copytree(path / "before", folder.output)
     twice = folder.replay(corrected, beam_args=TWICE)
-    dataset = open_dataset(folder.output)
+    dataset, expected = open_dataset(folder.output), open_dataset(str(path / "out"))
     replaying.accounts_hold(dataset)
     assert (twice.added, twice.again) == (once.added, once.again) == (2, 2)
-    assert replaying.contents(dataset) == contents
-    assert rejects_of(dataset) == rejects
-    assert dataset.manifest.counts == dataset_once.manifest.counts
+    assert replaying.contents(dataset) == replaying.contents(expected)
+    assert rejects_of(dataset) == rejects_of(expected)
+    assert dataset.manifest.counts == expected.manifest.counts
 
 
-def test_replayed_rows_that_go_through_files_come_once(folder):
-    assert_replayed_rows_come_once(folder)
+@pytest.mark.slow
+def test_replayed_rows_that_go_through_files_come_once(folder, replayed):
+    assert_replayed_rows_come_once(folder, replayed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("through_the_runner")
-def test_replayed_rows_that_go_through_the_runners_shuffle_come_once(folder):
-    assert_replayed_rows_come_once(folder)
+def test_replayed_rows_that_go_through_the_runners_shuffle_come_once(folder, replayed):
+    assert_replayed_rows_come_once(folder, replayed)
 
 
+@pytest.mark.slow
 def test_replayed_images_come_once(folder):
     schema = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, store: raw}\n"
     write_folders(folder.path / "raw", each=20)
@@ -166,6 +188,7 @@ def test_replayed_images_come_once(folder):
     assert len(rejects_of(dataset)) == 2
 
 
+@pytest.mark.slow
 def test_pairs_of_images_come_once(folder):
     schema = (
         "name: pairs\nformat: image_pairs\nimages: {resize: {exact: [16, 16]}, store: raw}\n"

@@ -24,7 +24,7 @@ from tests.support.written_records import examples
 FOLDERS = """\
 name: shapes
 format: image_folder
-images: {resize: {exact: [16, 16]}, store: raw}
+images: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}, store: raw}
 split: {train: 0.6, eval: 0.4, test: 0}
 """
 LISTED = FOLDERS.replace("images: {", "images: {listing: csv, root: raw, ")
@@ -66,6 +66,7 @@ def stored(dataset: Dataset) -> list[tuple[str, ...]]:
     )
 
 
+@pytest.mark.slow
 def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
     write_folders(tmp_path / "raw", each=8)
     disc = tmp_path / "raw" / "disc"
@@ -126,6 +127,7 @@ def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(tmp_path):
     assert stored(after) == stored(expected)
 
 
+@pytest.mark.slow
 def test_a_label_that_is_no_class_stays_rejected(tmp_path):
     write_folders(tmp_path / "raw", each=4)
     everything = LISTED.replace("0.6, eval: 0.4", "1, eval: 0") + "label: {values: [disc, bar]}\n"
@@ -140,6 +142,7 @@ def test_a_label_that_is_no_class_stays_rejected(tmp_path):
     accounts_hold(open_dataset(before.path))
 
 
+@pytest.mark.slow
 def test_pairs_are_not_replayed(tmp_path):
     write_folders(tmp_path / "raw", each=4)
     schema = FOLDERS[: FOLDERS.index("split:")].replace("image_folder", "image_pairs") + (

@@ -127,6 +127,7 @@ def test_what_is_asked_wrongly_is_told_at_once(arguments, message):
     assert_told_at_once("beam_jobs.preprocess", arguments, code=2, message=message)
 
 
+@pytest.mark.slow
 def test_text_for_a_record_that_was_shown_in_another_encoding_is_refused(folder):
     schema = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
     source = Path(folder.write("rows.csv", []))

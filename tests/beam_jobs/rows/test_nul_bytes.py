@@ -27,6 +27,7 @@ WIDE = b"first te\0in,keyzz,b label of 16 by,b label of 16 by"  # four columns; 
 RIGHT = b"text\0A,key\0%d,label\0of 16 by\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("range_mb", ["0.05", "64"])
 def test_a_nul_far_into_a_file_moves_no_field_and_is_kept(tmp_path: Path, range_mb: str) -> None:
     (tmp_path / "schema.yaml").write_text(SCHEMA)

@@ -39,10 +39,11 @@ def interrupted_fn(inputs: dict[str, Any]) -> dict[str, Any]:
     return {"age": inputs["age"], "y": inputs["age"]}
 
 
-def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
+@pytest.mark.slow
+def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
     header, rows = people_csv(500).split("\n", 1)
-    people.raw.write_text(header + "\n" + 150 * rows)
-    arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
+    measured.raw.write_text(header + "\n" + 150 * rows)
+    arguments = ["--schema", str(measured.schema), "--input", str(measured.raw), "--output", str(measured.output)]
     job = subprocess.Popen(
         [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--range_mb", "0.05"],
         stderr=subprocess.PIPE,
@@ -52,7 +53,7 @@ def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
     )
     try:
         deadline = time.monotonic() + 300
-        while not list(people.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:
+        while not list(measured.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:
             time.sleep(0.01)
         job.send_signal(signal.SIGINT)
         _, printed = job.communicate(timeout=300)
@@ -60,10 +61,11 @@ def test_an_interrupted_job_leaves_nothing_behind(people: Job) -> None:
         job.kill()
     assert job.returncode == 130, printed
     assert "interrupted; nothing was committed" in printed
-    assert not (people.output / layout.MANIFEST).exists()
-    assert list(people.output.iterdir()) == []
+    assert not (measured.output / layout.MANIFEST).exists()
+    assert list(measured.output.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_tf_transforms_tracing_drops_still_ends_the_job(people: Job) -> None:
     arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
     job = subprocess.run(

@@ -28,6 +28,7 @@ print(os.environ["TF_CPP_MIN_LOG_LEVEL"], tf.get_logger().isEnabledFor(20))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verbose", "told"), [(False, "2 False"), (True, "0 True")])
 def test_the_log_of_tensorflow_comes_with_verbose(verbose, told):
     code = VERBOSE.format(verbose=verbose)
@@ -35,5 +36,6 @@ def test_the_log_of_tensorflow_comes_with_verbose(verbose, told):
     assert done.stdout.strip() == told
 
 
+@pytest.mark.slow
 def test_the_collector_is_spared_the_libraries_and_one_keras_is_enough():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)

@@ -30,17 +30,29 @@ def run(schema: str, inputs: list[Path], output: Path) -> Dataset:
     return open_dataset(str(output))
 
 
+@pytest.fixture(scope="module")
+def census(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    files = [real_data / "census" / name for name in ("adult.data", "adult.test")]
+    return run("census.yaml", files, tmp_path_factory.mktemp("census") / "out")
+
+
 @pytest.mark.parametrize(
-    ("schema", "files", "rows"),
+    ("schema", "file", "rows"),
     [
-        ("covertype.yaml", ["covertype/covertype_100k.csv.gz"], 100_000),
-        ("census.yaml", ["census/adult.data", "census/adult.test"], 32_561 + 16_281),
-        ("mnist_csv.yaml", ["mnist/mnist_10k.csv.gz"], 10_000),
-        ("titanic.yaml", ["titanic/titanic.csv"], 1_309),
+        ("covertype.yaml", "covertype/covertype_100k.csv.gz", 100_000),
+        ("mnist_csv.yaml", "mnist/mnist_10k.csv.gz", 10_000),
+        ("titanic.yaml", "titanic/titanic.csv", 1_309),
     ],
 )
-def test_every_row_is_written(real_data: Path, tmp_path: Path, schema: str, files: list[str], rows: int) -> None:
-    dataset = run(schema, [real_data / name for name in files], tmp_path / "out")
+def test_every_row_is_written(real_data: Path, tmp_path: Path, schema: str, file: str, rows: int) -> None:
+    assert_every_row_is_written(run(schema, [real_data / file], tmp_path / "out"), rows)
+
+
+def test_every_row_of_two_files_is_written(census: Dataset) -> None:
+    assert_every_row_is_written(census, 32_561 + 16_281)
+
+
+def assert_every_row_is_written(dataset: Dataset, rows: int) -> None:
     manifest = dataset.manifest
     assert (manifest.read, manifest.written, manifest.rejected) == (rows, rows, 0)
     stored = {s: sum(1 for _ in tf.data.TFRecordDataset(list(dataset.shards(s)))) for s in dataset.splits}
@@ -66,9 +78,8 @@ def test_covertype_comes_out_with_the_values_of_the_file(real_data: Path, tmp_pa
     assert np.abs(train.std(axis=0) - 1).max() < 1e-3
 
 
-def test_census_trains_on_one_file_and_evaluates_on_the_other(real_data: Path, tmp_path: Path) -> None:
-    files = [real_data / "census" / name for name in ("adult.data", "adult.test")]
-    dataset = run("census.yaml", files, tmp_path / "out")
+def test_census_trains_on_one_file_and_evaluates_on_the_other(census: Dataset) -> None:
+    dataset = census
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 32_561, "eval": 16_281}
     assert np.bincount([e["income"][0] for e in examples(dataset, "eval")]).tolist() == [12_435, 3_846]
     assert b"<unknown>" in tft.TFTransformOutput(dataset.run_dir).vocabulary_by_name("workclass")
@@ -76,10 +87,10 @@ def test_census_trains_on_one_file_and_evaluates_on_the_other(real_data: Path, t
 
 def test_one_stray_quote_and_one_quoted_field_lose_no_row(real_data: Path, tmp_path: Path) -> None:
     with gzip.open(real_data / "covertype" / "covertype_100k.csv.gz", "rb") as file:
-        lines = file.read().splitlines()
+        lines = file.read().splitlines()[:30_000]
     lines[5_000] = b'"' + lines[5_000]
-    head, _, tail = lines[60_000].partition(b",")
-    lines[60_000] = b'"' + head + b'",' + tail
+    head, _, tail = lines[20_000].partition(b",")
+    lines[20_000] = b'"' + head + b'",' + tail
     (tmp_path / "rows.csv").write_bytes(b"\n".join(lines))
     dataset = run("covertype.yaml", [tmp_path / "rows.csv"], tmp_path / "out")
-    assert (dataset.manifest.read, dataset.manifest.written, dataset.manifest.rejected) == (100_000, 99_999, 1)
+    assert (dataset.manifest.read, dataset.manifest.written, dataset.manifest.rejected) == (30_000, 29_999, 1)

@@ -15,6 +15,8 @@ from beam_jobs.transform.preprocessing import Preprocessing
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 
+pytestmark = pytest.mark.slow
+
 GIVEN_LABEL = "{name: y, kind: category, values: [a, b]}"
 
 

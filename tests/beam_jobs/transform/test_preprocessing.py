@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
-from beam_jobs.transform.preprocessing import clean, lower
+from beam_jobs.transform.preprocessing import clean, lower, padded, text_tokens
 from schemas.dataset import open_dataset
+from schemas.spec.features import Text
 from tests.support.written_records import examples
 
 ROWS = 400
@@ -175,10 +176,24 @@ class TestStrings:
     def test_lower_case_by_unicode_to_the_last_byte(self, text, lowered):
         assert lower(tf.constant([text, "X"])).numpy().tolist() == [lowered.encode(), b"x"]
 
+    @pytest.mark.parametrize(
+        ("texts", "expected"),
+        [
+            (["a", "", "b c d e", " f  g "], [[1, 0, 0], [0, 0, 0], [2, 3, 4], [6, 7, 0]]),
+            (["", " "], [[0, 0, 0], [0, 0, 0]]),
+            ([], np.zeros((0, 3)).tolist()),
+        ],
+    )
+    def test_words_are_cut_and_padded_to_the_length_of_the_text(self, texts, expected):
+        words = text_tokens(Text(name="t", kind="text", length=3), tf.constant(texts, tf.string), missing=())
+        numbered = tf.SparseTensor(words.indices, tf.range(1, 1 + tf.size(words.values)), words.dense_shape)
+        assert padded(numbered, 3).numpy().tolist() == expected
+
     @pytest.mark.parametrize("sent", ["?", " ?\t", "n/a", ""])
     def test_a_token_that_means_missing_is_compared_without_white_space_around_it(self, sent):
         assert clean(tf.constant([sent, "x"]), ("", " ?", "n/a ")).numpy().tolist() == [b"", b"x"]
 
+    @pytest.mark.slow
     def test_tokens_of_a_bool_in_any_script_and_case(self, tmp_path):
         (tmp_path / "t.yaml").write_text(
             "name: t\nformat: csv\ncsv: {header: present}\nfeatures:\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import layout, open_dataset
+from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.stored_features import stored_features
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
@@ -35,6 +36,20 @@ BAD = {"k7": "k7,-1,1,1,1,no", "k9": "k9,-5,1,1,1,no", "k11": "k11,1,1,-1e9,-2,y
 ROWS = [BAD.get(row.partition(",")[0], row) for row in GOOD]
 
 
+@pytest.fixture(scope="module")
+def _pays_once(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder(tmp_path_factory.mktemp("pays"))
+    folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+    return folder
+
+
+@pytest.fixture
+def pays(folder: Folder, _pays_once: Folder) -> Dataset:
+    """The rows' dataset in `folder`, which a test may change."""
+    shutil.copytree(_pays_once.output, folder.output)
+    return open_dataset(folder.output)
+
+
 def failed_rejects(folder: Folder) -> list[Reject]:
     paths = sorted((Path(folder.output) / layout.FAILED).glob("*/rejects-*.jsonl"))
     return [reject for path in paths for reject in read_rejects(path.read_bytes())]
@@ -45,8 +60,8 @@ def failing(folder: Folder, source: str, *options: str, schema: str = SCHEMA) ->
     return main(["--schema", path, "--input", source, "--output", folder.output, "--quiet", *options])
 
 
-def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(folder):
-    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(pays):
+    dataset = pays
     accounts_hold(dataset)
     assert (dataset.manifest.written, dataset.manifest.rejected) == (56, 4)
     found = {reject.raw.decode(): reject for reject in rejects_of(dataset)}
@@ -62,8 +77,8 @@ def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(fold
             assert np.isfinite([*row["pay"], *row["debts"]]).all()
 
 
-def test_that_records_are_finite_is_verified_where_the_manifest_promises_it(folder):
-    dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+def test_that_records_are_finite_is_verified_where_the_manifest_promises_it(pays):
+    dataset = pays
     now = stored_features(dataset.path, dataset.manifest, dataset.declared)
     assert {feature.name for feature in now if feature.finite} == {"pay", "debts"}
     earlier = dataset.manifest.model_copy(update={"finite": False})  # as the first release's are read
@@ -94,7 +109,7 @@ def test_of_a_preprocessing_fn_of_ones_own_the_output_is_named(folder):
     }
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("name", ["rows.csv", pytest.param("rows.csv.gz", marks=pytest.mark.slow)])
 def test_rejects_of_the_transform_are_kept_and_told_when_the_job_fails(folder, name, capsys):
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(ROWS)]
     assert failing(folder, folder.write(name, [HEADER, *rows]), "--max_rejects", "3") == 1
@@ -153,17 +168,17 @@ def test_they_are_kept_without_their_bytes_where_the_input_is_gone(folder, monke
 
 
 def test_they_count_before_everything_is_read(folder):
-    rows = [f"k{i},-3,1,1,1,no" for i in range(60_000)]
+    rows = [f"k{i},-3,1,1,1,no" for i in range(5_000)]
     with pytest.raises(MillraceError, match="records read so far were rejected") as failed:
-        folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *GOOD, *rows]), range_mb=0.05)
+        folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *GOOD, *rows]), range_mb=0.01)
     assert "not_finite" in str(failed.value)
-    assert 0 < len(failed_rejects(folder)) < 60_000
+    assert 0 < len(failed_rejects(folder)) < 5_000
 
 
-def test_a_row_that_is_not_finite_comes_back_corrected_and_is_refused_again_where_it_is_not(folder):
-    before = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
+@pytest.mark.slow
+def test_a_row_that_is_not_finite_comes_back_corrected_and_is_refused_again_where_it_is_not(folder, pays):
     again = {"k7": GOOD[7], "k9": "k9,-6,1,1,1,no"}
-    outcome = folder.replay(folder.correct(before, lambda r: again.get(r.raw.decode().partition(",")[0])))
+    outcome = folder.replay(folder.correct(pays, lambda r: again.get(r.raw.decode().partition(",")[0])))
     assert (outcome.added, outcome.again) == (1, 1)
     after = open_dataset(folder.output)
     accounts_hold(after)
@@ -172,9 +187,8 @@ def test_a_row_that_is_not_finite_comes_back_corrected_and_is_refused_again_wher
     assert (left[again["k9"]].reason, left[again["k9"]].column) == ("not_finite", "pay now")
 
 
-def test_where_all_corrected_rows_are_refused_again_they_are_kept_as_corrected(folder, capsys):
-    before = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]))
-    corrected = folder.correct(before, lambda r: r.raw.decode().replace(",1,", ",-8,"))
+def test_where_all_corrected_rows_are_refused_again_they_are_kept_as_corrected(folder, pays, capsys):
+    corrected = folder.correct(pays, lambda r: r.raw.decode().replace(",1,", ",-8,"))
     assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
     assert "rejected: not_finite 4" in capsys.readouterr().err
     assert {r.raw.decode() for r in failed_rejects(folder)} == {row.replace(",1,", ",-8,") for row in BAD.values()}

@@ -193,7 +193,7 @@ def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
 
 def test_classes_with_signs_that_end_lines_for_python_are_shown_whole(tmp_path):
     (tmp_path / "c.yaml").write_text(
-        "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric}]\n"
+        "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric, transform: none}]\n"
         "label: {name: y, kind: category}\nsplit: {train: 1.0, eval: 0, test: 0}\n"
     )
     classes = ["a\u2028b", "c", "c"]

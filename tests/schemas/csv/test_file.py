@@ -175,6 +175,7 @@ def test_a_damaged_gzip_file_fails_the_read(tmp_path: Path, damage: object, foun
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.csv.gz"
     path.write_bytes(gzip.compress(b"1,2,3\n" * 15_000_000, 1))

@@ -133,7 +133,7 @@ def with_odd(base: list[bytes], odd: list[tuple[int, bytes]], line_end: bytes) -
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(
     base=st.sampled_from([*BASES]),
     odd=ODD,
@@ -151,7 +151,7 @@ def test_a_line_is_what_it_is_alone_wherever_it_stands(
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(base=st.sampled_from([*BASES]), odd=ODD, line_end=st.sampled_from([b"\n", b"\n", b"\r\n"]))
 @example(base="plain", odd=[(LINES, NUL)], line_end=b"\n")
 @example(base="quoted", odd=[(30_000, b'"first\n""te\0in""\r\n",7,b label\0of 16 by')], line_end=b"\n")

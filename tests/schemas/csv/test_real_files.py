@@ -72,10 +72,10 @@ def test_undeclared_quoted_newlines_are_rejected_line_by_line(real_data: Path, n
 @pytest.mark.parametrize(
     ("schema", "file", "rows", "splits"),
     [
-        ("covertype", "covertype/covertype_100k.csv.gz", 100_000, 3),
+        pytest.param("covertype", "covertype/covertype_100k.csv.gz", 100_000, 3, marks=pytest.mark.slow),
         ("census", "census/adult.data", 32_561, 1),
         ("census", "census/adult.test", 16_281, 1),
-        ("mnist_csv", "mnist/mnist_10k.csv.gz", 10_000, 3),
+        pytest.param("mnist_csv", "mnist/mnist_10k.csv.gz", 10_000, 3, marks=pytest.mark.slow),
         ("titanic", "titanic/titanic.csv", 1_309, 3),
     ],
 )

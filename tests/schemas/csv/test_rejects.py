@@ -32,7 +32,7 @@ CASES: list[tuple[bytes, str, str | None, str]] = [
     (b" ", "too_few_columns", None, "found 1 columns, expected 11"),
     (b'39,1,2,"clerk,0,1,0,t,1.5,hello,no', "unterminated_quote", None, "a quote opens a field and never closes"),
     (b'39,1,2,5" pipe,0,1,0,t,1.5,hello,no', "stray_quote", None, "found an odd number of quotes in the line"),
-    (b"39,1,2,cl\rerk,0,1,0,t,1.5,hello,no", "stray_carriage_return", None, "a carriage return stands inside"),
+    (b"39,1,2,cl\rerk,0,1,0,t,1.5,hello,no", "stray_carriage_return", None, "a carriage return inside the line"),
     (b"old,1,2,clerk,0,1,0,t,1.5,hello,no", "not_a_number", "age", "found 'old', expected a decimal number"),
     (b"1e400,1,2,clerk,0,1,0,t,1.5,hello,no", "out_of_range", "age", "found '1e400', expected a number that fits"),
     (b"?,1,2,clerk,0,1,0,t,1.5,hello,no", "missing_value", "age", "found '?', which means missing"),

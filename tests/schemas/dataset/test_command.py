@@ -84,6 +84,7 @@ def test_show_is_json_for_a_program(out, capsys):
     assert "tensorflow" in shown["versions"]
 
 
+@pytest.mark.slow
 def test_show_tells_of_images(tmp_path, capsys):
     data = write_images(tmp_path, "jpeg")
     assert main(["show", str(data.path)]) == 0

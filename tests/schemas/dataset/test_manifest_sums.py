@@ -12,7 +12,7 @@ import pytest
 
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
-from tests.support.people import PLAIN_SCHEMA, people_csv
+from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_datasets import Written, write, write_images
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ def _write_csv(folder: Path) -> Written:
     (folder / "people.csv").write_text(people_csv(300) + "too,few\n" * 3)
     lines = people_csv(500).splitlines(keepends=True)
     (folder / "more.csv").write_text("".join([lines[0], *lines[301:]]) + "too,few\n" * 2)
-    return write(folder, PLAIN_SCHEMA, str(folder / "*.csv"))
+    return write(folder, LEAN_SCHEMA, str(folder / "*.csv"))
 
 
 KINDS: dict[str, Callable[[Path], Written]] = {"csv": _write_csv, "images": lambda folder: write_images(folder, "raw")}

@@ -35,7 +35,9 @@ KINDS: dict[str, Callable[[Path], Written]] = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(k, marks=[pytest.mark.slow] if k.endswith("gzip") else []) for k in KINDS]
+)
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A whole dataset. Not to be changed."""
     return KINDS[request.param](tmp_path_factory.mktemp(request.param))

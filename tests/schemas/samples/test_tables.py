@@ -50,7 +50,7 @@ def test_covertype_has_the_real_files_shape() -> None:
     assert rows[:, 0].max() <= 3858
 
 
-@pytest.mark.parametrize("make", [covertype_rows, mnist_csv_rows])
+@pytest.mark.parametrize("make", [covertype_rows, pytest.param(mnist_csv_rows, marks=pytest.mark.slow)])
 def test_there_is_something_to_learn(make: object) -> None:
     rows = covertype_rows(4000, rng()) if make is covertype_rows else mnist_csv_rows(4000, rng())
     x, label = (rows[:, :54], rows[:, 54]) if make is covertype_rows else (rows[:, 1:], rows[:, 0])

@@ -10,12 +10,15 @@ import pytest
 
 from tests.support.estimator_problem import ROWS, eval_input, feature_columns, train_input
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 
 
 def _build(name: str, model_dir: Path, **options: Any) -> Any:
     """A canned Estimator by its class's name, with Adam throughout."""
     wide, deep = feature_columns()
-    config = tf_estimator.RunConfig(model_dir=str(model_dir), tf_random_seed=1, save_summary_steps=1000)
+    config = tf_estimator.RunConfig(
+        model_dir=str(model_dir), tf_random_seed=1, save_summary_steps=1000, session_config=plain_session()
+    )
     if name.startswith("DNNLinearCombined"):
         columns: dict[str, Any] = {
             "linear_feature_columns": wide,

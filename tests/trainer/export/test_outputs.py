@@ -11,6 +11,7 @@ from schemas.spec.features import CategoryLabel
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 from trainer.export.outputs import class_names, named_predictions, withheld
 from trainer.models import BUILT_IN, keras
 from trainer.spec.task_spec import read_table_task_spec
@@ -143,7 +144,7 @@ class TestWrappedEstimators:
         joined = tf.keras.layers.Concatenate()([inputs[0], tf.keras.layers.Reshape((1,))(inputs[1])])
         model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, activation="softmax")(joined))
         model.compile(tf.keras.optimizers.legacy.Adam(), "sparse_categorical_crossentropy")
-        config = tf_estimator.RunConfig(model_dir=str(tmp_path))
+        config = tf_estimator.RunConfig(model_dir=str(tmp_path), session_config=plain_session())
         estimator = make_estimator(people, steps=1, estimator=keras.build(model, read_table_task_spec(people), config))
         assert set(self.predict(estimator, people)) == {"key", "class", "class_id", "probabilities", "error"}
 
@@ -165,7 +166,7 @@ class TestWrappedEstimators:
 
     @pytest.mark.slow
     def test_training_and_variables_are_those_of_the_model_itself(self, people, people_estimator):
-        config = tf_estimator.RunConfig(model_dir=people_estimator.model_dir)
+        config = tf_estimator.RunConfig(model_dir=people_estimator.model_dir, session_config=plain_session())
         bare = BUILT_IN["dnn"].build(read_table_task_spec(people), BUILT_IN["dnn"].hparams(), config)
         assert bare.get_variable_names() == people_estimator.get_variable_names()
         mode, options = tf_estimator.ModeKeys.EVAL, InputOptions()

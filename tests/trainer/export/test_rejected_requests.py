@@ -16,6 +16,7 @@ from trainer import predict
 from trainer.estimator import tf_estimator
 from trainer.export import outputs, row_errors
 from trainer.export.exporters import CheckedExport
+from trainer.export.graph_values import plain_session
 from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, custom
 from trainer.spec.task_spec import read_table_task_spec
@@ -93,7 +94,7 @@ def own_model_fn(features, labels, mode):
 @pytest.fixture(scope="module")
 def linear(strict, make_estimator, tmp_path_factory):
     """A linear model after one step."""
-    config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("linear")))
+    config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("linear")), session_config=plain_session())
     estimator = BUILT_IN["linear"].build(read_table_task_spec(strict), BUILT_IN["linear"].hparams(), config)
     return make_estimator(strict, steps=1, estimator=estimator)
 
@@ -107,7 +108,7 @@ def export(strict, linear, make_estimator, tmp_path_factory):
     def of(model: str) -> str:
         if model not in made:
             folder = tmp_path_factory.mktemp("model")
-            config = tf_estimator.RunConfig(model_dir=str(folder))
+            config = tf_estimator.RunConfig(model_dir=str(folder), session_config=plain_session())
             if model == "linear":
                 estimator = linear
             elif model == "own model_fn":
@@ -286,10 +287,10 @@ class TestTheCheckOfAnExport:
     @pytest.mark.parametrize(
         ("reason", "told"),
         [
-            ("not_a_bool", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, but taken by the"),
+            ("not_a_bool", r"'member' is b'.*' is rejected \(member: not_a_bool\) by the job, but accepted by the"),
             ("missing_value", r"'age' is nan is rejected \(age: missing_value\) by the job"),
-            ("not_one_hot", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, but taken by the export"),
-            ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but taken by the export"),
+            ("not_one_hot", r"'pet' is .* is rejected \(pet: not_one_hot\) by the job, but accepted by the export"),
+            ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but accepted by the export"),
         ],
     )
     def test_a_rule_that_is_left_out(self, writer, linear, tmp_path, monkeypatch, reason, told):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 from trainer.model_dir.checkpoint_saver import SaveCheckpoints, with_safe_saving
 from trainer.model_dir.checkpoints import checkpoint_fault
 
@@ -26,7 +27,9 @@ def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = floa
         spec = tf_estimator.EstimatorSpec(mode, loss=tf.constant(0.5), train_op=train)
         return with_safe_saving(spec, config)
 
-    config = tf_estimator.RunConfig(model_dir=str(model_dir), save_checkpoints_steps=2, keep_checkpoint_max=3)
+    config = tf_estimator.RunConfig(
+        model_dir=str(model_dir), save_checkpoints_steps=2, keep_checkpoint_max=3, session_config=plain_session()
+    )
     return tf_estimator.Estimator(model_fn, config=config)
 
 
@@ -89,7 +92,7 @@ def test_a_checkpoint_that_cannot_be_written_is_no_end_of_the_training(tmp_path)
 
 
 def test_a_hook_of_ones_own_is_left_to_do_it(tmp_path):
-    config = tf_estimator.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=2)
+    config = tf_estimator.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=2, session_config=plain_session())
     own = tf.compat.v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
     with tf.Graph().as_default():
         spec = tf_estimator.EstimatorSpec("train", loss=tf.constant(0.0), train_op=tf.no_op(), training_hooks=[own])

@@ -12,6 +12,7 @@ from tests.support.training import Trained
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 from trainer.export.outputs import with_keys_and_classes
 from trainer.images.metrics import area_under, roc_curve
 from trainer.models import BUILT_IN, FacePairsHparams
@@ -123,7 +124,9 @@ class TrainedPairs(Trained):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, patterns) -> TrainedPairs:
     """Some steps on drawn patterns; those of the evaluation were never seen."""
-    config = tf_estimator.RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1)
+    config = tf_estimator.RunConfig(
+        model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1, session_config=plain_session()
+    )
     hparams = FacePairsHparams(width=8, image_summary_steps=50)
     estimator = BUILT_IN["face_pairs"].build(read_task_spec(patterns, max_steps=150), hparams, config)
     model = TrainedPairs(patterns, estimator)

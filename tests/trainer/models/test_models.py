@@ -14,6 +14,7 @@ from tests.support.csv_datasets import WAGES, write_dataset
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, custom
 from trainer.models.optimizers import adam
@@ -30,7 +31,7 @@ QUICK: dict[str, dict] = {
 
 def build(name: str, dataset, folder):
     model = BUILT_IN[name] if name in BUILT_IN else custom.load(name)
-    config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1)
+    config = tf_estimator.RunConfig(model_dir=str(folder), tf_random_seed=1, session_config=plain_session())
     hparams = model.hparams(**QUICK.get(name, {}))
     return with_keys_and_classes(model.build(read_task_spec(dataset, max_steps=200), hparams, config), dataset)
 
@@ -167,7 +168,7 @@ class TestOwn:
         assert message in str(refused.value)
 
     def test_a_model_fn_gets_its_task_spec_by_both_names(self, people, tmp_path):
-        config = tf_estimator.RunConfig(model_dir=str(tmp_path))
+        config = tf_estimator.RunConfig(model_dir=str(tmp_path), session_config=plain_session())
         task_spec = read_task_spec(people)
         params = custom.load("trainer.models.softmax:model_fn").build(task_spec, custom.NoHparams(), config).params
         assert params["task_spec"] == params["problem"] == task_spec

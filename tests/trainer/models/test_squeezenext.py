@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 from trainer.models.model_stats import count
 from trainer.models.squeezenext_blocks import LayerOptions, batch_norm, grouped_conv
 from trainer.models.squeezenext_net import CLASSIFIER, SCOPE, default_stem_stride, embed, squeezenext
@@ -197,7 +198,7 @@ def test_an_estimator_learns_with_it(tmp_path: Path, variant):
     def input_fn():
         return tf.data.Dataset.from_tensor_slices(({"image": images}, labels)).repeat().batch(32)
 
-    config = tf_estimator.RunConfig(str(tmp_path), tf_random_seed=1)
+    config = tf_estimator.RunConfig(str(tmp_path), tf_random_seed=1, session_config=plain_session())
     estimator = tf_estimator.Estimator(model_fn, config=config).train(input_fn, steps=40)
 
     assert estimator.evaluate(input_fn, steps=2)["accuracy"] >= 0.95
