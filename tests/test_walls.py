@@ -27,7 +27,8 @@ ORDER = """
     schemas.formats
     schemas.images
     schemas.dataset
-    beam_jobs.core beam_jobs.transform
+    beam_jobs.core
+    beam_jobs.transform
     beam_jobs.output
     beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
