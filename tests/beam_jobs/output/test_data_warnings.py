@@ -19,6 +19,8 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from tests.support.drawn_images import write_folders
 from tests.support.replaying import Folder, accounts_hold
 
+pytestmark = pytest.mark.slow
+
 ROWS = 500
 FEATURES = {
     "fine": "{name: fine, kind: numeric}",

@@ -9,6 +9,8 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
 from benchmarks.shuffle_quality import SCHEMA, read_places, score, stored_places, write_numbered
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40_000
 SIGMAS = 4.5  # a fair shuffle exceeds them once in 150,000 times; the seed is fixed
 

@@ -14,6 +14,8 @@ from schemas.errors import MillraceError, UsageError
 from tests.support.replaying import HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
 from tests.support.told_at_once import assert_told_at_once
 
+pytestmark = pytest.mark.slow
+
 EMPTY = str(Path(__file__).parent / "__init__.py")
 
 LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}

@@ -16,6 +16,8 @@ from schemas.dataset import open_dataset
 from schemas.spec.features import Text
 from tests.support.written_records import examples
 
+pytestmark = pytest.mark.slow
+
 ROWS = 400
 FEATURES = """\
   - {name: z_median, column: a, kind: numeric, transform: z_score, missing: median}

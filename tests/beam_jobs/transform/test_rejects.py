@@ -19,6 +19,8 @@ from schemas.rejects import Reject, read_rejects
 from tests.support.replaying import Folder, accounts_hold, rejects_of
 from tests.support.written_records import examples
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """\
 name: pays
 format: csv

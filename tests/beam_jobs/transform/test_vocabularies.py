@@ -25,6 +25,8 @@ from schemas.spec.table import Schema
 from tests.support.replaying import rejects_of
 from tests.support.written_records import examples
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("vocabulary", "counts", "words"),

@@ -17,6 +17,8 @@ from schemas import storage
 from schemas.dataset.manifest import read_manifest
 from tests.support.small_jobs import Work, advance, interrupted, job, manifest, missing, pruning, run_folder
 
+pytestmark = pytest.mark.slow
+
 CRASHED, BEFORE, FIRST, SLOW, OTHER, AFTER = (f"20261121T07450{i}Z-3f2a" for i in range(6))
 SEED = int(os.environ.get("MILLRACE_STOP_SEED", random.SystemRandom().randrange(10**6)))
 

@@ -14,6 +14,8 @@ from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.schema_texts import text
 
+pytestmark = pytest.mark.slow
+
 ONES = "1" * 100_000
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n"
 SECONDS, MEGABYTES = 10, 300

@@ -20,6 +20,8 @@ from trainer.export.receivers import EXAMPLES, RAW, WITHOUT_KEY, serving_input_r
 from trainer.export.row_errors import ROW_ERROR
 from trainer.export.saved_model import ServedModel
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 NAN = float("nan")
 
