@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
+    # A shell that runs the tests in the background has SIGINT ignored, in all that they start too.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = os.environ.get(REAL_DATA)
     if folder and not Path(folder).is_dir():
         raise pytest.UsageError(f"{REAL_DATA} names {folder!r}, which is no folder")
