@@ -69,8 +69,35 @@ def _csv(name: str, title: str, *, quick: bool = False) -> Contest:
     )
 
 
+def _photos(name: str, title: str, source: str, *, quick: bool = False) -> Contest:
+    rivals = {
+        "tf.data loop": "image_tf_data:write",
+        "tf.data loop, decoding at a scale": "image_tf_data:write_scaled",
+        "TFDS ImageFolder, stored": "image_tfds:write",
+        "webdataset ShardWriter, Pillow": "image_webdataset:write",
+    }
+    bounds = {
+        BARE: "image_tf_data:write_nothing",
+        BARE_SCALED: "image_tf_data:write_nothing_scaled",
+        BARE_PILLOW: "image_pillow:write_nothing",
+    }
+    return Contest(
+        name=name,
+        title=title,
+        kind="write",
+        unit="images",
+        quick=quick,
+        entries=(
+            Entry(name=OURS, does="benchmarks.ours_writing:write_images", source=source),
+            *(Entry(name=n, does=f"benchmarks.rivals.{does}", source=source) for n, does in rivals.items()),
+            *(Entry(name=n, does=f"benchmarks.rivals.{does}", source=source, bound=True) for n, does in bounds.items()),
+        ),
+    )
+
+
 FLOOR = "the floor: pyarrow, C++ encoder and writer"
 BARE = "bare decode, resize, encode"
+BARE_SCALED = "bare decode at a scale, resize, encode"
 BARE_PILLOW = "bare decode, resize, encode, Pillow"
 ORIGINAL = "tf.data, original files"
 ORIGINAL_PLAIN = "tf.data, original files, no antialias"
@@ -108,23 +135,9 @@ CONTESTS = (
             Entry(name=IMPORTS, does="benchmarks.imports:write", source="covertype_tiny", bound=True),
         ),
     ),
-    Contest(
-        name="images",
-        title="Images to TFRecords",
-        kind="write",
-        unit="images",
-        quick=True,
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_writing:write_images", source="photos"),
-            Entry(name="tf.data loop", does="benchmarks.rivals.image_tf_data:write", source="photos"),
-            Entry(name="TFDS ImageFolder, stored", does="benchmarks.rivals.image_tfds:write", source="photos"),
-            Entry(
-                name="webdataset ShardWriter, Pillow", does="benchmarks.rivals.image_webdataset:write", source="photos"
-            ),
-            Entry(name=BARE, does="benchmarks.rivals.image_tf_data:write_nothing", source="photos", bound=True),
-            Entry(name=BARE_PILLOW, does="benchmarks.rivals.image_pillow:write_nothing", source="photos", bound=True),
-        ),
-    ),
+    _photos("images", "Images to TFRecords", "photos", quick=True),
+    _photos("images_2mp", "Photos of 2 megapixels to TFRecords", "photos_2mp"),
+    _photos("images_12mp", "Photos of 12 megapixels to TFRecords", "photos_12mp"),
     Contest(
         name="read_rows",
         title="Reading rows for training (Covertype)",
@@ -137,6 +150,9 @@ CONTESTS = (
             Entry(name=HELD, does="benchmarks.ours_reading:read_held", source="rows"),
             Entry(name="feed_dict, all in memory", does="benchmarks.rivals.rows_tf1:feed_dict", source="rows.csv"),
             Entry(name="queue runners, shuffle_batch", does="benchmarks.rivals.rows_tf1:queue_runner", source="rows"),
+            Entry(
+                name="queue runners, shuffle_batch_join", does="benchmarks.rivals.rows_tf1:queue_join", source="rows"
+            ),
             Entry(
                 name="custom runner, RandomShuffleQueue",
                 does="benchmarks.rivals.rows_tf1:custom_runner",
@@ -180,11 +196,21 @@ CONTESTS = (
                 source="photos_once",
             ),
             Entry(
+                name="queue runners, shuffle_batch_join",
+                does="benchmarks.rivals.image_tf1:queue_join",
+                source="photos_once",
+            ),
+            Entry(
                 name="custom runner, RandomShuffleQueue",
                 does="benchmarks.rivals.image_tf1:custom_runner",
                 source="photos_once",
             ),
             Entry(name="from_generator", does="benchmarks.rivals.image_tf1:from_generator", source="photos_once"),
+            Entry(
+                name="from_generator, of paths",
+                does="benchmarks.rivals.image_tf1:from_generator_of_paths",
+                source="photos_once",
+            ),
             Entry(name="TFDS ImageFolder", does="benchmarks.rivals.image_tfds:read_folder", source="photos_once"),
             Entry(name="TFDS, stored resized", does="benchmarks.rivals.image_tfds:read", source="images_tfds"),
             Entry(

@@ -39,6 +39,8 @@ class Size:
     rows: int
     tiny: int
     images: int
+    images_2mp: int
+    images_12mp: int
     images_read: int
     seconds: float
 
@@ -51,6 +53,8 @@ FULL = Size(
     rows=100_000,
     tiny=1000,
     images=12_000,
+    images_2mp=2_000,
+    images_12mp=400,
     images_read=600,
     seconds=5.0,
 )
@@ -62,6 +66,8 @@ QUICK = Size(
     rows=10_000,
     tiny=1000,
     images=60,
+    images_2mp=20,
+    images_12mp=10,
     images_read=60,
     seconds=1.0,
 )
@@ -97,6 +103,8 @@ class Sources:
             "census_tiny": lambda name: self._csv(name, "census", size.tiny),
             "mnist": lambda name: self._csv(name, "mnist", size.mnist),
             "photos": lambda name: self._photos(name, size.images),
+            "photos_2mp": lambda name: self._mosaics(name, size.images_2mp, (1200, 1700)),
+            "photos_12mp": lambda name: self._mosaics(name, size.images_12mp, (3000, 4000)),
             "photos_once": lambda name: self._photos(name, size.images_read, schema=IMAGES % ("jpeg", ALL_TRAIN)),
             "photos_raw": lambda name: self._photos(name, size.images_read, schema=IMAGES % ("raw", ALL_TRAIN)),
             "rows.csv": lambda name: self._csv("rows", "covertype", size.rows),
@@ -152,6 +160,15 @@ class Sources:
         numbers = {label: i for i, label in enumerate(sorted(classes))}
         of_each = {numbers[label]: n for label, n in classes.items()}
         return Source(path=str(folder), rows=count, classes=of_each, real=_real("images") is not None)
+
+    def _mosaics(self, name: str, count: int, sides: tuple[int, int]) -> Source:
+        """Large photos, laid out of small ones at their own size: as hard to decode as a camera's."""
+        from benchmarks.mosaics import write_mosaics
+
+        folder = self.folder / name / "train"
+        classes = write_mosaics(folder, self._images(), count=count, sides=sides)
+        Path(f"{folder}.yaml").write_text(IMAGES % ("jpeg", SPLIT), encoding="utf-8")
+        return Source(path=str(folder), rows=count, classes=classes, real=_real("images") is not None)
 
     def _images(self) -> list[Path]:
         """The images that there are, class by class in turn."""

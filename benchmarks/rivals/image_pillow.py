@@ -18,10 +18,11 @@ SHORTER = 256
 
 
 def resized(path: Path) -> Image.Image:
-    """A file's image with a shorter side of SHORTER."""
+    """A file's image with a shorter side of SHORTER. A large JPEG is decoded at the smallest scale that is not less."""
     with Image.open(path) as image:
         scale = SHORTER / min(image.size)
         size = (round(image.width * scale), round(image.height * scale))
+        image.draft("RGB", size)
         return image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
 
 

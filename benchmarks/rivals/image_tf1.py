@@ -42,6 +42,25 @@ def queue_runner(task: Task) -> Iterator[np.ndarray]:
         yield from run_queues([of, images.op])
 
 
+def queue_join(task: Task) -> Iterator[np.ndarray]:
+    """`shuffle_batch_join`: several producers, each with its share of the files and a thread of its own."""
+    paths, labels = files(task.source)
+    with tf.Graph().as_default():
+        examples = []
+        for i in range(THREADS):
+            share = [[str(p) for p in paths[i::THREADS]], labels[i::THREADS]]
+            path, label = tf1.train.slice_input_producer(share, num_epochs=task.epochs or None)
+            examples.append([tf.ensure_shape(augmented(loaded_plain(path)), SHAPE), label])
+        images, of = tf1.train.shuffle_batch_join(
+            examples,
+            task.batch_size,
+            capacity=1000 + 3 * task.batch_size,
+            min_after_dequeue=1000,
+            allow_smaller_final_batch=True,
+        )
+        yield from run_queues([of, images.op])
+
+
 def arrays(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Shuffled batches made by Pillow and numpy, on a thread for each core."""
     paths, labels = files(task.source)
@@ -98,5 +117,24 @@ def from_generator(task: Task) -> Iterator[np.ndarray]:
 
     signature = (tf.TensorSpec(SHAPE, tf.uint8), tf.TensorSpec([], tf.int64))
     images = tf.data.Dataset.from_generator(examples, output_signature=signature).repeat(task.epochs or None)
+    for _, of in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield of.numpy()
+
+
+def from_generator_of_paths(task: Task) -> Iterator[np.ndarray]:
+    """The generator gives paths alone; TensorFlow reads and decodes them, on every core."""
+    paths, labels = files(task.source)
+    rng = np.random.default_rng()
+
+    def examples() -> Iterator[tuple[str, int]]:
+        for i in rng.permutation(len(paths)):
+            yield str(paths[i]), labels[i]
+
+    signature = (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64))
+    images = (
+        tf.data.Dataset.from_generator(examples, output_signature=signature)
+        .repeat(task.epochs or None)
+        .map(lambda path, label: (augmented(loaded_plain(path)), label), num_parallel_calls=tf.data.AUTOTUNE)
+    )
     for _, of in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
         yield of.numpy()

@@ -7,6 +7,7 @@ antialiased, as Pillow's and this project's is: TensorFlow's default is quicker,
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -33,23 +34,32 @@ def resized(path: tf.Tensor) -> tf.Tensor:
     return antialiased(tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False))
 
 
-def encoded(source: str) -> tf.data.Dataset:
+def resized_scaled(path: tf.Tensor) -> tf.Tensor:
+    """A JPEG file's image, decoded at the smallest scale that is not less than what it is resized to."""
+    data = tf.io.read_file(path)
+    times = tf.reduce_min(tf.io.extract_jpeg_shape(data)[:2]) // SHORTER
+    index = tf.reduce_sum(tf.cast(times >= [2, 4, 8], tf.int32))
+    decoders = [lambda r=r: tf.io.decode_jpeg(data, channels=3, ratio=r) for r in (1, 2, 4, 8)]
+    return antialiased(tf.ensure_shape(tf.switch_case(index, decoders), [None, None, 3]))
+
+
+def encoded(source: str, resize: Callable[[tf.Tensor], tf.Tensor] = resized) -> tf.data.Dataset:
     """Every image as (JPEG, the number of its class)."""
     paths = sorted(str(path) for path in Path(source).glob("*/*"))
     names = sorted({Path(path).parent.name for path in paths})
     labels = [names.index(Path(path).parent.name) for path in paths]
 
     def work(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.io.encode_jpeg(resized(path), quality=95), label
+        return tf.io.encode_jpeg(resize(path), quality=95), label
 
     files = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
     return files.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def write(task: Task) -> None:
+def write(task: Task, resize: Callable[[tf.Tensor], tf.Tensor] = resized) -> None:
     """Writes the images of a folder of class folders."""
     with tf.io.TFRecordWriter(os.path.join(task.output, "train.tfrecord")) as writer:
-        for image, label in encoded(task.source).as_numpy_iterator():
+        for image, label in encoded(task.source, resize).as_numpy_iterator():
             feature = {
                 "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
                 "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
@@ -61,4 +71,15 @@ def write(task: Task) -> None:
 def write_nothing(task: Task) -> None:
     """The same without records: the bare rate of the decoding, the resizing and the encoding."""
     for _ in encoded(task.source):
+        pass
+
+
+def write_scaled(task: Task) -> None:
+    """The same, its JPEGs decoded at a scale."""
+    write(task, resized_scaled)
+
+
+def write_nothing_scaled(task: Task) -> None:
+    """The bare rate, the JPEGs decoded at a scale."""
+    for _ in encoded(task.source, resized_scaled):
         pass

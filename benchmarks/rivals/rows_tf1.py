@@ -117,3 +117,20 @@ def queue_runner(task: Task) -> Iterator[np.ndarray]:
             allow_smaller_final_batch=True,
         )
         yield from run_queues([batch[TABLES[task.table].label], *(values.op for values in batch.values())])
+
+
+def queue_join(task: Task) -> Iterator[np.ndarray]:
+    """The same with `shuffle_batch_join`: several readers take shards from one queue, a thread each."""
+    dataset = open_dataset(task.source)
+    spec = tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec()
+    with tf.Graph().as_default():
+        shards = tf1.train.string_input_producer(list(dataset.shards("train")), num_epochs=task.epochs or None)
+        readers = [tf1.TFRecordReader().read(shards)[1] for _ in range(4)]
+        batch = tf1.train.shuffle_batch_join(
+            [tf.io.parse_single_example(serialized, spec) for serialized in readers],
+            task.batch_size,
+            capacity=task.shuffle_buffer + 3 * task.batch_size,
+            min_after_dequeue=task.shuffle_buffer // 2,
+            allow_smaller_final_batch=True,
+        )
+        yield from run_queues([batch[TABLES[task.table].label], *(values.op for values in batch.values())])
