@@ -56,8 +56,17 @@ def encoded(source: str, resize: Callable[[tf.Tensor], tf.Tensor] = resized) -> 
     return files.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def write(task: Task, resize: Callable[[tf.Tensor], tf.Tensor] = resized) -> None:
+def write(task: Task) -> None:
     """Writes the images of a folder of class folders."""
+    _write(task, resized)
+
+
+def write_scaled(task: Task) -> None:
+    """The same, its JPEGs decoded at a scale."""
+    _write(task, resized_scaled)
+
+
+def _write(task: Task, resize: Callable[[tf.Tensor], tf.Tensor]) -> None:
     with tf.io.TFRecordWriter(os.path.join(task.output, "train.tfrecord")) as writer:
         for image, label in encoded(task.source, resize).as_numpy_iterator():
             feature = {
@@ -72,11 +81,6 @@ def write_nothing(task: Task) -> None:
     """The same without records: the bare rate of the decoding, the resizing and the encoding."""
     for _ in encoded(task.source):
         pass
-
-
-def write_scaled(task: Task) -> None:
-    """The same, its JPEGs decoded at a scale."""
-    write(task, resized_scaled)
 
 
 def write_nothing_scaled(task: Task) -> None:
