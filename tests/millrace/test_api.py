@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +16,10 @@ import pytest
 import millrace
 from beam_jobs.preprocess import main as preprocess_main
 from millrace.api import _options  # what train and preprocess do with their keyword arguments
-from millrace.requests import image_request, row_request
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.samples.images import write_shapes
 from schemas.samples.tables import write_sample
-from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema
 from tests.support.csv_datasets import PEOPLE, PEOPLE_HEADER, people_row
 from tests.support.dataset_faults import flip
 from trainer import predict as predict_command
@@ -295,48 +291,6 @@ class TestPredict:
     def test_what_is_no_export(self, people):
         with pytest.raises(UsageError, match=r"no saved_model.pb"):
             millrace.load_model(people.path)
-
-
-class TestRequests:
-    @pytest.fixture
-    def schema(self, people) -> Schema:
-        assert isinstance(people.schema, Schema)
-        return people.schema
-
-    def test_numbers_are_read_as_from_the_file(self, schema):
-        values = [" 4.5", 4.5, np.float32(4.5), "?", "", None, float("nan"), "1_0", "abc", "1e99", True]
-        rows = len(values)
-        data: dict[str, list[Any]] = {
-            c: [""] * rows for c in ("id", "hours", "work", "city", "member", "title", "words")
-        }
-        data |= {"age": values, "scores": [[1, "2", None]] * (rows - 1) + [[1]], "pet": [[1, 0, 0]] * rows}
-        request = row_request(data, schema)
-        expected = [4.5, 4.5, 4.5] + [np.nan] * 6
-        np.testing.assert_array_equal(request.inputs["age"][:9], np.array(expected, np.float32))
-        assert request.inputs["age"].dtype == np.float32
-        wrong = "scores: wrong_number_of_values (1, expected 3)"
-        assert request.errors == [*[""] * 7, *["age: not_a_number"] * 2, "age: out_of_range", wrong]
-        np.testing.assert_array_equal(request.inputs["scores"][0], np.array([1, 2, np.nan], np.float32))
-
-    def test_strings_are_sent_as_bytes(self, schema):
-        rows = [{"work": "Blå", "city": b"\xff", "member": 3, "title": None}]
-        given = {"id": "k", "age": 1, "scores": [1, 2, 3], "hours": 1, "pet": [1, 0, 0], "words": ""}
-        request = row_request([{**given, **rows[0]}], schema)
-        sent = {name: request.inputs[name][0] for name in rows[0]}
-        assert sent == {"work": "Blå".encode(), "city": b"\xff", "member": b"3", "title": b""}
-
-    def test_images_are_paths_or_bytes(self, shapes, tmp_path):
-        schema = load_schema(SHAPES)
-        assert not isinstance(schema, Schema)
-        path = sorted((Path(shapes.path).parent / "raw" / "disc").iterdir())[0]
-        request = image_request([path, str(path), path.read_bytes(), b"", b"text", tmp_path, "no"], schema)
-        assert request.inputs["image"][:3].tolist() == [path.read_bytes()] * 3
-        reasons = ["", "", "", "empty_file", "not_an_image", "not_a_file", "unreadable_file"]
-        assert request.errors == [reason and f"image: {reason}" for reason in reasons]
-        with pytest.raises(UsageError, match="images are a list"):
-            image_request(path, schema)
-        with pytest.raises(UsageError, match="found int"):
-            image_request([3], schema)
 
 
 @pytest.mark.slow
