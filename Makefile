@@ -1,4 +1,4 @@
-# make, make demo, make test: each sets up what it needs.
+# Every target installs what it needs first.
 
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python3.10,\
 	$(shell $(p) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $(p))))
@@ -6,16 +6,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-# The demonstration's knobs: make demo INPUT=path/to/covtype.data STEPS=2000
+# Settings of the demos: make demo INPUT=path/to/covtype.data STEPS=2000
 INPUT ?=
 OUT ?= demo-out
 ROWS ?= 20000
 STEPS ?= 1000
 IMAGE_STEPS ?= 700
 
-# The attack's: make attack MINUTES=5 SEED=7
+# Settings of make attack: make attack MINUTES=5 SEED=7
 MINUTES ?= 30
 SEED ?= 1
+
+# Servers of the APIs of Google Cloud Storage, Beam and Amazon S3, for the tests, from the Go module proxy
+FAKE_GCS_SERVER := v1.56.1
+PRISM := v2.77.0
+VERSITYGW := v1.8.0
+CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-$(PRISM) versitygw-$(VERSITYGW))
 
 # Draws the diagrams of the documentation
 MERMAID := 11.17.2
@@ -24,10 +30,10 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-images test test-quick lint types format pytest audit attack figures bench bench-quick docs \
-	hooks clean
+.PHONY: help demo demo-cloud demo-submit demo-images test test-quick test-prism test-cloud cloud-tools lint types format pytest audit \
+	attack figures bench bench-quick docs hooks clean
 
-help:  ## what there is to make
+help:  ## list the targets
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -43,7 +49,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in about two minutes
+demo: $(READY)  ## raw rows to predictions, on a Covertype-like sample, in about two minutes
 	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
 	input='$(INPUT)'; mkdir -p $(OUT); \
 	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
@@ -69,7 +75,13 @@ demo: $(READY)  ## raw rows to predictions on a Covertype-shaped sample, in abou
 	    '  a schema of your own: see docs/schema.md, then' \
 	    '  $(BIN)/python -m beam_jobs.preprocess --schema my.yaml --input my.csv --output my-data'
 
-demo-images: $(READY)  ## the same road for images: drawn shapes to a SqueezeNext that names them
+demo-cloud: $(READY) cloud-tools  ## the same on gs:// with Prism as the engine, on servers of this machine; needs Go
+	$(BIN)/python -m tools.demo_cloud --rows $(ROWS) --steps $(STEPS)
+
+demo-submit: $(READY) cloud-tools  ## the demo trained by `millrace submit`, on a Vertex AI of this machine; needs Go
+	$(BIN)/python -m tools.demo_submit --rows $(ROWS) --steps $(STEPS)
+
+demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeNext to classify them
 	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
 	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 200; \
 	run $(BIN)/python -m beam_jobs.preprocess --schema shapes --input '$(OUT)/images/raw/*/*' \
@@ -94,32 +106,61 @@ lint: $(READY)  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(READY)  ## let ruff write what it wants to read
+format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 types: $(READY)  ## mypy
 	$(BIN)/mypy
 
-pytest: $(READY)  ## the tests alone
+pytest: $(READY)  ## only the tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-quick: $(READY)  ## the tests but the slow ones, in less than two minutes
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures'
+test-quick: $(READY)  ## the tests without the slow ones, in less than two minutes
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures and not cloud and not engines'
+
+test-cloud: $(READY) cloud-tools  ## the tests on gs:// and s3://, against servers on loopback
+	$(BIN)/pytest -m cloud
+
+test-prism: $(READY) .cloud/bin/prism-$(PRISM)  ## the tests on Prism, Beam's runner in a process of its own; needs Go
+	@rm -rf .cloud/go
+	$(BIN)/pytest -m engines
+
+cloud-tools: $(CLOUD_TOOLS)  ## build those servers, once; needs Go
+	@rm -rf .cloud/go  # what Go keeps between builds
+
+# A version's name is part of its file's, so that another version is built anew.
+define build
+	@command -v go >/dev/null || { echo 'error: make $(firstword $(MAKECMDGOALS)) needs Go 1.26 or newer, and finds no go on PATH:' \
+	    'see https://go.dev/doc/install' >&2; exit 2; }
+	mkdir -p .cloud/bin
+	GOBIN='$(CURDIR)/.cloud/bin' GOPATH='$(CURDIR)/.cloud/go' GOCACHE='$(CURDIR)/.cloud/go/build' \
+	    GOFLAGS='-mod=mod -modcacherw' go install '$(1)'
+	ln -sf '$(2)' '$@'
+endef
+
+.cloud/bin/fake-gcs-server-$(FAKE_GCS_SERVER):
+	$(call build,github.com/fsouza/fake-gcs-server@$(FAKE_GCS_SERVER),fake-gcs-server)
+
+.cloud/bin/prism-$(PRISM):
+	$(call build,github.com/apache/beam/sdks/v2/go/cmd/prism@$(PRISM),prism)
+
+.cloud/bin/versitygw-$(VERSITYGW):
+	$(call build,github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW),versitygw)
 
 hooks: $(READY)  ## have git run lint, format and types before each commit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/pre-commit install
 
-audit: $(READY)  ## known vulnerabilities in the pins, from the network; audit.yaml lists the accepted ones
+audit: $(READY)  ## look up known vulnerabilities of the pinned packages; audit.yaml lists the accepted ones
 	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \
 	    --disable-pip-version-check 'pip-audit==2.10.1'; }
 	$(BIN)/python -m tools.audit constraints.txt audit.yaml --pip_audit .audit/bin/pip-audit
 
-attack: $(READY)  ## fuzz, kill and damage for MINUTES (30), judged by rules of its own
+attack: $(READY)  ## fuzzing and fault injection for MINUTES (30), judged by an independent oracle
 	$(BIN)/python -m tools.attack --minutes $(MINUTES) --seed $(SEED)
 
-figures: $(READY)  ## train what the README measures on the real data (MILLRACE_TEST_DATA), and hold it to its figures
+figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA), and check the README's results
 	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py
 
 # What only the benchmarks need goes into an environment of its own, which sees the project's.
@@ -130,13 +171,10 @@ figures: $(READY)  ## train what the README measures on the real data (MILLRACE_
 	.bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	@touch $@
 
-bench: .bench/.installed  ## measure this project beside what people use instead: an hour or more; see docs/benchmarks.md
-	.bench/bin/python -m benchmarks.bench
-	.bench/bin/python -m benchmarks.training
-	.bench/bin/python -m benchmarks.scale --keep --rounds 3
-	.bench/bin/python -m benchmarks.shuffle_quality --keep
+bench: .bench/.installed  ## compare Millrace with the common alternatives, in 75 minutes; see docs/benchmarks.md
+	.bench/bin/python -m benchmarks.everything
 
-bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; it only prints
+bench-quick: .bench/.installed  ## the same on small inputs, in a few minutes; only prints
 	.bench/bin/python -m benchmarks.bench --quick
 
 # The site's tools, too, have an environment of their own. The script that draws the diagrams is served by the site itself
@@ -148,10 +186,10 @@ bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; it
 	    package/dist/mermaid.min.js > mermaid.min.js && rm $$archive || rm -f mermaid.min.js; }
 	@touch $@
 
-docs: .docs/.installed  ## the documentation as a site, in site/; a broken link fails
+docs: .docs/.installed  ## build the documentation as a site in site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --strict
 	@echo 'site/index.html'
 
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .audit .bench .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .audit .bench .cloud .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from beam_jobs.core.options import PROG, parse
+from beam_jobs.core.options import PROG, JobOptions, parse
 from beam_jobs.core.options import parser as job_parser
 from beam_jobs.replay.options import parse_replay, wants_replay
 from schemas import command, storage
@@ -17,6 +17,7 @@ from schemas.dataset.show import describe
 if TYPE_CHECKING:
     from beam_jobs.replay.run import Outcome
     from schemas.dataset.manifest import Manifest
+    from schemas.dataset.submitted import Submitted
 
 
 def summarize(output: str, manifest: Manifest) -> str:
@@ -24,13 +25,13 @@ def summarize(output: str, manifest: Manifest) -> str:
     from schemas.spec.loader import records_called
 
     records = records_called(manifest.format)
-    source = f" from {len(manifest.inputs)} file(s)" if records == "rows" else ""
+    source = f" from {manifest.number_of_inputs:,} file(s)" if records == "rows" else ""
     lines = [f"read       {manifest.read:>12,} {records}{source}"]
     for split, content in manifest.splits.items():
         lines.append(f"{split:<10} {content.rows:>12,} {records} in {len(content.shards)} shard(s)")
     lines.append(f"rejected   {manifest.rejected:>12,} {records}")
     reasons: dict[str, int] = {}
-    for count in manifest.counts:
+    for count in manifest.outcomes:
         if count.reason:
             reasons[count.reason] = reasons.get(count.reason, 0) + count.rows
     lines += [f"  {reason:<24} {rows:>,}" for reason, rows in sorted(reasons.items(), key=lambda item: -item[1])]
@@ -90,7 +91,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
     options, as_json = parse(argv, prog=prog), command.wants_json(argv)
-    from beam_jobs.runtime.job import run_job
+    from beam_jobs.runtime.job import run_job, submit_job
 
     notes: list[str] = []
 
@@ -98,9 +99,20 @@ def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
         storage.print_notes(lines)
         notes.extend(storage.few(lines))
 
+    if options.no_wait:
+        return _submitted(options, submit_job(options, report=report), as_json=as_json)
     manifest = run_job(options, report=report)
     text = "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
     return command.Report(text, {**describe(options.output), "notes": notes} if as_json else {})
+
+
+def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> command.Report:
+    """What a person wants to know when the job is on its way."""
+    job, place = submitted.job, f"--output {options.output}"
+    lines = [f"submitted  {job}", f"run        {layout.join(options.output, submitted.run)}"]
+    lines.append(f"next       `millrace job wait {place}` commits it; job status {place} asks how it is doing")
+    data = {"path": options.output, "run": submitted.run, "job": job.model_dump()}
+    return command.Report("\n".join(lines), data if as_json else {})
 
 
 def _replay(argv: Sequence[str], prog: str) -> command.Report:

@@ -1,4 +1,4 @@
-"""Holds what a measured way has made against its source: one that is quick because it does less is no rival."""
+"""Checks the output of a measured way against its source, so that no way is faster because it does less."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from benchmarks.task import Task
 
 
 def compare(what: str, figures: Figures, source: Source) -> None:
-    """Holds what was read in one pass against what is in the source.
+    """Compares the records that were read in one pass with the source.
 
     Raises:
-      WorkFailed: rows are missing, or the classes are others.
+      WorkFailed: the number of rows or the classes differ.
     """
     if figures.count != source.rows:
         raise WorkFailed(f"{what}: {figures.count:,} records, and the source holds {source.rows:,}")
     found = {int(label): rows for label, rows in (figures.classes or {}).items()}
-    if not found:  # records that nothing parses
+    if not found:  # records that were not parsed
         return
     if source.exact and found != source.classes:
         raise WorkFailed(f"{what}: classes {found}, and the source has {source.classes}")
@@ -30,6 +30,6 @@ def compare(what: str, figures: Figures, source: Source) -> None:
 
 
 def check_written(what: str, task: Task, source: Source, under: Sequence[str] = ()) -> None:
-    """Reads a writer's output back."""
+    """Reads a writer's output back, and compares it with the source."""
     again = Task(source=task.output, table=task.table, rows=source.rows)
     compare(what, measure("benchmarks.read_back:read", again, under=under), source)

@@ -1,18 +1,19 @@
-"""What `benchmarks.scale` has measured, as a table and as curves."""
+"""The figures of `benchmarks.scale` as a table and as curves."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from benchmarks import plots
 from benchmarks.kept import Kept
 
 NAME = "scale"
-PLOT = Path(__file__).parent / "plots" / "scale.png"
+PLOT = plots.FOLDER / "scale.svg"
 
 
 def table(found: Kept | None) -> str:
-    """Rows a second and peak memory for every number of rows and of shards, in Markdown.
+    """Rows per second and peak memory for every number of rows and of shards, in Markdown.
 
     Args:
       found: a list of jobs, each with `rows`, `shards`, and the medians of its `runs`: `rows_per_second`, `seconds`,
@@ -37,32 +38,26 @@ def _cell(job: dict[str, float]) -> str:
 
 
 def plot(found: Kept | None, path: Path = PLOT) -> None:
-    """Seconds and peak memory over rows, a curve for each number of shards, into a PNG."""
+    """Draws rows per second and peak memory over rows, with a curve for each number of shards, as an SVG."""
     if found is None:
         return
     jobs = found.figures
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     titles = {"rows_per_second": "Rows a second", "peak_mb": "Peak memory, MB"}
-    for axis, (key, title) in zip(axes, titles.items(), strict=True):
-        for shards in sorted({job["shards"] for job in jobs}):
-            points = sorted((job["rows"], job[key]) for job in jobs if job["shards"] == shards)
-            _curve(axis, points, f"{shards:.0f} shard{'s' * (shards > 1)}")
-        axis.set_xscale("log")
-        axis.set_ylim(bottom=0)
-        axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xlabel("rows of Covertype", fontsize=8)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(fontsize=8, frameon=False)
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    with plots.svg(path, [1], columns=len(titles), inches=4.5) as (_, axes):
+        for axis, (key, title) in zip(axes[0], titles.items(), strict=True):
+            for shards in sorted({job["shards"] for job in jobs}):
+                points = sorted((job["rows"], job[key]) for job in jobs if job["shards"] == shards)
+                _curve(axis, points, f"{shards:.0f} shard{'s' * (shards > 1)}")
+            axis.set_xscale("log")
+            axis.set_ylim(bottom=0)
+            axis.set_title(title)
+            axis.set_xlabel("rows of Covertype")
+            counts = sorted({job["rows"] for job in jobs})
+            axis.set_xticks(counts, [f"{count:,}" for count in counts], fontsize=11)
+            axis.minorticks_off()
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes[0, 0].legend(frameon=False)
 
 
 def _curve(axis: Any, points: list[tuple[float, float]], label: str) -> None:
-    axis.plot(*zip(*points, strict=True), marker="o", markersize=4, label=label)
+    axis.plot(*zip(*points, strict=True), marker="o", label=label)

@@ -1,4 +1,4 @@
-"""What a job's imports cost by themselves, as a measured process."""
+"""A job's imports alone, as a measured process."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from benchmarks.task import Task
 
 
 def write(task: Task) -> None:
-    """Nothing."""
+    """Does nothing."""

@@ -1,4 +1,4 @@
-"""Figures of one measurement, kept in a file beside the code, with the machine and the versions that they are of."""
+"""Stores the figures of a measurement in a file next to the code, with the machine and the versions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ FOLDER = Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """What was measured; `machine` is of `benchmarks.machine`, with the `load` average as the measurement began."""
+    """Stored figures; `machine` is from `benchmarks.machine`, with the `load` average at the start."""
 
     machine: Mapping[str, str]
     figures: Any
 
     def told(self) -> str:
-        """A sentence under a table: when, on which inputs, beside how much other work."""
+        """A sentence under a table: the time, the inputs and the load."""
         inputs = "the real files" if self.machine["real_data"] == "true" else "synthetic samples"
         return f"Measured on {self.machine['date']} on {inputs}, at a load average of {self.machine['load']}."
 
 
 def conditions(*, real_data: bool) -> dict[str, str]:
-    """Of a measurement that begins now."""
+    """The conditions of a measurement that begins now."""
     return {**machine.describe(real_data=real_data), "load": f"{os.getloadavg()[0]:.1f}"}
 
 
@@ -38,6 +38,6 @@ def save(name: str, kept: Kept) -> None:
 
 
 def load(name: str) -> Kept | None:
-    """What was kept; None where nothing was."""
+    """The stored figures; None if there are none."""
     path = FOLDER / f"{name}.json"
     return Kept(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None

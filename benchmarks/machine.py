@@ -1,4 +1,4 @@
-"""What figures are worth nothing without: the machine and the versions that they were measured with."""
+"""Describes the machine and the versions of a measurement, without which its figures mean nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = (
 
 def describe(*, real_data: bool) -> dict[str, str]:
     """The processor, the cores that may be used, the memory, the versions, the time, and whether inputs are real."""
-    told = {
+    machine = {
         "processor": _first(Path("/proc/cpuinfo"), "model name") or platform.processor(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",
@@ -34,11 +34,11 @@ def describe(*, real_data: bool) -> dict[str, str]:
         "real_data": str(real_data).lower(),
         "date": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
-    return told | {name: importlib.metadata.version(name) for name in PACKAGES}
+    return machine | {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether figures of both may stand in one median: all is the same but the date."""
+    """Whether figures of both may be combined in a median: only the date may differ."""
     return {**one, "date": ""} == {**other, "date": ""}
 
 

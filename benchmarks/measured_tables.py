@@ -1,4 +1,4 @@
-"""Tables of what `benchmarks.training` and `benchmarks.shuffle_quality` have measured."""
+"""Tables of the figures of `benchmarks.training` and `benchmarks.shuffle_quality`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from benchmarks.kept import Kept
 
-TRAINING, SHUFFLE = "training", "shuffle"  # the names that their figures are kept under
+TRAINING, SHUFFLE = "training", "shuffle"  # the names of their files
 
 
 def training(found: Kept | None) -> str:
-    """Steps a second of each case, in Markdown."""
+    """Steps per second of each case, in Markdown."""
     if found is None:
         return "(not measured)"
     lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
@@ -23,17 +23,20 @@ def training(found: Kept | None) -> str:
 
 
 def shuffle(found: Kept | None) -> str:
-    """What was kept, as a Markdown table."""
-    return "(not measured)" if found is None else scores(found.figures)
+    """The stored scores, as a Markdown table."""
+    if found is None:
+        return "(not measured)"
+    runs = found.figures.get("runs", 1)
+    return f"{scores(found.figures)}\n\nRuns, each with its seed: {runs}."
 
 
 def scores(found: dict[str, Any]) -> str:
-    """Scores as a Markdown table, with what chance would give. Training reads no shards that are told apart."""
+    """Scores as a Markdown table, with the values by chance. Training has no scores by shard."""
     chance = 1 / math.sqrt(found["rows"])
     spread = (found["shards"] - 1) / (found["rows"] - 1)
     lines = [f"| {found['rows']:,} rows | place | shard | neighbour | spread |", "|---|--:|--:|--:|--:|"]
     for name, each in found["scores"].items():
         shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
         lines.append(f"| {name} | {each['place']:.4f} | {shard} | {each['neighbour']:.4f} | {between} |")
-    told = "chance: one standard deviation, and the spread expected"
-    return "\n".join([*lines, f"| {told} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])
+    chance_label = "chance: one standard deviation, and the spread expected"
+    return "\n".join([*lines, f"| {chance_label} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])

@@ -1,4 +1,4 @@
-"""Photos of many megapixels, laid out of small ones: as many details a pixel as a camera's have."""
+"""Photos of many megapixels, composed of small ones, so that they have as much detail per pixel as a camera's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-DISTINCT = 24  # are laid out; the others are these, each with a comment of its own
+DISTINCT = 24  # are composed; the others are copies, each with its own comment
 
 
 def write_mosaics(folder: Path, images: Sequence[Path], *, count: int, sides: tuple[int, int]) -> dict[int, int]:
@@ -25,7 +25,7 @@ def write_mosaics(folder: Path, images: Sequence[Path], *, count: int, sides: tu
 
 
 def with_comment(jpeg: bytes, comment: bytes) -> bytes:
-    """The same JPEG with a comment behind its first marker, so that no two files have the same bytes."""
+    """The same JPEG with a comment after its first marker, so that no two files have the same bytes."""
     return jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:]
 
 

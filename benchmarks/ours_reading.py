@@ -1,7 +1,7 @@
 """This project's reading for training as a measured process, and the same without parsing, which bounds it.
 
-A CSV split of moderate size is read once and held in memory, unless that is switched off, as it is here where it is to
-be read from its shards in every epoch.
+A CSV split of moderate size is read once and held in memory, unless that is switched off. Here it is switched off
+where shards are to be read in every epoch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from trainer.data.input_options import InputOptions
 
 
 def options_of(task: Task) -> InputOptions:
-    """From the shards in every epoch."""
+    """Options to read the shards in every epoch."""
     buffer, epochs = task.shuffle_buffer, task.epochs or None
     return InputOptions(batch_size=task.batch_size, shuffle_buffer=buffer, num_epochs=epochs, cache_bytes=0)
 
 
 def options_held(task: Task) -> InputOptions:
-    """In memory after the first, which is what training does by default up to a size."""
+    """Options to hold the split in memory, as training does by default up to a limit."""
     return InputOptions(batch_size=task.batch_size, shuffle_buffer=task.shuffle_buffer, num_epochs=task.epochs or None)
 
 
@@ -38,11 +38,11 @@ def _read_raw(task: Task, options: InputOptions) -> Iterator[np.ndarray]:
     records = stored_records(dataset, "train", "train", options)
     batches = records.batch(task.batch_size) if dataset.image_schema else records
     for batch in batches.prefetch(tf.data.AUTOTUNE):
-        yield np.empty(batch.shape[0], object)  # how many: to copy them to Python would cost more than all the rest
+        yield np.empty(batch.shape[0], object)  # their number: copying them to Python costs more than the rest
 
 
 def read(task: Task) -> Iterator[np.ndarray]:
-    """What `trainer.task` feeds to a model: shuffled, parsed (or decoded, cropped and mirrored) batches."""
+    """The input of `trainer.task`: shuffled batches of parsed rows, or of decoded, cropped and mirrored images."""
     return _read(task, options_of(task))
 
 
@@ -52,9 +52,9 @@ def read_held(task: Task) -> Iterator[np.ndarray]:
 
 
 def read_raw(task: Task) -> Iterator[np.ndarray]:
-    """The records alone, read and shuffled the same way, in batches, and neither parsed nor decoded.
+    """Only the records, read and shuffled the same way, in batches, and neither parsed nor decoded.
 
-    Of rows this is the same code with the parser left out: the same blocks, windows and threads.
+    For rows, this is the same code without the parser: the same blocks, windows and threads.
     """
     return _read_raw(task, options_of(task))
 

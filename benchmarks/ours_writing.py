@@ -1,4 +1,4 @@
-"""This project's job as a measured process, with all that it checks: splits, labels, counts, checksums, the commit."""
+"""This project's job as a measured process, with all its checks, checksums and the commit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ load_libraries()
 
 
 def write_csv(task: Task) -> None:
-    """Writes a CSV file by the schema file that stands beside it."""
+    """Runs the job on a CSV file, with the schema file next to it."""
     schema = str(Path(task.source).with_suffix(".yaml"))
     run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True))
 
 
 def write_images(task: Task) -> None:
-    """Writes the images of a folder of class folders by the schema file that stands beside it."""
+    """Runs the job on a folder of class folders of images, with the schema file next to it."""
     schema = f"{task.source}.yaml"
     run_job(JobOptions(schema=schema, input=(f"{task.source}/*/*",), output=task.output, quiet=True))

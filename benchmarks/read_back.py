@@ -1,4 +1,4 @@
-"""Reads back what a writer has made, whichever way it was written, as a process of its own."""
+"""Reads back the records of any of the writers, as a measured process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTER = 256
 
 
 def read(task: Task) -> Iterator[np.ndarray]:
-    """The labels of every record in the folder `task.source`, whichever way they were written.
+    """The labels of all records in the folder `task.source`, whichever writer wrote them.
 
     Raises:
       ValueError: a record lacks a feature, or an image is not of the size that was asked for.
@@ -32,7 +32,7 @@ def read(task: Task) -> Iterator[np.ndarray]:
 
 
 def shards(folder: str) -> list[str]:
-    """The TFRecord files of a folder; of this project's, those that the manifest names."""
+    """The TFRecord files of a folder; in a dataset directory, those that the manifest names."""
     if (Path(folder) / layout.MANIFEST).exists():
         dataset = open_dataset(folder)
         return [path for split in dataset.splits for path in dataset.shards(split)]
@@ -43,7 +43,7 @@ def _row_labels(batch: tf.Tensor, name: str) -> np.ndarray:
     table = TABLES[name]
     spec: dict[str, object] = {table.label: tf.io.FixedLenFeature([], tf.int64)}
     for feature, vector in table.numeric.items():
-        if not isinstance(vector.how, tuple):  # a bucket's number is stored in one way or the other
+        if not isinstance(vector.how, tuple):  # writers store a bucket's number in different ways
             spec[feature] = tf.io.FixedLenFeature([len(vector.columns)], tf.float32)
     spec |= {feature: tf.io.FixedLenFeature([], tf.int64) for feature in table.one_hot}
     return tf.io.parse_example(batch, spec)[table.label].numpy()

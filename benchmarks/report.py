@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import curves, goals, kept, measured_tables, results
 from benchmarks.contests import CONTESTS, OURS, Contest
-from benchmarks.results import Medians, Results
+from benchmarks.results import Medians, Results, shown
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -22,7 +22,7 @@ def table(found: Results, contest: Contest) -> str:
     medians = found.medians(contest.name)
     if not medians:
         return "(not measured)"
-    each, ours = contest.unit.removesuffix("s"), medians[OURS]
+    each, ours = contest.unit.removesuffix("s"), medians.get(OURS)
     inputs = "" if found.of_real_data(contest.name) else ", synthetic samples"
     lines = [
         f"| {contest.title}{inputs} | {contest.unit}/s | Millrace's speedup | CPU per {each} | Millrace's CPU saving "
@@ -32,12 +32,12 @@ def table(found: Results, contest: Contest) -> str:
     bounds = {entry.name for entry in contest.entries if entry.bound}
     for name, way in medians.items():
         own = name == OURS
-        shown = f"**{name}**" if own else f"*{name}*" if name in bounds else name
-        times = "" if own else f"{ours.rate / way.rate:.1f}x"
-        cpu_times = "" if own or not ours.cpu_each else f"{way.cpu_each / ours.cpu_each:.1f}x"
+        label = f"**{name}**" if own else f"*{name}*" if name in bounds else name
+        times = "" if own or not ours else f"{ours.rate / way.rate:.1f}x"
+        cpu_times = "" if own or not (ours and ours.cpu_each) else f"{way.cpu_each / ours.cpu_each:.1f}x"
         cells = (
-            shown,
-            f"{way.rate:,.0f}",
+            label,
+            shown(way.rate),
             times,
             _cpu(way.cpu_each),
             cpu_times,
@@ -78,7 +78,7 @@ def table_of(found: Results, contest: Contest) -> str:
 
 
 def environment(found: Results) -> str:
-    """The machine and the versions of the contest that was measured last."""
+    """The machine and the versions of the latest measurement."""
     if not found.contests:
         return "(not measured)"
     last = max(found.contests.values(), key=lambda contest: contest["machine"]["date"])["machine"]

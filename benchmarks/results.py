@@ -17,7 +17,7 @@ PATH = Path(__file__).parent / "results.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Medians:
-    """Of the runs of one way: units a second, seconds of CPU each, bytes, and seconds of the whole process."""
+    """Medians of the runs of one way: units per second, seconds of CPU per unit, bytes, seconds of the process."""
 
     runs: int
     rate: float
@@ -39,9 +39,14 @@ class Medians:
         )
 
 
+def shown(rate: float) -> str:
+    """A rate as tables and plots show it: a whole number, or three digits below 100."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """By contest: `machine` (see `benchmarks.machine`), `load` when it began, and `runs` by the way's name."""
+    """By contest: `machine` (see `benchmarks.machine`), the `load` average at its start, and `runs` by way."""
 
     contests: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
@@ -54,7 +59,7 @@ class Results:
         load: float,
         more: bool = False,
     ) -> Results:
-        """With one contest measured anew, or with more rounds of it; the others stay."""
+        """These results with a new measurement of one contest, or with more rounds of it."""
         before = self.contests.get(contest.name, {}).get("runs", {}) if more else {}
         entry = {
             "title": contest.title,
@@ -62,26 +67,28 @@ class Results:
             "machine": dict(machine),
             "load": round(load, 1),
             "runs": {
-                name: before.get(name, []) + [dataclasses.asdict(run) for run in each] for name, each in runs.items()
+                way.name: before.get(way.name, []) + [dataclasses.asdict(run) for run in runs.get(way.name, ())]
+                for way in contest.entries
+                if way.name in before or way.name in runs
             },
         }
         return Results({**self.contests, contest.name: entry})
 
     def of_real_data(self, contest: str) -> bool:
-        """Whether the contest's inputs were the real files, and not made samples."""
+        """Whether the contest's inputs were the real files, and not synthetic samples."""
         return bool(self.contests[contest]["machine"].get("real_data") == "true")
 
     def medians(self, contest: str) -> dict[str, Medians]:
-        """By the way's name; empty where the contest was not measured."""
+        """The medians by way; empty if the contest was not measured."""
         runs = self.contests.get(contest, {}).get("runs", {})
         return {name: Medians.of([Figures(**run) for run in each]) for name, each in runs.items()}
 
 
 def load(path: Path = PATH) -> Results:
-    """What was measured before, if anything."""
+    """Reads the stored results; empty if there are none."""
     return Results(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Results()
 
 
 def save(results: Results, path: Path = PATH) -> None:
-    """Writes them all."""
+    """Writes the results."""
     path.write_text(json.dumps(results.contests, indent=1) + "\n", encoding="utf-8")

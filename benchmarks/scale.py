@@ -1,10 +1,10 @@
-"""Rows a second and peak memory of a job as its input grows, and as it writes more shards.
+"""Rows per second and peak memory of a job, by the size of its input and its number of shards.
 
     python -m benchmarks.scale --keep --rounds 3
     python -m benchmarks.scale --input covtype.data --rows 600000 6000000 --shards 1 512
 
-The input's lines are repeated until there are enough. Each job is a process of its own; its memory is the most that it
-ever held (VmHWM), imports included, and its time is its pipeline's, by the manifest.
+The input's lines are repeated until there are enough. Each job runs in its own process. Its memory is its peak (VmHWM),
+including imports; its time is that of its pipeline, as in the manifest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks import curves, kept, report, results, sources
 from benchmarks.kept import Kept
 from schemas.dataset.manifest import read_manifest
 
-# Not getrusage's ru_maxrss: a process inherits it from the one that started it.
+# Not getrusage's ru_maxrss, which a process inherits from its parent.
 JOB = """
 import pathlib, re, sys
 from beam_jobs.preprocess import main
@@ -33,7 +33,7 @@ sys.exit(status)
 
 
 def repeat_lines(source: str | None, target: str, rows: int) -> int:
-    """Writes `rows` lines, those of `source` over and over; None: of the benchmarks' own. Returns the bytes."""
+    """Writes `rows` lines, repeating those of `source` (None: the benchmarks' input). Returns the bytes."""
     if source is None:
         lines = sources.lines("covertype")[1]
     else:
@@ -45,45 +45,54 @@ def repeat_lines(source: str | None, target: str, rows: int) -> int:
 
 
 def job(schema: str, source: str, output: str, shards: int) -> dict[str, float]:
-    """Runs one job. Returns its rows/s, seconds and megabytes."""
+    """Runs one job. Returns its rows per second, seconds, and peak memory in megabytes."""
     options = ["--schema", schema, "--input", source, "--output", output, "--num_shards", str(shards), "--quiet"]
     command = [sys.executable, "-c", JOB, *options, "--overwrite"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     manifest = read_manifest(output)
     peak = int(done.stdout.splitlines()[-1].split()[1]) / 1024
     return {"rows_per_second": manifest.read / manifest.seconds, "seconds": manifest.seconds, "peak_mb": peak}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--input", metavar="FILE", help="rows of UCI Covertype, gzip'd or not (default: as the other benchmarks)"
     )
     parser.add_argument("--schema", default="schemas/covertype.yaml", metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000, 6_000_000], metavar="N")
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 8, 64, 512], metavar="N")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="medians are told (default: %(default)s)")
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/scale.json, and its table and plot anew")
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 512], metavar="N")
+    parser.add_argument(
+        "--rounds", type=int, default=1, metavar="N", help="shows medians of N rounds (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="write benchmarks/scale.json, and update its table and plot"
+    )
     options = parser.parse_args(argv)
     real = options.input is not None or sources.real_file("covertype") is not None
-    told = kept.conditions(real_data=real) if options.keep else {}
+    conditions = kept.conditions(real_data=real) if options.keep else {}
     figures = []
-    print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}")
+    print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         source, output = os.path.join(folder, "rows.csv"), os.path.join(folder, "out")
         for rows in options.rows:
             repeat_lines(options.input, source, rows)
+            turns = [
+                {shards: job(options.schema, source, output, shards) for shards in options.shards}
+                for _ in range(options.rounds)
+            ]
             for shards in options.shards:
-                runs = [job(options.schema, source, output, shards) for _ in range(options.rounds)]
+                runs = [turn[shards] for turn in turns]
                 found = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
                 figures.append({"rows": rows, "shards": shards, "runs": len(runs), **found})
                 print(
                     f"{rows:>10,} {shards:>7} {found['seconds']:>8.1f} {found['rows_per_second']:>9,.0f} "
-                    f"{found['peak_mb']:>8,.0f}"
+                    f"{found['peak_mb']:>8,.0f}",
+                    flush=True,
                 )
     if options.keep:
-        kept.save(curves.NAME, Kept(told, figures))
+        kept.save(curves.NAME, Kept(conditions, figures))
         report.write(results.load())
     return 0
 

@@ -1,8 +1,9 @@
-"""How well rows are shuffled: whether a row's place in the input tells anything of its place in the output.
+"""How well rows are shuffled: whether a row's place in the output depends on its place in the input.
 
-    python -m benchmarks.shuffle_quality --rows 100000
+    python -m benchmarks.shuffle_quality --rows 100000 --rounds 3
 
-runs the job on numbered rows and scores the order that the shards hold, and the order that training then reads.
+runs the job on numbered rows, and scores their order in the shards and the order in which training reads them. Each
+round has its own seed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import dataclasses
 import math
 import os
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -35,15 +37,15 @@ split: {by: row, train: 1.0, eval: 0, test: 0}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """Correlations, each from -1 to 1, and 0 in a fair shuffle but for chance: about 1/sqrt(rows).
+    """Correlations, each from -1 to 1. In a fair shuffle they are 0 up to chance, about 1/sqrt(rows).
 
     Attributes:
-      place: of a row's place in the input with its place in the output.
-      shard: with the number of its shard.
-      neighbour: with the place in the input of the row that follows it in the output.
-      spread: the share of the variance of places that lies between shards (eta squared), which a fair deal leaves at
-        about shards / rows, and which also sees what a straight line does not.
-      rows: how many were scored.
+      place: between a row's place in the input and its place in the output.
+      shard: between its place in the input and the number of its shard.
+      neighbour: between its place in the input and that of the next row in the output.
+      spread: the share of the variance of places that is between shards (eta squared): about shards / rows in a fair
+        shuffle. It also shows dependence that is not linear.
+      rows: the number of rows scored.
     """
 
     place: float
@@ -59,7 +61,7 @@ class Score:
 
 
 def score(shards: Sequence[np.ndarray]) -> Score:
-    """Scores an order: for each shard the input places of its rows, as they stand in it."""
+    """Scores an order: for each shard, the input places of its rows, in the shard's order."""
     places = np.concatenate(shards).astype(np.float64)
     numbers = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
     means = np.array([shard.mean() if len(shard) else 0.0 for shard in shards])[numbers]
@@ -72,22 +74,37 @@ def score(shards: Sequence[np.ndarray]) -> Score:
     )
 
 
+def over_rounds(scores: Sequence[Score]) -> Score:
+    """Combines scores: root mean squares of the correlations (`noise` by chance alone), and the mean spread."""
+
+    def rms(values: list[float]) -> float:
+        return math.sqrt(statistics.fmean(value * value for value in values))
+
+    return Score(
+        place=rms([each.place for each in scores]),
+        shard=rms([each.shard for each in scores]),
+        neighbour=rms([each.neighbour for each in scores]),
+        spread=statistics.fmean(each.spread for each in scores),
+        rows=scores[0].rows,
+    )
+
+
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson's; 0 where one of them does not vary."""
+    """Pearson's correlation; 0 if `a` or `b` is constant."""
     if a.std() == 0 or b.std() == 0:
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def write_numbered(path: str, rows: int) -> None:
-    """A CSV file whose rows tell their place."""
+    """Writes a CSV file whose rows contain their place."""
     with open(path, "w", encoding="utf-8") as file:
         file.write("place,x,y\n")
         file.writelines(f"{i},{i % 97},{i % 2}\n" for i in range(rows))
 
 
 def stored_places(data_dir: str) -> list[np.ndarray]:
-    """For each shard of the train split of a dataset of numbered rows, the places as they stand in it."""
+    """For each shard of the train split of a dataset of numbered rows, the places in the shard's order."""
     import tensorflow as tf
 
     from schemas.dataset import open_dataset
@@ -114,35 +131,49 @@ def read_places(data_dir: str, **options: Any) -> np.ndarray:
     return np.concatenate([tf.io.parse_example(b, spec)["place"].numpy().astype(np.int64) for b in batches])
 
 
+def orders(rows: int, num_shards: int, seed: int, folder: str) -> dict[str, list[np.ndarray]]:
+    """Orders of numbered rows, by name, as arguments of `score`: of the input, a job's shards, and training."""
+    from beam_jobs.core.options import JobOptions
+    from beam_jobs.runtime.job import run_job
+
+    raw, schema, output = (os.path.join(folder, name) for name in ("raw.csv", "numbered.yaml", "out"))
+    write_numbered(raw, rows)
+    with open(schema, "w", encoding="utf-8") as file:
+        file.write(SCHEMA)
+    run_job(JobOptions(schema=schema, input=(raw,), output=output, num_shards=num_shards, seed=seed, quiet=True))
+    window = rows // 10
+    return {
+        "the input": [np.arange(rows)],
+        f"the job's {num_shards} shards": stored_places(output),
+        f"training, in windows as good as a buffer of {window:,}": [
+            read_places(output, cache_bytes=0, shuffle_buffer=window)
+        ],
+        "training, all in memory": [read_places(output)],
+    }
+
+
 def main(argv: list[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shuffle_quality", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--num_shards", type=int, default=8, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/shuffle.json, and its table anew")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="each with its seed (default: %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/shuffle.json, and update its table")
     options = parser.parse_args(argv)
-    from beam_jobs.core.options import JobOptions
-    from beam_jobs.runtime.job import run_job
     from beam_jobs.runtime.new_run import load_libraries
 
     load_libraries()
-    with tempfile.TemporaryDirectory() as folder:
-        raw, schema, output = (os.path.join(folder, name) for name in ("raw.csv", "numbered.yaml", "out"))
-        write_numbered(raw, options.rows)
-        with open(schema, "w", encoding="utf-8") as file:
-            file.write(SCHEMA)
-        run_job(JobOptions(schema=schema, input=(raw,), output=output, num_shards=options.num_shards, quiet=True))
-        window = options.rows // 10
-        orders = {
-            "the input": [np.arange(options.rows)],
-            f"the job's {options.num_shards} shards": stored_places(output),
-            f"training, in windows as good as a buffer of {window:,}": [
-                read_places(output, cache_bytes=0, shuffle_buffer=window)
-            ],
-            "training, all in memory": [read_places(output)],
-        }
-    scores = {name: dataclasses.asdict(score(shards)) for name, shards in orders.items()}
-    found = {"rows": options.rows, "shards": options.num_shards, "scores": scores}
+    scores: dict[str, list[Score]] = {}
+    for seed in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, shards in orders(options.rows, options.num_shards, seed, folder).items():
+                scores.setdefault(name, []).append(score(shards))
+    found = {
+        "rows": options.rows,
+        "shards": options.num_shards,
+        "runs": options.rounds,
+        "scores": {name: dataclasses.asdict(over_rounds(each)) for name, each in scores.items()},
+    }
     print(measured_tables.scores(found))
     if options.keep:
         kept.save(measured_tables.SHUFFLE, Kept(kept.conditions(real_data=False), found))

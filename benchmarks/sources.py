@@ -1,7 +1,7 @@
-"""What the contests read: made once, in a folder that goes when the run is done.
+"""The inputs of the contests: made once, in a folder that is removed after the run.
 
-With MILLRACE_TEST_DATA the real files, several times over where they are small; else files of the same shape that
-`schemas.samples` and `schemas.image_samples` make, whose figures mean little.
+With MILLRACE_TEST_DATA these are the real files, repeated if they are small; otherwise synthetic files of the same
+shape from `schemas.samples` and `schemas.image_samples`, whose figures mean little.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import gzip
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ SPLIT, ALL_TRAIN = "0.8, eval: 0.1, test: 0.1", "1.0, eval: 0, test: 0"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is measured: rows of each file, images, and seconds that a reader is timed."""
+    """How much is measured: rows of each file, images, and the seconds that a reader is timed."""
 
     covertype: int
     covertype_6m: int
@@ -52,11 +53,11 @@ FULL = Size(
     mnist=60_000,
     rows=100_000,
     tiny=1000,
-    images=12_000,
-    images_2mp=2_000,
+    images=4800,
+    images_2mp=1200,
     images_12mp=400,
     images_read=600,
-    seconds=5.0,
+    seconds=3.0,
 )
 QUICK = Size(
     covertype=20_000,
@@ -75,11 +76,11 @@ QUICK = Size(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A thing to read: where it is, how many rows or images a pass over it gives, and how many of each class.
+    """An input: its path, and the number of rows or images of a pass over it, in total and by class.
 
     Attributes:
-      real: whether it comes of the real files, not of made samples.
-      exact: whether a pass gives exactly those of each class; else about their shares, as of a split.
+      real: whether it is made of the real files, not of synthetic samples.
+      exact: whether a pass has exactly these numbers by class; otherwise only about these shares, as in a split.
     """
 
     path: str
@@ -125,7 +126,7 @@ class Sources:
         return self.made[name]
 
     def _csv(self, name: str, table: str, rows: int) -> Source:
-        """A CSV file of so many rows, its schema beside it."""
+        """Writes a CSV file of `rows` rows, with its schema next to it."""
         path = self.folder / f"{name}.csv"
         header, rows_of = lines(table)
         column = TABLES[table].label_column
@@ -136,7 +137,7 @@ class Sources:
                 file.write(line)
                 classes[line.rstrip().split(b",")[column].strip()] += 1
         schema = (SCHEMAS / f"{'mnist_csv' if table == 'mnist' else table}.yaml").read_text(encoding="utf-8")
-        if table == "census":  # one file, of which a hash makes the splits
+        if table == "census":  # one file, which is split by a hash
             schema = schema.replace('split: {by: file, train: "*adult.data", eval: "*adult.test"}', BY_ROW)
         path.with_suffix(".yaml").write_text(schema, encoding="utf-8")
         labels = TABLES[table].labels
@@ -148,13 +149,13 @@ class Sources:
         )
 
     def _photos(self, name: str, count: int, schema: str = IMAGES % ("jpeg", SPLIT)) -> Source:
-        """Images in class folders, as links: a real one stands for several where there are not enough."""
+        """Images in class folders. If there are too few, copies under other names: the job reads a linked file once."""
         folder = self.folder / name / "train"
         classes: collections.Counter[str] = collections.Counter()
         for i, path in enumerate(itertools.islice(itertools.cycle(self._images()), count)):
             label = path.parent.name
             (folder / label).mkdir(parents=True, exist_ok=True)
-            (folder / label / f"{i}-{path.name}").symlink_to(path)
+            shutil.copyfile(path, folder / label / f"{i}-{path.name}")
             classes[label] += 1
         Path(f"{folder}.yaml").write_text(schema, encoding="utf-8")
         numbers = {label: i for i, label in enumerate(sorted(classes))}
@@ -162,7 +163,7 @@ class Sources:
         return Source(path=str(folder), rows=count, classes=of_each, real=_real("images") is not None)
 
     def _mosaics(self, name: str, count: int, sides: tuple[int, int]) -> Source:
-        """Large photos, laid out of small ones at their own size: as hard to decode as a camera's."""
+        """Large photos, composed of small ones at their own size: as hard to decode as a camera's."""
         from benchmarks.mosaics import write_mosaics
 
         folder = self.folder / name / "train"
@@ -171,7 +172,7 @@ class Sources:
         return Source(path=str(folder), rows=count, classes=classes, real=_real("images") is not None)
 
     def _images(self) -> list[Path]:
-        """The images that there are, class by class in turn."""
+        """The available images, taking classes in turn."""
         drawn = self.folder / "drawn"
         folder = _real("images") or drawn
         if folder == drawn and not drawn.is_dir():
@@ -180,7 +181,7 @@ class Sources:
         return [path.resolve() for paths in zip(*by_class, strict=False) for path in paths]
 
     def _written(self, name: str, source: str, writer: str) -> Source:
-        """What a writer makes of another source."""
+        """The output of a writer for another source."""
         of, output = self[source], self.folder / name
         output.mkdir()
         table = "" if source.startswith("photos") else "covertype"
@@ -189,7 +190,7 @@ class Sources:
         return dataclasses.replace(of, path=str(output))
 
     def _dataset(self, name: str, source: str, writer: str) -> Source:
-        """The train split of the dataset that this project's job makes of another source."""
+        """The train split of the dataset that this project's job writes from another source."""
         made = self._written(name, source, writer)
         return dataclasses.replace(made, rows=open_dataset(made.path).rows("train"), exact=False)
 
@@ -203,18 +204,18 @@ _REAL_FILES = {
 
 
 def _real(name: str) -> Path | None:
-    """The file or folder of that name among the real data; None: there is none."""
+    """The file or folder of this name in the real data; None if there is none."""
     path = Path(os.environ.get(REAL_DATA, "/nowhere")) / name
     return path if path.exists() else None
 
 
 def real_file(table: str) -> Path | None:
-    """The real rows of a table; None: they are not there, and samples are made."""
+    """The file with the real rows of a table; None if there is none, and samples are used."""
     return _real(_REAL_FILES[table])
 
 
 def lines(table: str) -> tuple[bytes, Iterable[bytes]]:
-    """The header line, or b'', and rows without end."""
+    """The header line, or b'', and an endless iterable of rows."""
     real = real_file(table)
     if real is None:
         blocks = sample_blocks("mnist_csv" if table == "mnist" else table, rows=20_000, seed=1)

@@ -1,7 +1,7 @@
-"""The CSV files that are measured, as far as a rival has to be told: it knows no schema file.
+"""Describes the measured CSV files to the rivals, which read no schema files.
 
-Each table has the features of the schema that ships under its name. Every rival writes their columns, as it makes
-them; crosses are written by the one with tf.Transform alone.
+Each table has the features of the schema of the same name. Every rival writes these columns in its own way; only the
+one with tf.Transform writes crosses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ How = Literal["z_score", "log", "scale"] | tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Numeric:
-    """Columns first to last that make one float vector, and what becomes of it; numbers are a bucket's bounds."""
+    """Columns, first to last, that make one float vector, and its transform; numbers are the bounds of buckets."""
 
     first: int
     last: int
@@ -32,15 +32,15 @@ class Table:
 
     Attributes:
       columns: the names of all columns.
-      header: whether the first line holds them.
+      header: whether the first line contains them.
       spaced: whether fields are separated by ', '.
       numeric: vectors by the feature's name.
-      one_hot: first and last column of those of which one is 1; the feature is its number.
-      text: the columns of words; the feature is the word's number in a vocabulary.
-      crosses: columns of words that are hashed together, and to how many buckets.
-      label: the feature's name.
-      label_column: the last, or the first.
-      labels: its values; the feature is the value's number.
+      one_hot: first and last column of each one-hot group; the feature is the index of the 1.
+      text: the columns of words; the feature is the word's index in a vocabulary.
+      crosses: columns of words that are hashed together, and the number of buckets.
+      label: the label's feature name.
+      label_column: the label's column, the last or the first.
+      labels: its values; the feature is the value's index.
     """
 
     columns: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""What one measured process is asked to do: the same for this project and for every rival.
+"""The task of one measured process, the same for this project and for every rival.
 
-A module that writes has `write(task) -> None`: it makes records of `task.source` in the folder `task.output`. A module
-that reads has `read(task) -> Iterator[np.ndarray]`: shuffled batches of `task.source`, of which each is made whole, and
-whose labels (integers) it gives; or the records themselves, where nothing is parsed.
+A module that writes has `write(task) -> None`, which writes the records of `task.source` to the folder `task.output`. A
+module that reads has `read(task) -> Iterator[np.ndarray]`, which makes complete shuffled batches of `task.source` and
+yields their labels (integers), or the records themselves if it parses nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Task:
     """One piece of work.
 
     Attributes:
-      source: the file, the folder or the pattern that is read.
-      output: the folder that is written; of a writer only.
-      table: the name of the `benchmarks.tables.Table` that the data is; '' for images.
-      rows: how many rows or images the source holds.
-      epochs: passes over the source, of a reader; 0: for ever.
-      seconds: how long a reader is timed, after a first pass that warms it up.
-      batch_size: of a reader.
-      shuffle_buffer: of a reader, in records.
+      source: the file, folder or pattern to read.
+      output: the folder to write; '' for a reader.
+      table: the name of the data's `benchmarks.tables.Table`; '' for images.
+      rows: the number of rows or images in the source.
+      epochs: a reader's passes over the source; 0: without end.
+      seconds: how long a reader is timed, after a first pass to warm up.
+      batch_size: a reader's batch size.
+      shuffle_buffer: a reader's shuffle buffer, in records.
     """
 
     source: str

@@ -1,8 +1,8 @@
-"""A measured process: does one task and tells what it took.
+"""A measured process: performs one task and prints its figures.
 
     python -m benchmarks.worker MODULE:FUNCTION TASK_JSON
 
-prints one line of JSON, by `benchmarks.measure.Figures`' names. Importing the module is start-up and is told apart.
+prints one line of JSON with the names of `benchmarks.measure.Figures`. Importing the module is not part of the task.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from benchmarks.task import Task
 
 
 def cpu_seconds() -> float:
-    """Seconds of CPU of this process, of its children that have ended, and of those that `multiprocessing` runs."""
+    """Seconds of CPU of this process, of its children that have ended, and of running `multiprocessing` children."""
     running = sum(_cpu_seconds_of(child.pid) for child in multiprocessing.active_children())
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system + running
 
 
 def _cpu_seconds_of(pid: int | None) -> float:
-    """What the kernel has counted for another process; zero where the system does not tell."""
+    """Seconds of CPU of another process; 0 if the system does not provide them."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             user, system = file.read().rpartition(")")[2].split()[11:13]
@@ -37,9 +37,9 @@ def _cpu_seconds_of(pid: int | None) -> float:
 
 
 def peak_bytes() -> int | None:
-    """The most memory that this process has held, or None where the system does not tell.
+    """The peak memory of this process; None if the system does not provide it.
 
-    By the kernel's own mark for this program: `ru_maxrss` begins with what the process that started it held.
+    It is the kernel's figure for this program, because `ru_maxrss` includes the memory of the parent process.
     """
     try:
         with open("/proc/self/status", encoding="utf-8") as file:
@@ -81,14 +81,14 @@ def read(function: Callable[[Task], Iterator[Any]], task: Task) -> dict[str, Any
 
 
 def main(argv: list[str]) -> int:
-    """Does the task."""
+    """Performs the task."""
     name, text = argv
     module, _, function_name = name.partition(":")
     task = Task.from_json(text)
     function = getattr(importlib.import_module(module), function_name)
     figures = (write if task.output else read)(function, task)
     print(json.dumps({**figures, "peak_bytes": peak_bytes()}), flush=True)
-    os._exit(0)  # threads of a reader that reads for ever would keep the process
+    os._exit(0)  # otherwise, threads of an endless reader would keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Millrace from the outside: the `millrace` command, and what a notebook imports.
+"""The `millrace` command, and the Python API for notebooks and scripts.
 
-cli  the command: sub-commands that hand over to the packages' own
+cli  the command: each sub-command calls the command of another package
 api  datasets, preprocessing, training and prediction from Python
 
 `import millrace` imports neither TensorFlow nor Beam; names are looked up when they are first used.

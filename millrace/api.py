@@ -1,6 +1,6 @@
 """Preprocessing, training and prediction from Python: what the commands do, with options as keyword arguments.
 
-What goes wrong is raised as MillraceError, and what was asked for wrongly as UsageError; nothing exits.
+Failures raise MillraceError; invalid arguments raise its subclass UsageError. No function exits the process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
       **options: those of `millrace preprocess`, under the same names: `overwrite`, `max_rejects`, `num_shards`, ...
 
     Raises:
-      UsageError: an option, the schema or the input is not as it must be; nothing was done.
+      UsageError: an option, the schema or the input is invalid; nothing was done.
       MillraceError: the job failed, and wrote no dataset.
     """
     from beam_jobs.core.options import JobOptions
@@ -60,24 +60,25 @@ def train(
     hparams: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Trained:
-    """Trains a model, evaluates it and exports it: `millrace train`. Run again, it resumes from the last checkpoint.
+    """Trains, evaluates and exports a model: `millrace train`. Called again, it resumes from the latest checkpoint.
 
     Args:
       data_dir: the dataset, or its directory.
       model_dir: where checkpoints, metrics and exports go.
       model: one of those that `millrace train --help` lists, or package.module:function.
-      hparams: the model's own settings by name.
+      hparams: the model's hyper-parameters by name.
       **options: those of `millrace train`, under the same names: `max_steps`, `batch_size`, `seed`, `quiet`, ...
 
     Returns:
-      What the training left: `export_dir` (the best export), `metrics` by split, `global_step`, `exports` by name,
-      `steps` and `seconds` of this time, and why it `ended`.
+      The result: `export_dir` (the best export), `metrics` by split, `global_step`, `exports` by name, the `steps` and
+      `seconds` of this call, and why the training `ended`.
 
     Raises:
       UsageError: an unknown option, model or hyper-parameter, or a model directory of another model.
       MillraceError: the dataset cannot be read, or the training failed.
     """
     from trainer.flags import check_model
+    from trainer.local_data import local_data, read_splits
     from trainer.spec.options import TrainOptions
 
     path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
@@ -95,8 +96,12 @@ def train(
     from trainer.model_dir.failures import explain_failures
     from trainer.verbosity import quiet_logs
 
-    with quiet_logs(verbose=asked.verbose), explain_failures(dataset, asked):
-        trained = run_training(dataset, asked, Display(quiet=asked.quiet))
+    with (
+        quiet_logs(verbose=asked.verbose),
+        local_data(dataset, asked, read_splits(asked)) as data,
+        explain_failures(data, asked),
+    ):
+        trained = run_training(data, asked, Display(quiet=asked.quiet))
     if trained is None:
         raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")
     return trained
@@ -117,7 +122,7 @@ def load_model(export_dir: Path, *, trust: bool = False) -> Model:
 
 
 def _options(kind: type[Any], function: str, **given: Any) -> Any:
-    """The options' dataclass of these keyword arguments."""
+    """Builds the options' dataclass from keyword arguments."""
     names = [field.name for field in dataclasses.fields(kind)]
     for name in given:
         if name not in names:

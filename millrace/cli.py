@@ -35,15 +35,17 @@ class Command:
 
 
 COMMANDS = {
-    "samples": Command("schemas.samples.command", "make sample files to try things with"),
+    "samples": Command("schemas.samples.command", "generate sample files"),
     "schema": Command("schemas.spec.command", "list the schemas that ship, or print one to copy"),
-    "preprocess": Command("beam_jobs.preprocess", "raw files to a dataset directory"),
+    "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
+    "job": Command("beam_jobs.job", "ask about a job on a cluster, wait for it, commit or cancel it"),
     "dataset": Command("schemas.dataset.command", "verify, show or prune a dataset directory"),
-    "doctor": Command("trainer.doctor", "say what bounds the speed of a training"),
+    "doctor": Command("trainer.doctor", "find out what limits the speed of a training"),
     "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
-    "verify": Command("trainer.verify", "prove that an export sees what training saw"),
+    "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
+    "verify": Command("trainer.verify", "check that an export sees what training saw"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
-    "completion": Command("millrace.completion", "print a script that completes these commands in a shell"),
+    "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }
 
 _EPILOG = """\
@@ -60,9 +62,8 @@ def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentP
     """The command line's parser; `whole`: with every sub-command's own parser in it, which imports them all."""
     p = command.Parser(
         prog=prog,
-        description="Raw records to a served model: CSV files and images to TFRecords, TensorFlow Estimators on them.",
+        description="Turns raw CSV files and images into TFRecords, trains TensorFlow Estimators on them and predicts.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("--version", action="version", version=f"millrace {version()}")
 
@@ -96,4 +97,4 @@ def _refuse(argv: Sequence[str], prog: str) -> command.Report:
         raise UsageError(f"{argv[0]}: the command comes first: {prog} {given} {argv[0]} ...")
     near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError(f"{given}: no such command{hint}\nThere are {known}. See {prog} --help.")
+    raise UsageError(f"{given}: no such command{hint}\nChoose from {known}. See {prog} --help.")

@@ -13,10 +13,14 @@ from schemas import command
 from schemas.errors import UsageError
 
 _EPILOG = """\
-for bash: eval "$(millrace completion bash)", or once:
+for bash, in this shell only:
+  eval "$(millrace completion bash)"
+for bash, in every new shell:
   millrace completion bash > ~/.local/share/bash-completion/completions/millrace
-for zsh, with a folder of $fpath:
+for zsh, where ~/.zfunc is in $fpath:
   millrace completion zsh > ~/.zfunc/_millrace
+
+Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 # What arguments of a metavar are completed with.
@@ -28,11 +32,10 @@ def parser(prog: str = "millrace completion") -> argparse.ArgumentParser:
     """The command line's parser."""
     p = command.Parser(
         prog=prog,
-        description="Prints a script that completes `millrace` in a shell. Needs the extra millrace[completion].",
+        description="Prints a shell script for tab completion of `millrace`. Needs the extra millrace[completion].",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell to complete in")
+    p.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell that the script is for")
     p.add_argument("--json", action="store_true", help=command.JSON_HELP)
     return p
 

@@ -26,7 +26,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Dataset:
-    """A dataset directory, opened by `Dataset.open`. `opened` is the same for the packages underneath."""
+    """A dataset directory, opened by `Dataset.open`. `opened` is the `schemas.dataset.Dataset` behind it."""
 
     opened: schemas.dataset.Dataset
 
@@ -40,7 +40,7 @@ class Dataset:
 
         Raises:
           UsageError: there is no dataset.
-          MillraceError: a file is missing, or was cut or changed.
+          MillraceError: a file is missing, truncated or changed.
         """
         return cls(schemas.dataset.open_dataset(os.fspath(path), trust=trust))
 
@@ -95,19 +95,19 @@ class Dataset:
 
         Args:
           split: 'train', 'eval' or 'test'.
-          batch_size: records a batch.
-          shuffle: in another order in each epoch, and images cropped and mirrored at random, as in training; otherwise
-            in stored order, and images as they are evaluated.
-          num_epochs: passes over the split; None repeats for ever.
-          drop_remainder: leave out a last batch that is not full, so that shapes are static.
-          seed: of the shuffling; None draws one.
+          batch_size: records per batch.
+          shuffle: shuffle anew in each epoch, and crop and mirror images at random, as in training; otherwise records
+            come in stored order, and images as in evaluation.
+          num_epochs: passes over the split; None repeats forever.
+          drop_remainder: drop a last batch that is not full, so that shapes are static.
+          seed: the seed of the shuffle; None draws one.
 
         Returns:
           A `tf.data.Dataset` of (features, label): features by name, `[batch]`, `[batch, n]` or sparse; of images uint8
           `[batch, height, width, 3]`. The label is int64 `[batch]` (a class) or float32 `[batch]`.
 
         Raises:
-          UsageError: a number out of its range.
+          UsageError: a number is out of its range.
           MillraceError: there is no such split.
         """
         if batch_size < 1 or (num_epochs is not None and num_epochs < 1):

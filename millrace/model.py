@@ -14,7 +14,7 @@ from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel, read_notes
 
 KEY, ERROR = "key", "error"
-ROWS, IMAGES = 4096, 64  # that are sent at once
+ROWS, IMAGES = 4096, 64  # per batch
 
 
 class Model:
@@ -45,11 +45,11 @@ class Model:
 
         Returns:
           By name, arrays `[rows, ...]` in the order of `data`: `class`, `class_id` and `probabilities`, or `value`;
-          `key` where the schema has one, and `error`: why a row is not answered, '' where it is. A row that is not
-          answered holds NaN, '' and -1.
+          `key` if the schema has one; and `error`: why a row has no prediction, '' if it has one. The outputs of a row
+          without a prediction are NaN, '' and -1.
 
         Raises:
-          UsageError: a column that the model needs is not there or ambiguous, or columns are of different lengths.
+          UsageError: a column that the model needs is missing or ambiguous, or columns have different lengths.
           MillraceError: the model failed.
         """
         if isinstance(self.schema, Schema):

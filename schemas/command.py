@@ -7,22 +7,27 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from schemas.errors import MillraceError, UsageError
 
-JSON_HELP = "print one JSON object on standard output, of an error too, and nothing else there"
+JSON_HELP = "print the result, or the error, as one JSON object on standard output, and nothing else there"
 QUIET_HELP = "show no progress"
-VERBOSE_HELP = "TensorFlow's own log as well"
+VERBOSE_HELP = "also show TensorFlow's own log"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UsageError instead of exiting, so that `run` prints every error alike. Takes no abbreviated flags."""
+    """Raises UsageError instead of exiting, so that `run` prints every error alike. Takes no abbreviated flags.
+
+    The lines of a description and of an epilog are printed as they are.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **settings})
+        as_written = argparse.RawDescriptionHelpFormatter
+        super().__init__(**{"allow_abbrev": False, "formatter_class": as_written, **settings})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\nSee {self.prog} --help.")
@@ -61,7 +66,7 @@ def run(
       work: does what the arguments ask for; it is given them, and `prog`.
       argv: the arguments; None: those of this process.
       prog: the command as it is typed, such as 'millrace train' or 'python -m trainer.task'.
-      json_takes_file: `--json FILE` means something else to this command.
+      json_takes_file: the command also has `--json FILE`, which leaves standard output to the text.
 
     Returns:
       The exit code.
@@ -77,22 +82,34 @@ def run(
         return _failed(Interrupted("interrupted"), as_json=as_json)
     text = _to_json(report.data) if as_json else report.text
     if text:
-        print(text)
+        _print(text)
     return report.exit_code
 
 
 def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
-    """Whether --json asks for JSON on standard output; looked up before parsing, which may fail."""
+    """Whether --json asks for JSON on standard output; looked up before parsing, which may fail.
+
+    `takes_file`: it may be followed by a file's name, or by `-` for standard output.
+    """
     if "--json" not in argv:
-        return False
+        return takes_file and "--json=-" in argv
     following = argv[argv.index("--json") + 1 :][:1]
     return not (takes_file and following and not following[0].startswith("-"))
+
+
+def _print(text: str) -> None:
+    """Prints to standard output; a reader that has seen enough, such as `head`, may close it."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python flushes standard output once more when it exits, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(error: MillraceError, *, as_json: bool) -> int:
     print(f"error: {error}", file=sys.stderr)
     if as_json:
-        print(_to_json({"error": str(error), "exit_code": error.exit_code}))
+        _print(_to_json({"error": str(error), "exit_code": error.exit_code}))
     return error.exit_code
 
 

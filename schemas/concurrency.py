@@ -50,6 +50,20 @@ def map_in_order(
             future.cancel()
 
 
+def in_threads(function: Callable[[A], B], items: Iterable[A], *, threads: int) -> list[B]:
+    """function(item) for each item, in order. The first error is raised; items that were not begun by then are left."""
+    items = list(items)
+    if min(len(items), threads) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        pending = [pool.submit(function, item) for item in items]
+        try:
+            return [future.result() for future in pending]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def one_behind(items: Iterator[A]) -> Iterator[A]:
     """Yields each item once the next one has been taken, so that a pool has work on both; errors come last."""
     held: list[A] = []

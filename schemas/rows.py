@@ -1,7 +1,6 @@
-"""What a format of rows is to all who read rows: files, ranges of them, and batches of raw columns with their rejects.
+"""The interface of a row format: files, ranges of files, and batches of raw columns with their rejects.
 
-The preprocessing job, replays, predictions and the check of an export go through `RowFormat`; `schemas.formats` has the
-table of the formats there are.
+Jobs, replays, predictions and the check of an export go through `RowFormat`; `schemas.formats` lists them.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RowFile(Protocol):
 
     @property
     def version(self) -> str:
-        """What `schemas.storage` tells a changed file by."""
+        """The version by which `schemas.storage` recognizes a changed file."""
 
     @property
     def gzip(self) -> bool: ...
@@ -55,7 +54,7 @@ class RowFile(Protocol):
 
     @property
     def header(self) -> tuple[str, ...] | None:
-        """What its first line calls the columns; None where it has no header."""
+        """The column names in its header; None if it has no header."""
 
     @property
     def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -63,11 +62,11 @@ class RowFile(Protocol):
 
     @property
     def min_record_bytes(self) -> int:
-        """No record is shorter, its line end counted; 0 where there are none to read."""
+        """The least size of a record, including its line end; 0 if there are no records."""
 
     @property
     def covers(self) -> int:
-        """The sum of `covers` over its ranges, known without planning them."""
+        """The sum of `covers` over its ranges, known without planning them; at most `size`."""
 
 
 class RowRange(Protocol):
@@ -85,7 +84,7 @@ class RowRange(Protocol):
 
     @property
     def covers(self) -> int:
-        """How much of the file this is, in whatever unit the format counts."""
+        """The size of this part in bytes of the file."""
 
 
 File = TypeVar("File", bound=RowFile)
@@ -131,13 +130,13 @@ class RowFormat(Protocol[File, Range]):
         """
 
     def file_from_manifest(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
-        """A file as `open_file` found it once, from what a manifest has of it. It need not exist any more."""
+        """The file as `open_file` once found it, restored from the manifest. It need not exist any more."""
 
     def decode_records(self, file: File, schema: Schema, raws: Sequence[bytes], offsets: Sequence[int]) -> Decoded:
-        """Decodes corrected records, each by itself, as `read_range` does; `offsets` are the places they get."""
+        """Decodes corrected records one by one, as `read_range` does, and assigns them the `offsets`."""
 
     def encode_record(self, file: File, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
-        """A record that holds these cells, by feature, a cell for each of its columns; what is not given is missing."""
+        """Encodes a record. `cells`: by feature, a cell for each of its columns; a feature left out is missing."""
 
 
 AnyRowFormat = RowFormat[Any, Any]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.support.cloud import Cloud
+    from tests.support.dataflow_service import DataflowService
+    from tests.support.prism import Prism
+    from tests.support.s3_server import S3
 
 # Before anything imports TensorFlow: Estimator needs the legacy Keras, and the log's chatter hides what failed.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -54,3 +63,60 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def real_data() -> Path:
     """The folder of the real data; a test that asks for it runs only where MILLRACE_TEST_DATA names one."""
     return Path(os.environ[REAL_DATA]).resolve()
+
+
+@contextlib.contextmanager
+def client_of(server: Cloud | S3, client: Any) -> Iterator[None]:
+    """In the `with` block, this process's environment is the server's, and the one client of the process asks it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        client.cache_clear()
+        yield
+        client.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def running_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """A server of Google Cloud Storage, and this process's environment set for it; for tests marked `cloud`."""
+    from schemas.storage import gcs_client
+    from tests.support import cloud
+
+    with cloud.running(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs_client.client):
+        yield running
+
+
+@pytest.fixture(scope="session")
+def prism(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prism]:
+    """Prism with a worker pool, each in a process of its own; for tests marked `engines`."""
+    from tests.support import prism
+
+    with prism.running(tmp_path_factory.mktemp("prism")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def dataflow(running_cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataflowService]:
+    """A Dataflow service that runs jobs from buckets of `running_cloud`; for tests marked `cloud`."""
+    from tests.support import dataflow_service
+
+    with dataflow_service.running(tmp_path_factory.mktemp("dataflow")) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def setup_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The setup.py of a copy of this project, for --setup_file."""
+    from tests.support import dataflow_service
+
+    return dataflow_service.copy_of_package(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="session")
+def running_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A server of Amazon S3, and this process's environment set for it; for tests marked `cloud`."""
+    from schemas.storage import s3
+    from tests.support import s3_server
+
+    with s3_server.running(tmp_path_factory.mktemp("s3")) as running, client_of(running, s3.client):
+        yield running

@@ -43,7 +43,7 @@ def test_a_dataset_opens_and_verifies(release: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_export_predicts_what_it_did(release: Path) -> None:
+def test_an_export_of_an_earlier_release_predicts_the_same(release: Path) -> None:
     wanted = ["--saved_model", str(export_of(release)), "--input", *raw_input(release)]
     assert predict.main([*wanted, "--output", "predictions.jsonl"]) == 0
     lines = [json.loads(line) for line in (release / "predictions.jsonl").read_text().splitlines()]

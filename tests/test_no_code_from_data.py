@@ -48,7 +48,7 @@ def _derives_from_safe(tree: ast.AST, loader: list[ast.expr]) -> bool:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_runs_what_it_reads(path):
+def test_no_module_executes_what_it_reads(path):
     assert dangers(ast.parse(path.read_text())) == []
 
 

@@ -1,4 +1,4 @@
-"""What pip installs: the four packages whole, with their schemas and types, and nothing else of the checkout."""
+"""What pip installs: the four complete packages, with their schemas and types, and nothing else of the checkout."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def third_party_imports() -> set[str]:
 def test_whatever_is_imported_is_a_declared_dependency(wheel: dict[str, bytes]) -> None:
     (name,) = (name for name in wheel if name.endswith("/METADATA"))
     declared = map(Requirement, email.message_from_bytes(wheel[name]).get_all("Requires-Dist", []))
-    installed = [r.name for r in declared if r.marker is None or r.marker.evaluate({"extra": "completion"})]
+    extras = ("completion", "s3")
+    installed = [r.name for r in declared if r.marker is None or any(r.marker.evaluate({"extra": e}) for e in extras)]
     files = {str(file) for name in installed for file in importlib.metadata.files(name) or ()}
 
     def brought(module: str) -> bool:

@@ -6,6 +6,9 @@ import ast
 import re
 from pathlib import Path
 
+from tests.engines.test_same_everywhere import ENGINES
+from tests.support.engine_inputs import KINDS
+
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "reliability.md"
 NAMED = re.compile(r"`([\w/]*\.py)?(?:::(\w+))?(?:\[\.\.\.\])?`")
@@ -35,3 +38,8 @@ def test_every_test_that_the_page_names_is_there() -> None:
         if not (TESTS / file).is_file() or (name and name not in defined(TESTS / file))
     ]
     assert missing == []
+
+
+def test_the_table_of_runners_has_every_case_of_their_test() -> None:
+    cells = re.findall(r"\| \[([\w-]+)\](?= \|)", PAGE.read_text())
+    assert sorted(cells) == sorted(f"{kind}-{engine}" for kind in KINDS for engine in ENGINES)

@@ -30,7 +30,7 @@ def environment(tmp_path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_nothing_that_is_written_or_said_holds_them(tmp_path, environment):
+def test_no_file_and_no_message_contains_them(tmp_path, environment):
     work = tmp_path / "work"
     work.mkdir()
     people = make_job(work, LEAN_SCHEMA)

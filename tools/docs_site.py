@@ -30,7 +30,7 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds what lies outside `docs/`."""
-    plots = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / PLOTS).glob("*.png"))]
+    plots = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / PLOTS).glob("*.svg"))]
     script = [SCRIPT] if (ROOT / SCRIPT).exists() else []
     for path in (*PAGES, *plots, *script):
         files.append(File.generated(config, site_uri(path), abs_src_path=str(ROOT / path)))

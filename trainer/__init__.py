@@ -3,12 +3,13 @@
 task, predict, verify, doctor    the commands
 spec        options, hyper-parameters, the task spec of a model
 data        shards to batches of examples
-images      stored images to what a model sees
-models      the models that ship, and models of one's own
+images      stored images to model inputs: decode, crop, augment, normalize
+models      the models that ship, and custom models
+strategies  where steps run: one device, replicas, a cluster, a TPU
 loop        training: evaluation, early stopping, signals, progress
 model_dir   the model directory: checkpoints, `model.json`, clean-up, failures explained
 export      served models: receivers, outputs, the checks before an export gets its number
 predicting  rows and images through an exported model
-profiling   what a training's speed is bound by
+profiling   what limits the speed of a training
 estimator   TensorFlow's Estimator on a TensorFlow that no longer ships it
 """

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING
 from schemas import command, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
+from schemas.interrupts import how_ended, interruptible
 from trainer.flags import as_options, check_model, step_parser
-from trainer.loop.signals import how_ended, interruptible
+from trainer.local_data import local_data
+from trainer.predicting.atomic_file import STANDARD_OUTPUT
 from trainer.profiling.turns import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
@@ -38,7 +40,9 @@ SECONDS, ROUNDS = 40.0, 5
 EXAMPLES = """\
 examples:
   %(prog)s --data_dir out/ --model dnn --batch_size 256
-  %(prog)s --data_dir photos-data/ --model squeezenext --seconds 120 --json figures.json"""
+  %(prog)s --data_dir photos-data/ --model squeezenext --seconds 120 --json figures.json
+
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
         options = parse_options(argv, prog)
         check_model(options.training)
-        with interruptible(), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
+        with interruptible(sigterm=True), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
             diagnosis = diagnose(options.training, options.length, folder)
         text, figures = told(diagnosis), diagnosis.as_json()
         if options.json is not None:
@@ -89,21 +93,25 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add(
-        "--seconds", type=float, default=SECONDS, metavar="S", help="approximate time to measure (default: %(default)g)"
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="S",
+        help="how long to measure, approximately (default: %(default)g)",
     )
     add(
         "--rounds",
         type=int,
         default=ROUNDS,
         metavar="N",
-        help="rounds; the medians are reported (default: %(default)s)",
+        help="number of rounds; medians over them are reported (default: %(default)s)",
     )
     add(
         "--steps",
         type=int,
         default=None,
         metavar="N",
-        help="steps to time in each turn (default: as many as fit in --seconds)",
+        help="steps to time of each variant in each round (default: as many as fit in --seconds)",
     )
     add(
         "--json",
@@ -111,8 +119,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         default=None,
         const="",
         metavar="FILE",
-        help=f"{command.JSON_HELP}; with FILE: write the figures there as well",
+        help=f"{command.JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
     )
+    add("--overwrite", action="store_true", help="replace an existing --json FILE")
     return parser
 
 
@@ -132,21 +141,23 @@ def parse_options(argv: Sequence[str], prog: str = PROG) -> DoctorOptions:
             raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
     if "cluster" in os.environ.get("TF_CONFIG", ""):
         raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
-    figures = arguments.pop("json") or None
+    figures, overwrite = arguments.pop("json"), arguments.pop("overwrite", False)
+    if figures in ("", STANDARD_OUTPUT):
+        figures = None
     if figures is not None:
-        check_writable(figures)
+        check_writable(figures, overwrite=overwrite)
     return DoctorOptions(json=figures, length=length, training=TrainOptions(model_dir="", **arguments))
 
 
-def check_writable(path: str) -> None:
-    """Refuses a file that cannot be written, before anything is measured; its folder is made when it is.
+def check_writable(path: str, *, overwrite: bool) -> None:
+    """Refuses a file that cannot be written, before anything is measured. Its folder is made when it is written.
 
     Raises:
-      UsageError: it is a folder, a link, a pipe or a device, or lies in what is none or cannot be written.
+      UsageError: it exists and is no file, or may not be replaced, or its folder cannot be made or written to.
     """
+    storage.check_output(path, hint=f", or give --json {STANDARD_OUTPUT} for standard output", overwrite=overwrite)
     if not storage.is_local(path):
         return
-    storage.check_output(path)
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
@@ -165,13 +176,18 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
         raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
     if not options.quiet:
         print("starting TensorFlow", file=sys.stderr, flush=True)
-    start_tensorflow(verbose=options.verbose)
+    threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
+    start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
     from trainer.loop.progress import Display, rate_limited
     from trainer.model_dir.failures import explain_failures
     from trainer.profiling.examination import examine
 
-    with explain_failures(dataset, options), contextlib.closing(Display(quiet=options.quiet)) as display:
-        return examine(dataset, options, length, rate_limited(display), folder=folder, clock=clock)
+    with (
+        local_data(dataset, options, ("train",)) as data,
+        explain_failures(data, options),
+        contextlib.closing(Display(quiet=options.quiet)) as display,
+    ):
+        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,15 @@ from schemas.graphs.trust import TRUST_HELP
 from trainer.models import BUILT_IN
 from trainer.spec.augmentation import Augmentation, augmentation
 from trainer.spec.hparams import describe_hparams, parse_hparams
-from trainer.spec.options import IMAGES, ROWS, TrainOptions
+from trainer.spec.options import IMAGES, ROWS, STRATEGIES, TrainOptions
 
 MODELS = "\n".join(
     [
         "models and their hyper-parameters:",
         *(f"  {name}: {m.summary}\n      {describe_hparams(m.hparams)}" for name, m in BUILT_IN.items()),
-        "  package.module:function: a model_fn(features, labels, mode, params), or a function(problem, hparams) that",
-        "      returns a compiled Keras model; the dataclass Hparams of its module has its settings (docs/training.md)",
+        "  package.module:function: your own: a model_fn(features, labels, mode, params), or a function(task_spec,",
+        "      hparams) that returns a compiled Keras model; the dataclass Hparams in its module declares its",
+        "      hyper-parameters (docs/training.md)",
     ]
 )
 
@@ -32,7 +33,6 @@ def step_parser(prog: str, *, description: str, examples: str) -> argparse.Argum
         prog=prog,
         description=description,
         epilog=f"{MODELS}\n\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
@@ -48,7 +48,12 @@ def step_parser(prog: str, *, description: str, examples: str) -> argparse.Argum
         metavar="KEY=VALUE",
         help=f"image augmentation, in addition to the random crop (default: {describe_hparams(Augmentation)})",
     )
-    add("--batch_size", type=int, metavar="N", help=f"examples a step (default: {ROWS}; for images {IMAGES})")
+    add(
+        "--batch_size",
+        type=int,
+        metavar="N",
+        help=f"examples per step, which replicas share (default: {ROWS}; for images {IMAGES})",
+    )
     add(
         "--shuffle_buffer",
         type=int,
@@ -61,10 +66,69 @@ def step_parser(prog: str, *, description: str, examples: str) -> argparse.Argum
         action="store_true",
         help="with --seed: make the order of examples reproducible; reads more slowly",
     )
+    _add_reading_flags(parser)
+    add(
+        "--cache_dir",
+        metavar="DIR",
+        help="keep copies of the files that are read in this local directory, for data on gs:// that is read again: in "
+        "further epochs, by further trainings and by other processes",
+    )
+    add(
+        "--cache_gb",
+        type=float,
+        metavar="GB",
+        help=f"the most that all files in --cache_dir may take (default: {TrainOptions.cache_gb:g})",
+    )
+    add(
+        "--strategy",
+        choices=STRATEGIES,
+        help="mirrored: replicas of the model on the GPUs of this machine share each batch; parameter_server: the "
+        "workers of the cluster in TF_CONFIG train one model, each at its own pace; multi_worker is refused (default: "
+        "none; docs/strategies.md)",
+    )
+    add("--num_gpus", type=int, metavar="N", help="the number of GPUs that a strategy uses (default: all)")
+    add(
+        "--logical_cpus",
+        type=int,
+        metavar="N",
+        help="make the CPU N devices, to try a strategy without GPUs; it does not train faster",
+    )
+    add(
+        "--mixed_precision",
+        action="store_true",
+        help="compute in bfloat16 where it is precise enough, on a CPU that does so; a GPU is refused",
+    )
+    add("--xla", action="store_true", help="compile clusters of the graph by XLA, which takes its time at first")
     add("--trust", action="store_true", help=TRUST_HELP)
     add("--quiet", action="store_true", help=QUIET_HELP)
     add("--verbose", action="store_true", help=VERBOSE_HELP)
     return parser
+
+
+def _add_reading_flags(parser: argparse.ArgumentParser) -> None:
+    """How shards are read, and by how many threads; the defaults are good for most data."""
+    numbers = {
+        "cycle_length": "shards that training reads in parallel (default: 8)",
+        "block_length": "records taken from one shard before the next one's turn (default: 16 images; for rows "
+        "a share of the shuffle window, at most 4,096)",
+        "prefetch": "batches made ahead of training; 0 makes none (default: tf.data chooses)",
+        "read_threads": "threads that read and prepare batches, apart from those of the model (default: they share)",
+        "inter_op_threads": "operations of the model that run side by side (default: TensorFlow's, one for each core)",
+        "intra_op_threads": "threads that one operation may use (default: TensorFlow's, one for each core)",
+    }
+    for name, text in numbers.items():
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    parser.add_argument(
+        "--data_service",
+        metavar="grpc://HOST:PORT",
+        help="the dispatcher of a tf.data service, whose workers read the shards and prepare the batches of training",
+    )
+    parser.add_argument(
+        "--drop_remainder",
+        action="store_true",
+        help="give training batches a static size, which XLA and TPUs need; no record is dropped, since a batch goes "
+        "on with the next epoch",
+    )
 
 
 def as_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas import command, storage
+from schemas import command, interrupts, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
+from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel, read_notes
-from trainer.loop.signals import how_ended, interruptible
 from trainer.predicting.atomic_file import STANDARD_OUTPUT, atomic_output
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow
@@ -40,10 +40,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     result = command.Parser(
         prog=prog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=(__doc__ or "").replace(PROG, "%(prog)s"),
-        epilog="Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated. A failed run writes no "
-        "predictions, except those that it has already printed with --output -.",
+        epilog="Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.\n"
+        "A failed run writes no predictions, except those that it has already printed with --output -.",
     )
     result.add_argument(
         "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
@@ -186,6 +185,7 @@ def predict(
     ):
         begun = time.monotonic()
         for outcome in predicted(model):
+            interrupts.check()
             for reject in outcome.rejects:
                 rejects.write(f"{reject.to_json()}\n")
             output.write(outcome.lines)
@@ -228,7 +228,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         if given.json and options.printed:
             raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
         quiet = given.quiet or given.json or options.printed
-        with interruptible():
+        with interruptible(sigterm=True):
             summary = predict(options, progress=progress, show=(lambda text: None) if quiet else progress.show)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)

@@ -20,20 +20,26 @@ from typing import TYPE_CHECKING
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
+from schemas.interrupts import how_ended, interruptible
 from schemas.spec.images import ImageSchema
+from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.flags import as_options, check_model, step_parser
-from trainer.loop.signals import how_ended, interruptible
+from trainer.local_data import local_data, read_splits
 from trainer.spec.options import TrainOptions
+from trainer.strategies.cluster import check_cluster
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
     from trainer.loop.train import Trained
 
 PROG = "python -m trainer.task"
+MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
 EXAMPLES = """\
 examples:
   %(prog)s --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1
-  %(prog)s --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000"""
+  %(prog)s --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000
+
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -45,18 +51,22 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
         options = parse_options(argv, prog)
         check_model(options)
+        check_cluster(options.strategy)
+        check_tensorflow(options.model_dir)  # before the data is copied to --cache_dir
         dataset = open_dataset(options.data_dir, trust=options.trust)
         if options.verify_data:
             verify_data(dataset)
-        if not options.quiet:
-            print("starting TensorFlow", file=sys.stderr, flush=True)
-        start_tensorflow(verbose=options.verbose)
-        from trainer.loop.progress import Display
-        from trainer.loop.train import train
-        from trainer.model_dir.failures import explain_failures
+        with local_data(dataset, options, read_splits(options)) as data:
+            if not options.quiet:
+                print("starting TensorFlow", file=sys.stderr, flush=True)
+            threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
+            start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+            from trainer.loop.progress import Display
+            from trainer.loop.train import train
+            from trainer.model_dir.failures import explain_failures
 
-        with interruptible(), explain_failures(dataset, options):
-            trained = train(dataset, options, Display(quiet=options.quiet))
+            with interruptible(sigterm=True), explain_failures(data, options):
+                trained = train(data, options, Display(quiet=options.quiet))
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise command.Interrupted(f"{how}; run the command again to resume from the last checkpoint", code) from None
@@ -88,7 +98,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         examples=EXAMPLES,
     )
     add = parser.add_argument
-    add("--model_dir", required=True, metavar="DIR", help="directory for checkpoints, metrics and exports")
+    given = os.environ.get(MODEL_DIR, "")
+    add(
+        "--model_dir",
+        required=not given,
+        default=given.rstrip("/") or argparse.SUPPRESS,
+        metavar="DIR",
+        help=f"directory for checkpoints, metrics and exports (default: ${MODEL_DIR}, which Vertex AI sets)",
+    )
     add("--max_steps", type=int, metavar="N", help=f"train up to this step (default: {TrainOptions.max_steps})")
     add(
         "--save_checkpoints_steps",
@@ -107,6 +124,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="NAME",
         help="metric that selects the best export, and for early stopping (default: auc for two classes, otherwise "
         "accuracy, otherwise average_loss)",
+    )
+    add(
+        "--tpu",
+        metavar="NAME",
+        help="train by TPUEstimator on this TPU; cpu: the same way on the CPU, to try it",
     )
     add("--eval_split", choices=("eval", "test", "train"), help="split to evaluate on (default: eval)")
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
@@ -128,7 +150,21 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         action="store_true",
         help="resume even if the data, the model or its hyper-parameters differ from those of the checkpoint",
     )
-    add("--verify_data", action="store_true", help="read all of the dataset first; train if it is whole")
+    add(
+        "--warm_start_from",
+        metavar="PATH",
+        help="begin with the weights of this checkpoint, model directory or export, as far as they fit",
+    )
+    add(
+        "--warm_start_vars",
+        metavar="REGEX",
+        help="take only variables in whose name this is found, as in 'hiddenlayer|embedding' (default: all)",
+    )
+    add(
+        "--verify_data",
+        action="store_true",
+        help="first read and check the complete dataset; train only if it is valid",
+    )
     add("--json", action="store_true", help=command.JSON_HELP)
     return parser
 

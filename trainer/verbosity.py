@@ -11,15 +11,28 @@ from collections.abc import Iterator
 from schemas.quick_import import quick_import
 
 
-def start_tensorflow(*, verbose: bool) -> None:
+def start_tensorflow(
+    *, verbose: bool, logical_cpus: int | None = None, inter_op: int | None = None, intra_op: int | None = None
+) -> None:
     """Imports TensorFlow, and finds its devices. Its logs, and Estimator's, are of errors only, unless `verbose`.
 
     A few lines come all the same: its C++ libraries write them before they read any setting.
+
+    Args:
+      verbose: whether TensorFlow logs more than errors.
+      logical_cpus: how many devices the CPU is divided into.
+      inter_op, intra_op: threads; see `trainer.estimator.threads`.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "2")
+    os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "16")  # of each open shard; TensorFlow's default is 64
     quick_import("tensorflow", "trainer.estimator")  # the latter settles which Keras tf.keras is, before it is used
     import tensorflow as tf
 
+    from trainer.estimator.threads import set_threads
+    from trainer.strategies.devices import split_cpu
+
+    set_threads(inter_op=inter_op, intra_op=intra_op)
+    split_cpu(logical_cpus)
     tf.config.list_logical_devices()
     _set_level(logging.INFO if verbose else logging.ERROR)
 

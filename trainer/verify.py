@@ -96,7 +96,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit codes: ")
     result = command.Parser(
         prog=prog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=description,
         epilog=f"Exit codes: {exit_codes}",
     )

@@ -1,10 +1,10 @@
-"""What every job has, whatever its raw data: options, source, steps, counts, progress."""
+"""What every job has, whatever its raw data: options, source, steps, counts, progress, turns."""
 
 __all__ = [
     "accounting",
     "coders",
     "counting",
-    "interrupts",
+    "inputs",
     "options",
     "parity_files",
     "parity_sample",
@@ -12,4 +12,6 @@ __all__ = [
     "shuffle_plan",
     "source",
     "steps",
+    "turns",
+    "worker_metrics",
 ]

@@ -16,15 +16,17 @@ from schemas.errors import MillraceError
 from schemas.rejects import Reject
 from schemas.spec.raw_columns import OFFSET, SPLIT
 
-FILE = "_file"  # the input file's number
+FILE = "_file"  # the key of the input (`beam_jobs.core.inputs`)
 PASSTHROUGH = (FILE, OFFSET, SPLIT)  # columns beside the features, int64 lists of one, which tf.Transform hands through
 
 COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
 
-# (input, stage, reason) of what was rejected; (input, READ, "") and (input, WRITTEN, split) of the rest. COVERED is how
-# much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing here.
+# (input's key, stage, reason) of what was rejected; (key, READ, "") and (key, WRITTEN, split) of the rest. COVERED is
+# how much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing
+# here. (key, DESCRIBED, JSON of its encoding and header) is counted once, where a file of rows is opened.
 CountKey = tuple[str, str, str]
-READ, WRITTEN, COVERED = "*read", "*written", "*covered"
+READ, WRITTEN, COVERED, DESCRIBED = "*read", "*written", "*covered", "*described"
+BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED})
 
 
 def rejects(stage: str) -> bool:

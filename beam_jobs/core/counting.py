@@ -10,16 +10,16 @@ from beam_jobs.core.accounting import COUNTS, COVERED, READ, REJECTS, RejectFile
 from schemas.rejects import Reject
 
 
-def counted(source: str, *, read: int, rejects: Iterable[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
+def counted(key: int, *, read: int, rejects: Iterable[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
     """For COUNTS: records that were read from an input, and those of them that were rejected."""
-    yield beam.pvalue.TaggedOutput(COUNTS, ((source, READ, ""), read))
+    yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), READ, ""), read))
     for reject in rejects:
-        yield beam.pvalue.TaggedOutput(COUNTS, ((source, reject.stage, reject.reason), 1))
+        yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), reject.stage, reject.reason), 1))
 
 
-def covered(source: str, amount: int) -> beam.pvalue.TaggedOutput:
+def covered(key: int, amount: int) -> beam.pvalue.TaggedOutput:
     """For COUNTS: how much of an input was gone through, in the units of `InputFile.covers`."""
-    return beam.pvalue.TaggedOutput(COUNTS, ((source, COVERED, ""), amount))
+    return beam.pvalue.TaggedOutput(COUNTS, ((str(key), COVERED, ""), amount))
 
 
 def kept_rejects(staging: str, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:

@@ -13,11 +13,13 @@ from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
+from schemas.storage.tensorflow_paths import check_characters
 
 PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--quiet] [--verbose] [--trust] [--json]"""
+       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--start_timeout SECONDS] [--quiet]
+           [--verbose] [--trust] [--json]"""
 
 _DESCRIPTION = """\
 Preprocesses raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test,
@@ -30,10 +32,11 @@ examples:
   %(prog)s --schema covertype --input covtype.data --output out/
   %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
   %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
-      --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --setup_file ./setup.py
+      --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --no_wait
   %(prog)s --replay corrected.jsonl --append_to out/
 
-Other options are Apache Beam pipeline options and are passed to the runner.
+Other options are Apache Beam pipeline options and are passed to the runner, such as --job_endpoint HOST:PORT and
+--job_server_timeout SECONDS of PortableRunner. docs/dataflow.md has a worked example.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A job that fails or is interrupted commits nothing. A
 replay that finds nothing left to replay exits with 0.
@@ -75,15 +78,21 @@ class JobOptions:
     transform_from: str | None = None
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
+    start_timeout: float = 900.0
     quiet: bool = False
     verbose: bool = False
     trust: bool = False
+    no_wait: bool = False
+    on_interrupt: Literal["ask", "cancel", "leave"] = "ask"
+    shared_disk: bool = False
+    any_region: bool = False
+    flex_template: bool = False  # set by `beam_jobs.flex_template` alone
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0)):
+        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0), ("start_timeout", 0)):
             value = getattr(self, name)
-            if value is not None and value < low:
+            if value is not None and not value >= low:  # so that NaN is refused, too
                 raise UsageError(f"--{name} {value}: must be {low} or more")
         for name in ("shard_size_mb", "range_mb", "max_input_ratio"):
             if not getattr(self, name) > 0:
@@ -95,6 +104,7 @@ class JobOptions:
         ):
             if path is not None:
                 storage.check_scheme(path, f"--{name} ")
+        check_characters(self.output, "--output ")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(f"--max_reject_fraction {self.max_reject_fraction:g}: must be from 0 to 1")
         if self.runner not in RUNNERS and "." not in self.runner:
@@ -107,11 +117,25 @@ class JobOptions:
             raise UsageError(
                 "--preprocessing_fn and --transform_from: give only one; --transform_from brings its own transform"
             )
+        if self.no_wait and self.is_local:
+            raise UsageError("--no_wait: the job runs in this process with FnApiRunner; use --runner DataflowRunner")
+        if not self.is_local and not storage.tensorflow_reads(self.output):
+            scheme = self.output.partition("://")[0]
+            use = "gs://" if self.runner.endswith("DataflowRunner") else "a local folder or gs://"
+            raise UsageError(
+                f"{self.output}: TensorFlow cannot read or write {scheme}://, and writes the transform there "
+                f"on {self.runner}; use {use}, or leave out --runner"
+            )
 
     @property
     def is_local(self) -> bool:
         """Whether Beam's in-process runner does the work."""
         return self.runner in ("FnApiRunner", "DirectRunner")
+
+    @property
+    def shuffles_in_memory(self) -> bool:
+        """Whether the runner may hold all that it shuffles in memory, as Prism does. A PortableRunner may be Prism."""
+        return self.runner in ("PrismRunner", "PortableRunner")
 
 
 def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser:
@@ -121,7 +145,6 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         usage=_USAGE,
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     must = p.add_argument_group("input and output")
     must.add_argument(
@@ -136,10 +159,13 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         nargs="+",
         action="extend",
         metavar="PATTERN",
-        help="files or glob patterns, local or gs://; CSV files may be gzip'd",
+        help="files or glob patterns, local, gs:// or s3://; CSV files may be gzip'd",
     )
     must.add_argument(
-        "--output", required=not replay, metavar="DIR", help="the dataset directory to write, local or gs://"
+        "--output",
+        required=not replay,
+        metavar="DIR",
+        help="the dataset directory to write, local or gs://; with the default runner also s3://",
     )
     must.add_argument(
         "--overwrite", action="store_true", help="replace an existing dataset, once the new one is complete"
@@ -223,16 +249,47 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "FlinkRunner, PrismRunner, SparkRunner, PortableRunner, or the dotted name of a class",
     )
     run.add_argument(
+        "--no_wait",
+        action="store_true",
+        help="submit the job to the runner and return; the command `job` takes it up later. For DataflowRunner, and "
+        "for PortableRunner with --job_endpoint and workers of their own",
+    )
+    run.add_argument(
+        "--on_interrupt",
+        choices=("ask", "cancel", "leave"),
+        default="ask",
+        help="what Ctrl-C does with a job on such a runner: ask whether to cancel it, cancel it, or leave it to "
+        "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
+    )
+    run.add_argument(
+        "--shared_disk",
+        action="store_true",
+        help="local paths are on a file system that every worker of the cluster has under the same name",
+    )
+    run.add_argument(
+        "--any_region",
+        action="store_true",
+        help="allow buckets in other regions than the job on Dataflow, which costs money and time",
+    )
+    run.add_argument(
         "--range_mb",
         type=float,
         default=8.0,
         metavar="MB",
         help="size of the byte ranges that files are read in (default: %(default)g)",
     )
+    run.add_argument(
+        "--start_timeout",
+        type=float,
+        default=900.0,
+        metavar="SECONDS",
+        help="on Prism, Flink and Spark: cancel the job if no worker has begun to read by then; 0: wait without limit "
+        "(default: %(default)g)",
+    )
     run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    run.add_argument("--verbose", action="store_true", help=f"{command.VERBOSE_HELP}, and the Beam runner's")
+    run.add_argument("--verbose", action="store_true", help="also show the logs of TensorFlow and the Beam runner")
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    run.add_argument("--trust", action="store_true", help=f"of --transform_from and --append_to: {TRUST_HELP}")
+    run.add_argument("--trust", action="store_true", help=f"with --transform_from or --append_to: {TRUST_HELP}")
     return p
 
 

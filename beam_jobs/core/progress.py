@@ -1,8 +1,8 @@
 """Progress of the job in this process: counters that DoFns add to, and a side thread that shows them.
 
 `Pipeline.run` blocks, and the local runner runs DoFns in this very process, so a module-level registry, which DoFns
-reach by import, is the plainest way to see them work. On another runner the counters stay at 0 and the runner's own
-console shows the job.
+reach by import, is the plainest way to see them work. On another runner, what is shown comes from the runner's metrics
+(`beam_jobs.core.worker_metrics`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from types import TracebackType
 from typing import TextIO
 
-from beam_jobs.core import interrupts
+from schemas import interrupts
 
 
 @dataclasses.dataclass
@@ -32,14 +32,35 @@ class Counters:
 
 
 counters = Counters()
+_of_workers: list[Counters] = []  # what a runner's metrics say, which is shown instead of the counters of this process
+_launched = threading.Event()
 _attempts: dict[Hashable, Counters] = {}  # what the last attempt at each piece of the input added, in this phase
 _lock = threading.Lock()
 
 
 def reset(*, total: int) -> None:
-    """Begins a job."""
+    """Begins a job, whose launcher is this process."""
+    _launched.set()
+    _of_workers.clear()
     vars(counters).update(vars(Counters(total=total)))
     _attempts.clear()
+
+
+def launched_here() -> bool:
+    """Whether this process has launched a job; False in a worker's process."""
+    return _launched.is_set()
+
+
+def show(of_workers: Counters | None) -> None:
+    """Shows what workers in other processes have done; None: shows the counters of this process again."""
+    interrupts.check()
+    _of_workers[:] = () if of_workers is None else (of_workers,)
+
+
+def say(line: str) -> None:
+    """Prints a line of its own on standard error, beside the display."""
+    sys.stderr.write(f"\r\x1b[K{line}\n" if sys.stderr.isatty() else f"{line}\n")
+    sys.stderr.flush()
 
 
 def enter(phase: str) -> None:
@@ -113,7 +134,7 @@ class Display:
     def _run(self) -> None:
         seen, at = ("", 0), time.monotonic()
         while not self._stop.wait(0.5 if self._tty else 10):
-            now, moment = dataclasses.replace(counters), time.monotonic()
+            now, moment = dataclasses.replace((*_of_workers, counters)[0]), time.monotonic()
             rate = (now.read - seen[1]) / (moment - at) if seen[0] == now.phase else 0.0
             seen, at = (now.phase, now.read), moment
             line = render(now, seconds=moment - self._begun, rate=max(rate, 0.0))

@@ -10,10 +10,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from schemas import storage
+from schemas.dataset import layout
 from schemas.spec.table import SPLITS
 
 BUCKET_BYTES = 24 << 20  # the target size
@@ -36,12 +39,16 @@ class ShufflePlan:
         """The index of the split's first bucket."""
         return sum(self.buckets[: SPLITS.index(split)])
 
+    def split_of(self, bucket: int) -> str:
+        """The split that a bucket belongs to."""
+        return SPLITS[int(np.searchsorted(np.cumsum(self.buckets), bucket, side="right"))]
+
     def draw(self, splits: np.ndarray, file: int, offset: int) -> np.ndarray:
         """A bucket for each row, given the rows' splits (int8) and the place of the first row (file, offset).
 
         The result depends on the batch's place alone, so a retried bundle gets the same buckets.
         """
-        rng = np.random.default_rng([self.seed, file, offset])
+        rng = np.random.default_rng([self.seed, storage.name_hash(file), offset])
         count = np.asarray(self.buckets)
         first = np.concatenate([[0], np.cumsum(count)[:-1]])
         return first[splits] + (rng.random(len(splits)) * count[splits]).astype(np.int64)
@@ -64,7 +71,7 @@ def plan_shuffle(
       num_shards: the number of train shards; None: determined by `shard_bytes`.
       shard_bytes: the target size of a shard.
       seed: of the random assignment.
-      one_bucket_each: make every bucket a shard, whatever its size.
+      one_bucket_each: make a bucket for each shard, whatever its size.
     """
     buckets = []
     for split in SPLITS:
@@ -113,11 +120,20 @@ class ShardOptions:
     """How shards are cut and written."""
 
     plan: ShufflePlan
-    num_shards: tuple[int | None, ...]  # by split, in the order of SPLITS; None: by size
+    num_shards: tuple[int | None, ...]  # by split, in the order of SPLITS; None: by `shard_bytes`
     shard_bytes: float
     compression: str
     staging: str
-    through_files: bool
+    fragments: str | None  # local folder for the shuffle through files; None: through the runner's
+    spills: str | None = None  # shared folder for the records that are shuffled; None: the runner carries them itself
+
+    def attempt(self, split: str, bucket: int, part: int) -> str:
+        """A path for a shard on a cluster: a name that it keeps, whichever attempt is committed.
+
+        `part`: its number among the shards that a bucket was cut into.
+        """
+        run = os.path.dirname(self.staging)
+        return layout.join(run, layout.attempt_name(split, bucket, part, self.compression))
 
     def group(self, split: int, bucket_bytes: list[int]) -> list[range]:
         """The split's buckets by shard, counted from its first bucket."""

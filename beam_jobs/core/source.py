@@ -1,4 +1,4 @@
-"""The seam between a job and its raw data: what a kind of raw data has to answer, for a job and for a replay.
+"""The interface between a job, or a replay, and its raw data.
 
 There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`) and images (`beam_jobs.images`);
 `beam_jobs.runtime.sources` chooses one by the schema.
@@ -10,7 +10,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.core.options import JobOptions
+from schemas import storage
 from schemas.dataset import Dataset
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
@@ -21,36 +23,27 @@ if TYPE_CHECKING:
     from beam_jobs.core.steps import Plan, Steps
 
 
-@dataclasses.dataclass(frozen=True)
-class InputFile:
-    """An input that records are counted by: a file of rows, or a whole listing of images."""
-
-    path: str
-    bytes: int
-    version: str
-    encoding: str | None = None  # of a file of rows
-    header: tuple[str, ...] | None = None  # of a file of rows that has one
-    covers: int | None = None  # what its reading has to go through: bytes of rows, images or pairs; None: unknown
-
-
-class Source(Protocol):
-    """The raw data of one job, listed or opened, and checked against the schema."""
+class Described(Protocol):
+    """What a commit needs to know of the raw data."""
 
     @property
     def schema(self) -> AnySchema:
-        """What the data is."""
+        """The schema of the data."""
 
     @property
     def schema_text(self) -> bytes:
         """The schema file, as it was read."""
 
     @property
-    def files(self) -> tuple[InputFile, ...]:
-        """What records are counted by."""
-
-    @property
     def classes(self) -> tuple[str, ...]:
         """The classes by id, where they are known before the data is read; else none."""
+
+
+class Source(Described, Protocol):
+    """The raw data of one job, listed or opened, and checked against the schema."""
+
+    def stage(self, folder: str) -> StagedInputs:
+        """Writes the inputs that records are counted by, and what the pipeline reads of a listing, to a folder."""
 
     @property
     def total(self) -> int:
@@ -71,7 +64,7 @@ class Source(Protocol):
         """The tf.Transform `preprocessing_fn` that the schema implies."""
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
-        """Writes what describes the raw data in the run's folder: raw features of rows, the ingest graph of images.
+        """Writes the description of the raw data to the run's folder: raw features of rows, the ingest graph of images.
 
         `transform_from`: the run folder whose transform is applied, and whose ingest graph; None: measure one.
         """
@@ -80,7 +73,7 @@ class Source(Protocol):
         """Applies the steps from raw data to encoded records."""
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The rejected records' raw bytes, read again from the input, each file once at most where it is a stream."""
+        """The rejected records' raw bytes, read again from the input; a file that is a stream is read at most once."""
 
     def incompatibility(self, other: Dataset) -> str | None:
         """Why another dataset's transform cannot be applied to this data, as a clause about it; None if it can."""
@@ -103,14 +96,17 @@ class ReplaySource(Protocol):
 
     @property
     def encodings(self) -> Mapping[str, str] | None:
-        """By input file, in which a corrected record is encoded; None where what is fixed is a file that is named."""
+        """The encoding of corrected records by input file; None for images, where files are fixed and not records."""
 
     def check(self, records: Sequence[Chosen]) -> None:
-        """Looks at what can be told of corrected records before anything is read.
+        """Checks corrected records as far as possible before anything is read.
 
         Raises:
-          UsageError: one names what cannot be an input.
+          UsageError: a record names something that cannot be an input.
         """
+
+    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
+        """The inputs that these records are counted by, in the order of their keys."""
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
         """Applies the steps from corrected records to encoded ones."""
@@ -118,19 +114,19 @@ class ReplaySource(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RawFiles:
-    """What a job was given to read.
+    """The input of a job.
 
     Attributes:
       options: the job's options; messages name `schema` and `input`.
       schema_text: the bytes of the schema file.
-      paths: the input files, each once.
+      listing: the input files, each once.
       duplicates: (path that is read, other path of the same file), for files that are named more than once.
       report: called with notes about the input.
     """
 
     options: JobOptions
     schema_text: bytes
-    paths: Sequence[str]
+    listing: storage.Listing
     duplicates: Sequence[tuple[str, str]]
     report: Callable[[Sequence[str]], None]
 

@@ -9,6 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_jobs.core.accounting import RejectLimit
+from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.shuffle_plan import ShardOptions
 
 
@@ -18,6 +19,7 @@ class Plan:
 
     run_dir: str  # the transform graph is written here
     temp_dir: str
+    inputs: StagedInputs
     total: int  # of the input, in the units that progress is counted in
     limit: RejectLimit
     parity_threshold: int | None  # None: no parity records are kept

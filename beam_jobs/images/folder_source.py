@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from beam_jobs.core.source import RawFiles
-from beam_jobs.images.source import ImageSource, list_input
+from beam_jobs.images.image_lists import ImageList
+from beam_jobs.images.source import ImageSource, list_images, listing_input
 from schemas.errors import UsageError
+from schemas.images.listing import ImageBundle
 from schemas.spec.images import ImageFolderSchema
 
 if TYPE_CHECKING:
@@ -21,10 +24,18 @@ class FolderSource(ImageSource):
     """See `beam_jobs.core.source.Source`. A record is an image."""
 
     schema: ImageFolderSchema
+    listed: ImageList
+
+    @property
+    def total(self) -> int:
+        return self.listed.images
 
     @property
     def records(self) -> int:
         return self.total
+
+    def bundles(self) -> Iterator[ImageBundle]:
+        return self.listed.bundles()
 
     def shares(self) -> dict[str, float]:
         """By the schema."""
@@ -32,13 +43,14 @@ class FolderSource(ImageSource):
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         from beam_jobs.images.pipeline import image_steps
+        from beam_jobs.images.staged import stage_images
 
         return image_steps(
             pipeline,
             plan,
             schema=self.schema,
-            listing=self.listing,
-            source=self.source.path,
+            images=stage_images(plan.staging, self.bundles()),
+            rejects=self.listed.rejects(),
             classes=self.classes,
         )
 
@@ -47,11 +59,12 @@ def open_folders(schema: ImageFolderSchema, raw: RawFiles) -> FolderSource:
     """Lists the images.
 
     Raises:
-      UsageError: there is no image, or fewer than two classes; or one file stands in the folders of two labels.
+      UsageError: there is no image, or fewer than two classes; or one file is in the folders of two labels.
     """
-    listed = list_input(schema, raw)
-    classes = schema.label.values or listed.listing.classes
+    listed = list_images(schema, raw)
+    source = listing_input(schema, raw, listed)
+    classes = schema.label.values or listed.classes
     if len(classes) < 2:
-        raise UsageError(f"{listed.source.path}: has only the class {classes[0]!r}; a classifier needs two or more")
-    raw.report(listed.listing.repeated)
-    return FolderSource(schema, raw.schema_text, listed.source, listed.listing, classes)
+        raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a classifier needs two or more")
+    raw.report(listed.repeated)
+    return FolderSource(schema, raw.schema_text, source, classes, listed)

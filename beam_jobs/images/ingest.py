@@ -1,17 +1,8 @@
 """The ingest graph: an image file's bytes -> the canonical image that is stored, in TensorFlow ops.
 
-It is stateless and works on one image. The job runs it on every file and a served model on every request, so that
-both see the same pixels. It raises InvalidArgumentError on what it does not take; `schemas.images.header` knows the
-same limits in plain Python, and gives a job's rejects their reasons before anything is decoded.
-
-What the decoders do, on purpose:
-- the format is told by the first bytes, never by a name;
-- EXIF orientation is ignored, in training and in serving alike; an alpha channel is dropped, not blended;
-- CMYK and YCCK JPEGs are converted with the inks that Adobe stores inverted turned round, without a colour profile;
-- 16 bits become 8, a palette becomes colours, one channel becomes three equal ones;
-- of a GIF, the first frame as large as it is; frames behind it are cut off before the decoder sees them;
-- a truncated file is an error, never padded;
-- a JPEG is decoded at 1/2, 1/4 or 1/8 where that leaves at least twice the stored size.
+It is stateless and works on one image. The job runs it on every file and a served model on every request, so both see
+the same pixels. It raises InvalidArgumentError for a file that it does not accept. `schemas.images.header` checks the
+same limits in plain Python, so a job's rejects have their reasons before anything is decoded.
 """
 
 from __future__ import annotations
@@ -23,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
-from beam_jobs.images.resize import resize
-from schemas.images.header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG
-from schemas.images.limits import RATIOS
+from beam_jobs.images.decode import decode
+from beam_jobs.images.resize import resize, target_size
 from schemas.spec.image_keys import ENCODED, FORMAT, FORMATS, HEIGHT, WIDTH
-from schemas.spec.image_options import LONGEST_SIDE, Exact, ImageOptions
+from schemas.spec.image_options import Exact, ImageOptions
 
 INPUT = "image_bytes"
-VERSION = 2  # 1, of release 0.1.0, decoded every JPEG whole
+VERSION = 2  # 1, of release 0.1.0, decoded every JPEG at full size
 
 
 class Ingest(tf.Module):
@@ -40,7 +31,7 @@ class Ingest(tf.Module):
     image: string `[]` -> the canonical pixels before they are encoded, uint8 `[height, width, 3]`.
     record: string `[]` -> the file as it is stored: `image/encoded` and `image/format` strings, `image/height` and
         `image/width` int64.
-    batch: `image_bytes` string `[batch]` -> as `record`, each `[batch]`. One file that is not taken fails its batch.
+    batch: `image_bytes` string `[batch]` -> as `record`, each `[batch]`. One file that is not accepted fails all.
     version: VERSION, int32 `[]`. Graphs of version 1 lack it.
     """
 
@@ -70,14 +61,14 @@ class Ingest(tf.Module):
 def stored_and_pixels(images: ImageOptions) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
     """The same graph for this process: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
 
-    It runs in the thread that calls it, whichever and however many do: a `tf.function` hands its ops to a pool, whose
-    threads spin while they wait. Raises InvalidArgumentError or another OpError.
+    It runs in the calling thread, and several threads may call it at once. (A `tf.function` runs its ops in a pool,
+    whose threads spin while they wait.) Raises InvalidArgumentError or another OpError.
     """
     with tf.Graph().as_default() as graph:
         image_bytes = tf.compat.v1.placeholder(tf.string, [])
         image = canonical(image_bytes, images)
         outputs = [encode(image, images)[ENCODED], image]
-    return _session(graph).make_callable(outputs, [image_bytes])
+    return _runner(graph, image_bytes, outputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +85,7 @@ class JobIngest:
 
 
 def todays_ingest(images: ImageOptions) -> JobIngest:
-    """The graph that this release stores images by."""
+    """The graph that this release stores images with."""
     run = stored_and_pixels(images)
 
     def store(data: bytes) -> tuple[bytes, int, int, np.ndarray]:
@@ -106,15 +97,16 @@ def todays_ingest(images: ImageOptions) -> JobIngest:
 
 @functools.lru_cache(maxsize=1)
 def saved_ingest(path: str) -> JobIngest:
-    """The graph that a dataset was written with, by this release or an earlier one: `save_ingest` wrote it.
+    """The graph that `save_ingest` wrote for a dataset, in this release or an earlier one.
 
-    New images of that dataset are stored as its others were. Its transform has been measured, so that pixels are not.
+    It stores new images of that dataset as the others are stored. The dataset's channels are already measured, so it
+    returns no pixels to measure.
     """
     with tf.Graph().as_default() as graph:
         image_bytes = tf.compat.v1.placeholder(tf.string, [])
         loaded = tf.saved_model.load(path)
         record = loaded.record(image_bytes)
-        run = _session(graph).make_callable([record[name] for name in (ENCODED, HEIGHT, WIDTH)], [image_bytes])
+        run = _runner(graph, image_bytes, [record[name] for name in (ENCODED, HEIGHT, WIDTH)])
 
     def store(data: bytes) -> tuple[bytes, int, int, None]:
         encoded, height, width = run(np.array(data, object))
@@ -123,11 +115,16 @@ def saved_ingest(path: str) -> JobIngest:
     return JobIngest(store, scales=hasattr(loaded, "version"))
 
 
-def _session(graph: tf.Graph) -> tf.compat.v1.Session:
+def _runner(graph: tf.Graph, image_bytes: tf.Tensor, outputs: list[tf.Tensor]) -> Callable[[np.ndarray], Any]:
+    """A function from the value of `image_bytes` to the values of `outputs`, which runs in its caller's thread."""
     config = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=-1, intra_op_parallelism_threads=1, device_count={"GPU": 0}
     )
-    return tf.compat.v1.Session(graph=graph, config=config)
+    session = tf.compat.v1.Session(graph=graph, config=config)
+    options = CallableOptions(feed=[image_bytes.name], fetch=[output.name for output in outputs])
+    # The public `make_callable` calls `Session.run` when there are feeds, whose Python code takes 0.25 ms: more than
+    # everything else that is done to a small image. tf_keras runs its graphs with this one, too.
+    return session._make_callable_from_options(options)  # private: no public call does without `Session.run`
 
 
 def save_ingest(images: ImageOptions, path: str) -> None:
@@ -151,150 +148,6 @@ def canonical(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     return tf.ensure_shape(resized, (*exact, 3))
 
 
-def decode(data: tf.Tensor, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Decodes a file's bytes by their format, after a look at the dimensions.
-
-    Returns:
-      The image, uint8 `[ceil(height / ratio), ceil(width / ratio), 3]`; the file's height and width, int32 `[2]`; and
-      ratio, int32 `[]`: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size (`schemas.images.limits`).
-    """
-
-    def starts(magic: bytes) -> tf.Tensor:
-        return tf.equal(tf.strings.substr(data, 0, len(magic)), magic)
-
-    def whole(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return tf.ensure_shape(image, [None, None, 3]), tf.shape(image)[:2], tf.constant(1)
-
-    def jpeg() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        shape = tf.io.extract_jpeg_shape(data)
-        with tf.control_dependencies([check_size(shape[0], shape[1], images), check_scans(data)]):
-            return scaled_jpeg(data, shape[:2], images)
-
-    def png() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        with tf.control_dependencies([check_size(_integer(data, 20, big=True), _integer(data, 16, big=True), images)]):
-            return whole(tf.io.decode_png(data, channels=3))
-
-    def gif() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        frame, height, width = first_frame(data)
-        with tf.control_dependencies([check_size(height, width, images)]):
-            return whole(tf.io.decode_gif(frame)[0])
-
-    def unknown() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        with tf.control_dependencies([tf.debugging.Assert(False, ["not_an_image: JPEG, PNG, GIF and BMP are read"])]):
-            return whole(tf.zeros([1, 1, 3], tf.uint8))
-
-    is_gif = tf.logical_or(starts(b"GIF87a"), starts(b"GIF89a"))
-    is_jpeg, is_png, is_bmp = starts(b"\xff\xd8\xff"), starts(PNG), starts(b"BM")
-    branches = [(is_jpeg, jpeg), (is_png, png), (is_gif, gif), (is_bmp, lambda: whole(bmp(data, images)))]
-    image, sides, ratio = tf.case(branches, default=unknown)
-    return image, sides, ratio
-
-
-def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """As `decode`, of a JPEG of the height and width `sides`; the ratio is `schemas.images.limits.decoding_ratio`."""
-    ratios = (1, *reversed(RATIOS))
-
-    def decoded(ratio: int) -> Callable[[], tf.Tensor]:
-        return lambda: tf.io.decode_jpeg(data, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
-
-    size = tf.cast(target_size(sides[0], sides[1], images), tf.int64)
-    fitting = [tf.reduce_all(tf.cast(sides, tf.int64) >= 2 * ratio * size) for ratio in ratios[1:]]
-    index = tf.add_n([tf.cast(fits, tf.int32) for fits in fitting])
-    image = tf.switch_case(index, [decoded(ratio) for ratio in ratios])
-    return tf.ensure_shape(image, [None, None, 3]), sides, tf.gather(tf.constant(ratios), index)
-
-
-def bmp(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """uint8 `[height, width, 3]` of an uncompressed BMP of 8 bits with a palette, 24 or 32 bits."""
-    header, bits = _integer(data, 14), _integer(data, 28, size=2)
-    height = tf.abs(_integer(data, 22))
-    standard = tf.equal(tf.strings.substr(_head(data), 54, 12), BGRX)
-    plain = tf.equal(_integer(data, 30), 0) | (tf.equal(_integer(data, 30), 3) & tf.equal(bits, 32) & standard)
-    known = (header >= 40) & (header < 2**16) & plain & tf.reduce_any(tf.equal(bits, [8, 24, 32]))
-    checks = [
-        tf.debugging.Assert(known, ["unsupported_format: BMP with bits, compression", bits, _integer(data, 30)]),
-        check_size(height, _integer(data, 18), images),
-    ]
-
-    def palette() -> tf.Tensor:
-        used = _integer(data, 46)
-        count = tf.where((used > 0) & (used <= 256), used, 256)
-        place = tf.minimum(14 + header, tf.strings.length(data))
-        colors = tf.io.decode_raw(tf.strings.substr(data, place, 4 * count), tf.uint8)
-        colors = tf.pad(tf.reshape(colors, [-1, 4])[:, 2::-1], [[0, 256 - count], [0, 0]])  # blue first; unknown: black
-        return tf.gather(colors, tf.cast(tf.io.decode_bmp(data)[:, :, 0], tf.int32))
-
-    with tf.control_dependencies(checks):
-        return tf.cond(tf.equal(bits, 8), palette, lambda: tf.io.decode_bmp(data)[:, :, :3])
-
-
-def first_frame(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """A GIF cut behind its first frame, and that frame's height and width. A decoder would hold all frames at once."""
-    raw = tf.io.decode_raw(data, tf.uint8)
-
-    def at(place: Any) -> tf.Tensor:
-        return tf.cast(raw[place], tf.int32)  # raises beyond the end
-
-    def table(flags: tf.Tensor) -> tf.Tensor:
-        return tf.where(flags >= 128, tf.bitwise.left_shift(6, flags % 8), 0)
-
-    # 0: a block is expected. 1: in the data of an extension. 2: in the data of the image. 3: behind it.
-    def step(state: tf.Tensor, place: tf.Tensor, frame: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        byte = at(place)
-
-        def block() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return tf.cond(
-                tf.equal(byte, 0x2C),
-                lambda: (2, place + 11 + table(at(place + 9)), place),
-                lambda: (1, place + 2, frame),
-            )
-
-        def data_block() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return tf.where(tf.equal(byte, 0), tf.where(tf.equal(state, 2), 3, 0), state), place + 1 + byte, frame
-
-        known = tf.not_equal(state, 0) | tf.equal(byte, 0x21) | tf.equal(byte, 0x2C)
-        with tf.control_dependencies([tf.debugging.Assert(known, ["bad_header: GIF without an image"])]):
-            return tf.cond(tf.equal(state, 0), block, data_block)
-
-    start = (tf.constant(0), 13 + table(at(10)), tf.constant(0))
-    state, end, frame = tf.while_loop(
-        lambda state, *_: state < 3, step, start, parallel_iterations=1, maximum_iterations=GIF_BLOCKS
-    )
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(state, 3), ["too_many_blocks: GIF"])]):
-        end = tf.identity(end)
-    cut = tf.strings.join([tf.strings.substr(data, 0, end), b";"])
-    return cut, at(frame + 7) + 256 * at(frame + 8), at(frame + 5) + 256 * at(frame + 6)
-
-
-def check_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Operation:
-    """Fails on more than `max_pixels`, and on proportions whose resizing would take more than that."""
-    height, width = tf.cast(height, tf.int64), tf.cast(width, tf.int64)
-    positive = (height > 0) & (width > 0)
-    small = positive & (height <= images.max_pixels) & (width * height <= images.max_pixels)
-    out = target_size(tf.maximum(height, 1), tf.maximum(width, 1), images)
-    longest = tf.maximum(out[0], out[1])
-    fits = (out[0] * tf.maximum(width, out[1]) <= images.max_pixels) & (longest <= LONGEST_SIDE)
-    reason = tf.where(small, "too_elongated", "too_many_pixels")
-    return tf.debugging.Assert(small & fits, [reason, "height and width:", height, width])
-
-
-def check_scans(data: tf.Tensor) -> tf.Operation:
-    """Fails on a JPEG of very many scans: each is a pass over the whole image."""
-    # Splitting costs a tenth of comparing byte by byte, which was a third of what decoding a photo takes.
-    parts = tf.raw_ops.StringSplitV2(input=[data], sep=b"\xff\xda", maxsplit=JPEG_SCANS + 1).values
-    return tf.debugging.Assert(tf.size(parts) <= JPEG_SCANS + 1, ["too_many_scans: JPEG of more than", JPEG_SCANS])
-
-
-def target_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """Height and width after resizing, `[2]` of their integer type, as `schemas.spec.image_options` has it."""
-    if isinstance(images.resize, Exact):
-        return tf.constant(images.resize.exact, height.dtype)
-    to = images.resize.shorter
-    sides = tf.cast(tf.stack([height, width]), tf.int64)
-    short = tf.reduce_min(sides)
-    return tf.cast((2 * sides * to + short) // (2 * short), height.dtype)
-
-
 def encode(image: tf.Tensor, images: ImageOptions) -> dict[str, tf.Tensor]:
     """The record's columns of canonical pixels: `image/encoded` is a JPEG, or the pixels row by row."""
     if images.store == "raw":
@@ -304,15 +157,3 @@ def encode(image: tf.Tensor, images: ImageOptions) -> dict[str, tf.Tensor]:
         encoded = tf.io.encode_jpeg(image, format="rgb", quality=images.quality)
     size = tf.shape(image, tf.int64)
     return {ENCODED: encoded, FORMAT: tf.constant(FORMATS[images.store]), HEIGHT: size[0], WIDTH: size[1]}
-
-
-def _head(data: tf.Tensor) -> tf.Tensor:
-    """The first bytes, with zeros behind them: `substr` beyond the end puts the whole file into its error message."""
-    return tf.strings.join([tf.strings.substr(data, 0, 128), b"\0" * 128])
-
-
-def _integer(data: tf.Tensor, place: int, *, size: int = 4, big: bool = False) -> tf.Tensor:
-    """An integer of the header's, int32 scalar; 0 beyond the file's end."""
-    dtype = tf.int32 if size == 4 else tf.uint16
-    values = tf.io.decode_raw(tf.strings.substr(_head(data), place, size), dtype, little_endian=not big)
-    return tf.cast(values[0], tf.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -13,12 +13,14 @@ import tensorflow as tf
 
 from beam_jobs.core.accounting import COUNTS, PARITY, WRITTEN
 from beam_jobs.core.counting import counted, covered, kept_rejects
+from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan
+from beam_jobs.images.pair_ranks import ranks_of
+from beam_jobs.images.staged import StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
 from schemas.images.listing import listed_as
-from schemas.images.pairs import Pair
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
 from schemas.spec.images import SAMENESS, ImagePairsSchema
@@ -37,7 +39,7 @@ class PairUse:
 
 @dataclasses.dataclass(frozen=True)
 class StoredImage:
-    """A canonical image, as a record holds it; and the copy of its file, if there is one."""
+    """A canonical image, as a record has it, and the copy of its file if there is one."""
 
     encoded: bytes
     format: bytes
@@ -74,17 +76,17 @@ def _int(value: int) -> tf.train.Feature:
 class AssemblePairs(beam.DoFn):
     """(chunk, its images) -> Encoded. A pair with a rejected image is a reject itself, for that image's reason.
 
-    Side outputs: counts, reject files, and ParityFiles in PARITY of the pairs that `ranks` has.
+    Side outputs: counts, reject files, and ParityFiles in PARITY of the pairs that are drawn for it.
     """
 
-    def __init__(
-        self, pairs: Sequence[Pair], paths: Sequence[str], *, source: str, plan: Plan, ranks: Mapping[int, int]
-    ) -> None:
-        self.pairs = tuple(pairs)
-        self.paths = tuple(paths)
-        self.source = source
+    def __init__(self, staged: StagedPairs, *, plan: Plan) -> None:
+        self.staged = staged
         self.staging = plan.staging
-        self.ranks = ranks
+
+    def setup(self) -> None:
+        table = self.staged.read()
+        self.pairs, self.paths = table.pairs, table.paths
+        self.ranks, _ = ranks_of(self.pairs)
 
     def process(self, element: tuple[int, Iterable[tuple[PairUse, StoredImage | Reject]]]) -> Iterator[Any]:
         _, uses = element
@@ -106,14 +108,14 @@ class AssemblePairs(beam.DoFn):
                 stored = write_stored(self.staging, examples[-1])
                 label = SAMENESS[self.pairs[number].same]
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(self.ranks[number], files, label, stored))
-        yield from counted(self.source, read=len(by_pair), rejects=rejects)
-        yield covered(self.source, len(by_pair))
+        yield from counted(LISTING, read=len(by_pair), rejects=rejects)
+        yield covered(LISTING, len(by_pair))
         yield from kept_rejects(self.staging, rejects)
         if not numbers:
             return
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
         for split, rows in collections.Counter(splits.tolist()).items():
-            yield beam.pvalue.TaggedOutput(COUNTS, ((self.source, WRITTEN, SPLITS[split]), rows))
+            yield beam.pvalue.TaggedOutput(COUNTS, ((str(LISTING), WRITTEN, SPLITS[split]), rows))
         yield Encoded(tfrecord_frames.framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:

@@ -1,21 +1,22 @@
-"""Image files in the pipeline: each is read and decoded once, stored as it is, and measured on the way."""
+"""The pipeline of image files: each is read and decoded once, stored, and measured for the channel statistics."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 
-from beam_jobs.core import parity_sample, progress
+from beam_jobs.core import parity_sample, progress, worker_metrics
 from beam_jobs.core.accounting import (
     COUNTS,
     PARITY,
     READ,
     REJECTS,
+    CountKey,
     RejectFile,
     give_up_if_certain,
     passthrough,
@@ -23,18 +24,21 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.counting import counted, covered, kept_rejects
+from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
+from beam_jobs.images.pair_ranks import ranks_of
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.records import RECORDS, ImageBatch
+from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
 from schemas.dataset import layout
-from schemas.images.listing import ImageBundle, Listing, bundles
+from schemas.images.listing import ImageBundle
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageOptions, ImageSplit
@@ -51,22 +55,21 @@ def image_steps(
     plan: Plan,
     *,
     schema: ImageFolderSchema,
-    listing: Listing,
-    source: str,
+    images: StagedImages,
+    rejects: Iterable[Sequence[Reject]],
     classes: tuple[str, ...],
     known_as: Callable[[Reject], Reject] | None = None,
 ) -> Steps:
     """Applies the steps from a listing to encoded records: one image, one record.
 
-    `source` is the listing's name. `known_as` gives an image's reject another place than the listing's, if need be.
+    `rejects` are those of the listing itself. `known_as` gives an image's reject a place other than the listing's.
     """
-    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, records=len(listing.paths))
+    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, records=images.images)
     rows = (
-        pipeline
-        | "Bundles" >> beam.Create(list(bundles(listing)), reshuffle=True)
+        images.create(pipeline)
         | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
         | "Account"
-        >> beam.ParDo(AccountImages(source, listing, plan, known_as))
+        >> beam.ParDo(AccountImages(plan, known_as))
         .with_output_types(pa.RecordBatch)
         .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
     )
@@ -74,11 +77,11 @@ def image_steps(
         EncodeExamples(
             Outputs(key.CLASS),
             Watched(frozenset({key.CLASS})),
-            paths=[source],
+            inputs=plan.inputs,
             staging=plan.staging,
         )
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, main="examples")
-    listed_counts, listed_files = listing_rejects(pipeline, plan, source, listing)
+    listed_counts, listed_files = listing_rejects(pipeline, plan, rejects)
     return Steps(
         encoded=encoded.examples,
         transform_fn=analyze(pipeline, plan, rows[MOMENTS]),
@@ -98,14 +101,16 @@ def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> A
 
 
 def listing_rejects(
-    pipeline: beam.Pipeline, plan: Plan, source: str, listing: Listing
+    pipeline: beam.Pipeline, plan: Plan, rejects: Iterable[Sequence[Reject]]
 ) -> tuple[beam.PCollection, beam.PCollection]:
-    """What the listing itself refused: its counts, and the file that it is kept in."""
-    counts = collections.Counter((source, r.stage, r.reason) for r in listing.rejects)
-    counts[source, READ, ""] = len(listing.rejects)
+    """The rejects of the listing itself: their counts, and the files that they are written to."""
+    counts: collections.Counter[CountKey] = collections.Counter()
     files = []
-    if listing.rejects:
-        files.append(RejectFile(write_reject_file(plan.staging, "transforming", listing.rejects), len(listing.rejects)))
+    for some in rejects:
+        counts.update((str(LISTING), r.stage, r.reason) for r in some)
+        counts[str(LISTING), READ, ""] += len(some)
+        if some:
+            files.append(RejectFile(write_reject_file(plan.staging, "transforming", some), len(some)))
     return (
         pipeline | "ListedCounts" >> beam.Create(list(counts.items()), reshuffle=False),
         pipeline | "ListedRejects" >> beam.Create(files, reshuffle=False),
@@ -123,7 +128,7 @@ class IngestImages(beam.DoFn):
         split: ImageSplit | Mapping[str, str],
         plan: Plan,
         records: int,
-        ranks: Mapping[int, int] | None = None,
+        pairs: StagedPairs | None = None,
     ) -> None:
         self.images = images
         self.classes = classes
@@ -132,19 +137,20 @@ class IngestImages(beam.DoFn):
         self.keeps = plan.parity_threshold is not None
         self.ingest_from = None if plan.transform_from is None else layout.join(plan.transform_from, layout.INGEST_FN)
         self.records = records
-        self.ranks = ranks
+        self.pairs = pairs
         self.limit = plan.limit
         self.total = plan.total
+        self.meter = worker_metrics.Meter("ingesting")
 
     def setup(self) -> None:
-        in_pairs = self.ranks is not None  # a branch's image without its partner would make no record
+        in_pairs = self.pairs is not None  # a branch's image without its partner would make no record
         keeper = FileKeeper(self.staging, self.records, files=1 + in_pairs, each_branch=not in_pairs)
         self.reader = ImageReader(
             self.images,
             classes=self.classes,
             split=self.split,
             keeper=keeper if self.keeps else None,
-            ranks=self.ranks,
+            ranks=None if self.pairs is None else ranks_of(self.pairs.read().pairs)[1],
             ingest_from=self.ingest_from,
         )
 
@@ -152,6 +158,7 @@ class IngestImages(beam.DoFn):
         self.reader.close()
 
     def process(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
+        worker_metrics.tell_begun(self.staging)
         progress.enter("ingesting")
         progress.begin(bundle.first)
 
@@ -159,26 +166,23 @@ class IngestImages(beam.DoFn):
             progress.add(bundle.first, read=1, done=1, rejected=int(rejected))
 
         for batch in prefetch(self.reader.read(bundle, count=count)):
+            self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield batch
             most = max(self.total, progress.counters.read)
             give_up_if_certain(self.limit, most, records="images", of=f" of {self.total:,}")
 
 
 class AccountImages(beam.DoFn):
-    """ImageBatch -> its records. Side outputs: counts, reject files, raw parity records, moments of the train split."""
+    """ImageBatch -> its records. Side outputs: counts, reject files, parity records, moments of the train split."""
 
-    def __init__(
-        self, source: str, listing: Listing, plan: Plan, known_as: Callable[[Reject], Reject] | None = None
-    ) -> None:
-        self.source = source
+    def __init__(self, plan: Plan, known_as: Callable[[Reject], Reject] | None = None) -> None:
         self.known_as = known_as
-        self.labels = listing.labels
         self.staging = plan.staging
 
     def process(self, batch: ImageBatch) -> Iterator[Any]:
         rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
-        yield from counted(self.source, read=batch.read, rejects=rejects)
-        yield covered(self.source, batch.read)
+        yield from counted(LISTING, read=batch.read, rejects=rejects)
+        yield covered(LISTING, batch.read)
         yield from kept_rejects(self.staging, rejects)
         if not batch.records.num_rows:
             return
@@ -188,12 +192,13 @@ class AccountImages(beam.DoFn):
         yield batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:
-        """The records of kept files, each with what is stored of it."""
+        """The parity records: each kept file with its stored record."""
         places = passthrough(batch.records, OFFSET)
+        labels = batch.records.column(key.TEXT).flatten().to_pylist()
         for i, rank in enumerate(parity_sample.place_hash(0, places).tolist()):
             file = batch.kept.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)
                 stored = write_stored(self.staging, tfrecord_frames.record(encode(features), 0))
-                label = self.labels[int(places[i])]
+                label = labels[i].decode()
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, {"image": file}, label, stored))

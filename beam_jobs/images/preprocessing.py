@@ -1,7 +1,7 @@
-"""The `preprocessing_fn` of images: pixels normalised by the channels' statistics, class names to ids.
+"""The `preprocessing_fn` of images: pixels normalized by the channels' statistics, class names to ids.
 
-A row of `pixels` is one pixel, so that the graph takes any number of images of any size, flattened to `[n, 3]`. The
-statistics come from sums that the ingest took of each image, exact in int64: no image is read again for them.
+A row of `pixels` is one pixel, so the graph takes any number of images of any size, flattened to `[n, 3]`. The
+statistics come from each image's sums, taken as it is ingested, exact in int64: no image is read again for them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ANALYZED = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """The derived `preprocessing_fn` of images, as a value that pickles."""
+    """The derived `preprocessing_fn` of images, as a value that can be pickled."""
 
     channels: Literal["measured"] | FixedChannels
     classes: tuple[str, ...]
 
     def __call__(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """`pixels` float32 `[n, 3]` to the same normalised; `image/class/text` to `image/class/label`, int64."""
+        """`pixels` float32 `[n, 3]` to the same normalized; `image/class/text` to `image/class/label`, int64."""
         if isinstance(self.channels, FixedChannels):
             means, deviations = tf.constant(self.channels.means), tf.constant(self.channels.deviations)
         else:
@@ -60,12 +60,12 @@ def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     squares = tft.sum(inputs[key.SQUARES], reduce_instance_dims=False, name="squares")
     means = tf.cast(sums, tf.float64) / count
     deviations = tf.sqrt(tf.maximum(tf.cast(squares, tf.float64) / count - means**2, 0.0))
-    deviations = tf.where(deviations > 0, deviations, 1.0)  # a channel that never changes is left as it is
+    deviations = tf.where(deviations > 0, deviations, 1.0)  # a constant channel is not scaled
     return tf.cast(means, tf.float32), tf.cast(deviations, tf.float32)
 
 
 def to_analyze(moments: pa.RecordBatch) -> pa.RecordBatch:
-    """Per-image moments with a pixel beside each, which the graph takes and no statistic looks at."""
+    """The moments of each image with a zero pixel, which the graph needs as input and no statistic uses."""
     rows = moments.num_rows
     pixels = pa.FixedSizeListArray.from_arrays(pa.array([0.0] * (3 * rows), pa.float32()), 3).cast(_THREES)
     columns = [pixels, *(moments.column(name) for name in ANALYZED.names[1:])]
@@ -73,6 +73,6 @@ def to_analyze(moments: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def adapter_config() -> TensorAdapterConfig:
-    """How tf.Transform makes tensors of what is analyzed."""
+    """How tf.Transform converts the analyzed columns to tensors."""
     widths = {PIXEL_VALUES: 3, key.SUMS: 3, key.SQUARES: 3, key.PIXELS: None, key.TEXT: None}
     return dense_config(ANALYZED, widths)

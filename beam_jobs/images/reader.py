@@ -1,4 +1,4 @@
-"""Bundles of image files -> batches of canonical records: two threads per core, and memory that stays flat."""
+"""Bundles of image files -> batches of canonical records: two threads per core, bounded memory."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from schemas.rejects import Reject
 from schemas.spec.image_options import ImageOptions, ImageSplit
 
 BATCH_BYTES = 16 * 2**20  # of canonical images in a batch
-READ_BYTES = 64 * 2**20  # of files held at once; a larger one is held alone
-DECODE_BYTES = 320 * 2**20  # of images being decoded at once; a larger one is decoded alone
+READ_BYTES = 64 * 2**20  # of files in memory at once; a larger file is read alone
+DECODE_BYTES = 320 * 2**20  # of images being decoded at once; a larger image is decoded alone
 REMOTE_READERS = 32  # threads where each file is a request to the cloud
 
 
 class ImageReader:
-    """Ingests bundles. Holds threads, so that it is used as a context manager, or closed.
+    """Ingests bundles. It owns threads: use it as a context manager, or close it.
 
     Args:
         images: how images are stored.
         classes: the labels in the order of their ids; another label is a reject.
         split: shares of a hash, or the split of each label (for identities, which are never in two splits).
-        keeper: keeps copies of some files, for parity records. Nobody reads a file again: by then it may be another.
-        ranks: the ranks by which these are chosen, by place; None: each place's own. Places without are not kept.
-        ingest_from: the ingest graph of the dataset that these images are to be like; None: this release's.
+        keeper: keeps copies of some files, for parity records. A file is not read again, since it may have changed.
+        ranks: the rank of a file by its place; files without a rank are not kept. None: the hash of each place.
+        ingest_from: the saved ingest graph of the dataset that these images join; None: this release's graph.
         threads: how many images are worked on at once; see `default_threads`.
     """
 
@@ -72,7 +72,7 @@ class ImageReader:
         self.close()
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stops the threads."""
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
         self._pools.clear()
@@ -80,7 +80,7 @@ class ImageReader:
     def read(self, bundle: ImageBundle, *, count: Callable[[bool], None] = lambda _: None) -> Iterator[ImageBatch]:
         """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject.
 
-        Calls `count` for each image at once, with whether it was rejected: a batch of small images may take a minute.
+        Calls `count` after each image, with whether it was rejected: a batch of small images may take a minute.
         """
         rows: list[Stored] = []
         rejects: list[Reject] = []
@@ -146,5 +146,5 @@ def default_threads(paths: Sequence[str]) -> int:
     """Two for each core that this process may use; more where files are remote."""
     if paths and not storage.is_local(paths[0]):
         return REMOTE_READERS
-    # Two, since a thread reads and hashes in Python between its decodings: measured, a fifth more than with one.
+    # Two, because a thread reads and hashes in Python between two images: a fifth more images than with one.
     return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""Canonical images as Arrow batches: the stored records, and the moments that channel statistics are made of."""
+"""Canonical images as Arrow batches: the stored records, and the moments for the channel statistics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
+from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
@@ -38,12 +39,11 @@ NO_MOMENTS = np.zeros((2, 3), np.int64)  # of images that are not measured
 
 @dataclasses.dataclass(frozen=True)
 class ImageBatch:
-    """What a few images became: `read` = rows of `records` + `rejects`.
+    """The result of ingesting some images: `read` = rows of `records` + `rejects`.
 
-    records: KEYED_RECORDS. The file's number is 0 throughout, since a listing is one input; the offset is the place in
-        the listing.
+    records: KEYED_RECORDS. The input's key is always LISTING; the offset is the place in the listing.
     moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
-    kept: copies of some rows' files, by place: those that parity records may be made of.
+    kept: copies of some rows' files, by place, for parity records.
     """
 
     read: int
@@ -59,7 +59,7 @@ class ImageBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """One image as it is stored, the hash that its split follows from, and the copy of its file if there is one."""
+    """One image as it is stored, the hash that decides its split, and the copy of its file if there is one."""
 
     place: int
     name: str
@@ -81,13 +81,13 @@ class RecordMaker:
     split: ImageSplit | Mapping[str, str]
 
     def batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
-        """The batch of what was stored, in order, and of what was not."""
+        """The batch of the stored images, in order, and of the rejects."""
         ids = {name: i for i, name in enumerate(self.classes)}
         count = len(rows)
         splits = self.splits(rows)
         text = _strings([row.label.encode() for row in rows])
         passthrough = {
-            FILE: _integers([0] * count),
+            FILE: _integers([LISTING] * count),
             OFFSET: _integers([row.place for row in rows]),
             SPLIT: as_lists(splits),
         }
@@ -128,7 +128,7 @@ class RecordMaker:
 def moments(pixels: np.ndarray) -> np.ndarray:
     """int64 `[2, 3]`: each channel's sum and its sum of squares over uint8 `[height, width, 3]`, exactly.
 
-    Columns come first, in 32 bits: 2^14 rows of 255^2 stay below 2^32. NumPy does it in a sixth of TensorFlow's time.
+    Columns are summed first, in 32 bits: 2^14 rows of 255^2 stay below 2^32. NumPy takes a sixth of TensorFlow's time.
     """
     rows = pixels.reshape(len(pixels), -1)
     squares = np.multiply(rows, rows, dtype=np.uint16)

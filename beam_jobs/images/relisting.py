@@ -1,4 +1,4 @@
-"""Rejected images listed again, by their corrected paths or lines. No image is read here."""
+"""Lists rejected images again by their corrected paths or lines. No image is read here."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from schemas.rejects import Reject
 
 
 def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> tuple[Listing, tuple[Chosen, ...]]:
-    """The listing of rejects by their corrected raw bytes (a path, or a line `path,label`), and what stands in it.
+    """The listing of rejects by their corrected raw bytes (a path, or a line `path,label`), and its records.
 
     Args:
       records: the rejects.
-      source: the listing's name; with a root, the CSV file of lines, which need not exist any more.
+      source: the listing's name; with a root, the CSV file of the lines, which need not exist.
       root: the folder that the lines' paths are under; None: the bytes are paths.
 
     Raises:
-      UsageError: a path without a folder, which would be its label, or a root that is no folder.
+      UsageError: a path has no folder to be its label, or the root is not a folder.
     """
     listed: list[tuple[Chosen, Listing]] = []
     rejects: list[Reject] = []
@@ -42,5 +42,5 @@ def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> t
 
 
 def still_rejected(record: Chosen, reject: Reject) -> Reject:
-    """What is rejected once more: its old place, its corrected bytes, its new reason."""
+    """A record that is rejected again: its old place, its corrected bytes, its new reason."""
     return dataclasses.replace(reject, source=record.was.source, offset=record.was.offset, raw=record.raw)

@@ -1,4 +1,4 @@
-"""Fixed images as a replay's raw data: a listing of what was rejected, through the steps of any listing."""
+"""Corrected images as a replay's raw data: rejects are listed again and take the steps of any listing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from beam_jobs.core.inputs import LISTING, InputFile
 from beam_jobs.core.source import Chosen
 from beam_jobs.images.relisting import list_again, still_rejected
 from schemas.dataset import Dataset
+from schemas.images.listing import bundles
 from schemas.rejects import Reject
 from schemas.spec.images import ImageFolderSchema
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class KnownAs:
-    """A reject of the new listing -> as the dataset knows it. `records` are the listed images, in order."""
+    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
 
     records: tuple[Chosen, ...]
 
@@ -35,28 +37,32 @@ class ImageReplay:
     schema: ImageFolderSchema
     listing: str
     classes: tuple[str, ...]
-    encodings: None = None  # what is fixed is the file, and the line need not change
+    encodings: None = None  # the image file is corrected; its line need not change
 
     def check(self, records: Sequence[Chosen]) -> None:
-        """Lists the images again, which refuses a path without a folder."""
+        """Lists the images again; a path without a folder is a UsageError."""
         list_again(records, self.listing, root=self.schema.images.root)
+
+    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
+        return [InputFile(LISTING, self.listing, 0, "")]
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
         from beam_jobs.images.pipeline import image_steps
+        from beam_jobs.images.staged import stage_images
 
         listing, listed = list_again(records, self.listing, root=self.schema.images.root)
         return image_steps(
             pipeline,
             plan,
             schema=self.schema,
-            listing=listing,
-            source=self.listing,
+            images=stage_images(plan.staging, bundles(listing)),
+            rejects=[listing.rejects],
             classes=self.classes,
             known_as=KnownAs(listed),
         )
 
 
 def replay_images(schema: ImageFolderSchema, base: Dataset) -> ImageReplay:
-    """Rejected images of a dataset, to be tried again."""
+    """The rejected images of a dataset, to be read again."""
     (listing,) = (file.path for file in base.manifest.inputs)
     return ImageReplay(schema, listing, base.manifest.classes)

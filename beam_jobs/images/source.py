@@ -1,40 +1,44 @@
-"""Image files as a job's input, whatever the records are made of: a listing. No image is read here."""
+"""Image files as a job's input: what folders and pairs of images share. No image is read here."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.source import InputFile, RawFiles
-from schemas import storage
+from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.source import RawFiles
+from beam_jobs.images.image_lists import ImageList, ImagesInMemory, images_in_folders
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
-from schemas.images.listing import Listing, folder_label, list_csv, list_folders, listed_as
+from schemas.images.listing import ImageBundle, folder_label, list_csv, listed_as
 from schemas.rejects import Reject
 from schemas.spec.image_options import MAX_PIXELS, ImageOptions
 from schemas.spec.images import ImageSchema
+from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_jobs.core.steps import Plan, Steps
 
-STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; of JPEG a generous guess
+STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for JPEG a high estimate
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource(abc.ABC):
-    """See `beam_jobs.core.source.Source`. What a record is made of, a subclass says."""
+    """See `beam_jobs.core.source.Source`. A subclass defines what a record is."""
 
     schema: ImageSchema
     schema_text: bytes
     source: InputFile
-    listing: Listing
     classes: tuple[str, ...]
+
+    @property
+    @abc.abstractmethod
+    def total(self) -> int:
+        """How many images there are."""
 
     @property
     @abc.abstractmethod
@@ -46,16 +50,15 @@ class ImageSource(abc.ABC):
         """Each split's share of the records."""
 
     @abc.abstractmethod
+    def bundles(self) -> Iterator[ImageBundle]:
+        """The images, in the order of the listing."""
+
+    @abc.abstractmethod
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from the listing to encoded records."""
 
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        return (dataclasses.replace(self.source, covers=self.records),)
-
-    @property
-    def total(self) -> int:
-        return len(self.listing.paths)
+    def stage(self, folder: str) -> StagedInputs:
+        return stage_inputs(folder, [dataclasses.replace(self.source, covers=self.records)], count=1)
 
     @property
     def estimated_bytes(self) -> int:
@@ -75,22 +78,27 @@ class ImageSource(abc.ABC):
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """The graph from a file's bytes to the canonical image."""
         from beam_jobs.images.ingest import save_ingest
-        from beam_jobs.transform.write import copy_tree
 
         ingest = layout.join(run_dir, layout.INGEST_FN)
         if transform_from is None:
-            save_ingest(self.schema.images, ingest)
+            with folders.written_locally(ingest) as local:
+                save_ingest(self.schema.images, local)
         else:
-            copy_tree(layout.join(transform_from, layout.INGEST_FN), ingest)
+            folders.copy(layout.join(transform_from, layout.INGEST_FN), ingest)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """What the listing says of each: its path, which leads to the file, or its line."""
-        listing, by_csv = self.listing, self.schema.images.root is not None
-        places = (reject.offset for reject in rejects)
-        return [listed_as(listing.paths[i], listing.names[i], listing.labels[i], by_csv=by_csv) for i in places]
+        """The entry of each in the listing: the file's path, or the line of the CSV file."""
+        by_csv = self.schema.images.root is not None
+        wanted = {reject.offset for reject in rejects}
+        found = {}
+        for bundle in self.bundles():
+            for place in wanted.intersection(range(bundle.first, bundle.first + len(bundle.paths))):
+                i = place - bundle.first
+                found[place] = listed_as(bundle.paths[i], bundle.names[i], bundle.labels[i], by_csv=by_csv)
+        return [found[reject.offset] for reject in rejects]
 
     def incompatibility(self, other: Dataset) -> str | None:
-        """None for the same canonical images and classes; how files are listed and split may differ."""
+        """None if canonical images and classes are the same; how files are listed and split may differ."""
         schema = other.image_schema
         if schema is None or schema.format != self.schema.format:
             return f"is of format {other.declared.format}"
@@ -104,43 +112,52 @@ class ImageSource(abc.ABC):
         return f"has the classes {theirs}, and not {ours} (`label: {{values: [{theirs}]}}` in the schema names them)"
 
 
-@dataclasses.dataclass(frozen=True)
-class Listed:
-    """The input as a listing."""
-
-    source: InputFile
-    listing: Listing
-
-
-def list_input(schema: ImageSchema, raw: RawFiles) -> Listed:
-    """Lists the images, by folders or by a CSV file, as the schema has it.
+def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
+    """Lists the images, by folders or by a CSV file, as the schema says.
 
     Raises:
-      UsageError: there is no image, or one file stands in the folders of two labels.
+      UsageError: there is no image, or one file is in the folders of two labels.
     """
-    paths = raw.paths
-    images = schema.images
-    if images.root is None:
+    root = schema.images.root
+    listed: ImageList
+    if root is None:
         check_labels(raw.duplicates)
-        listing, name = list_folders(paths), " ".join(raw.options.input)
+        listed = images_in_folders(raw.listing)
     else:
-        if len(paths) != 1:
-            raise UsageError(f"--input: `listing: csv` reads exactly one CSV file of path,label; found {len(paths)}")
-        listing, name = list_csv(paths[0], images.root), paths[0]
-    if not listing.paths:
-        refused = (
-            f", and refuses {len(listing.rejects):,} such as: {listing.rejects[0].detail}" if listing.rejects else ""
-        )
-        raise UsageError(f"{name}: lists no images{refused}")
-    digest = hashlib.sha256("\n".join(listing.paths).encode()).hexdigest()
-    return Listed(InputFile(name, _size(listing.paths, images), digest), listing)
+        listed = ImagesInMemory(list_csv(only_path(raw), root))
+    if not listed.images:
+        rejects = [reject for some in listed.rejects() for reject in some]
+        refused = f", and refuses {len(rejects):,} such as: {rejects[0].detail}" if rejects else ""
+        raise UsageError(f"{listing_name(schema, raw)}: lists no images{refused}")
+    return listed
+
+
+def listing_name(schema: ImageSchema, raw: RawFiles) -> str:
+    """What messages and the manifest call the listing."""
+    return " ".join(raw.options.input) if schema.images.root is None else only_path(raw)
+
+
+def only_path(raw: RawFiles) -> str:
+    """The one CSV file that lists the images.
+
+    Raises:
+      UsageError: there are several files.
+    """
+    if len(raw.listing) != 1:
+        raise UsageError(f"--input: `listing: csv` reads exactly one CSV file of path,label; found {len(raw.listing)}")
+    return next(iter(raw.listing)).path
+
+
+def listing_input(schema: ImageSchema, raw: RawFiles, listed: ImageList) -> InputFile:
+    """The listing as the input that records are counted by."""
+    return InputFile(LISTING, listing_name(schema, raw), listed.bytes, listed.digest)
 
 
 def check_labels(again: Sequence[tuple[str, str]]) -> None:
-    """Refuses a file that stands in the folders of two labels: by links, or under hard links.
+    """Checks that no file is in the folders of two labels, by symbolic or hard links.
 
     Raises:
-      UsageError: there is one. Which label it has is not for a program to say.
+      UsageError: there is one, so its label is ambiguous.
     """
     for paths in again:
         one, other = (folder_label(path) for path in paths)
@@ -152,12 +169,5 @@ def check_labels(again: Sequence[tuple[str, str]]) -> None:
 
 
 def _canonical(images: ImageOptions) -> ImageOptions:
-    """As far as stored pixels follow from it."""
+    """The options with those replaced by constants that stored pixels do not depend on."""
     return images.model_copy(update={"listing": "folders", "root": None, "max_pixels": MAX_PIXELS})
-
-
-def _size(paths: Sequence[str], images: ImageOptions) -> int:
-    """The files' bytes together; 0 where each would be a request to the cloud."""
-    if not storage.is_local(paths[0]) or images.root is not None:
-        return 0
-    return sum(os.stat(path).st_size for path in paths if os.path.exists(path))

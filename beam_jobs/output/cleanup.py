@@ -43,6 +43,7 @@ def after_failure(
     if manifest is not None and run_id.encode() in manifest:
         return read_manifest(output)
     rejected = keep_failed(output, run_id, staging, error, raw_bytes)
+    folders.remove(layout.join(output, run_id))
     if isinstance(error, Exception) and not isinstance(error, LeaseError) and held.is_lost():
         raise held.lost() from error  # the new holder may have removed files that this job then missed
     refused = refused_by_disk(str(error))
@@ -71,7 +72,7 @@ def clear(output: str, held: Lease) -> None:
 
 
 def keep_failed(output: str, run_id: str, staging: str, error: BaseException, raw_bytes: RawBytes) -> str:
-    """Saves a failed run's rejects and a summary under `failed/`, and removes the run's other files.
+    """Saves a failed run's rejects and a summary under `failed/`, unless another process has done so.
 
     Returns:
       The part of the error message about the rejects: how many by reason, and where they are; '' if there are none.
@@ -87,12 +88,11 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
         lost += 0 if has_raw else len(new)
         if new:
             lines = "".join(f"{reject.to_json()}\n" for reject in new)
-            storage.write_bytes(layout.join(folder, layout.rejects_name(i)), lines.encode())
-    folders.remove(layout.join(output, run_id))
+            compare_and_swap.create(layout.join(folder, layout.rejects_name(i)), lines.encode())
     if not reasons:
         return ""
     summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
-    storage.write_bytes(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
+    compare_and_swap.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
     by_reason = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
     without = f" ({lost:,} of them without raw bytes: the input cannot be read again)" if lost else ""
     return (

@@ -1,4 +1,9 @@
-"""Commits the result of a finished pipeline: checks it, moves files to their final names, writes the manifest last."""
+"""Commits the result of a finished pipeline: checks it, gives files their final names, writes the manifest last.
+
+A job on a cluster may be committed by several processes at once, by one after another was killed, or long after it
+was submitted. So none of its files is moved, removed or replaced by other bytes before the manifest is swapped: shards
+have their names from the start, and every process writes the same bytes to the other files.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +11,50 @@ import dataclasses
 import datetime as dt
 import hashlib
 import importlib.metadata
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from beam_jobs.core import parity_files, parity_sample
-from beam_jobs.core.accounting import COVERED, READ, WRITTEN, RejectLimit, rejects
-from beam_jobs.core.source import InputFile, Source
+from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
+from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.source import Described
+from beam_jobs.output import tfrecord_frames
+from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.data_warnings import find_warnings
-from beam_jobs.output.result import Result
+from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.output.manifest_inputs import input_part
+from beam_jobs.output.result import Result, late_rejects
+from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
-from schemas.dataset.manifest import Count, File, Input, Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
+from schemas.rejects import Reject
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
-from schemas.storage import folders
+from schemas.storage import compare_and_swap, folders
 from schemas.storage.compare_and_swap import Seen
 
+_CHUNK = 1 << 20  # bytes of a file that are read at once
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The run to commit."""
+    """The run to commit.
+
+    `keeps_staging`: the staging folder is removed after the commit, not before it, so that another process may commit
+    the run if this one is killed.
+    """
 
     output: str
     id: str
     staging: str
-    source: Source
+    source: Described
+    inputs: StagedInputs
     limit: RejectLimit
     compression: Literal["none", "gzip"]
     seed: int
@@ -43,6 +62,7 @@ class Run:
     preprocessing_fn: str | None
     lease: Lease
     replaces: Seen  # the manifest at the time the lease was taken
+    keeps_staging: bool = False
 
     @property
     def folder(self) -> str:
@@ -53,61 +73,63 @@ def check(run: Run, result: Result) -> None:
     """Checks that a result may become a dataset.
 
     Raises:
-      MillraceError: a record is unaccounted for, too many records were rejected, or a split is empty.
+      Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
     """
-    for file in run.source.files:
-        read, written = result.total(READ, path=file.path), result.total(WRITTEN, path=file.path)
-        rejected = result.rejected(path=file.path)
-        covered = result.total(COVERED, path=file.path)
-        if file.covers not in (None, covered):
-            raise MillraceError(
-                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were processed: some "
-                "were skipped or read twice. This is a bug; nothing was committed."
-            )
-        if read != written + rejected:
-            raise MillraceError(
-                f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
-                f"{abs(read - written - rejected):,} unaccounted for. This is a bug; nothing was committed."
-            )
+    for part in accounts(run.inputs, result.count_files):
+        for account in part:
+            account.check()
     in_shards = sum(s.rows for s in result.shards)
     if in_shards != result.total(WRITTEN):
-        raise MillraceError(
+        raise Unfit(
             f"{in_shards:,} records in the shards, {result.total(WRITTEN):,} encoded. "
             "This is a bug; nothing was committed."
         )
-    read, rejected = result.total(READ), result.rejected()
+    read, rejected = result.total(READ), result.rejected
     if not run.limit.allows(rejected, read):
-        raise MillraceError(
+        raise Unfit(
             f"{rejected:,} of {read:,} records were rejected, which is more than --max_rejects {run.limit.rows} and "
             f"--max_reject_fraction {run.limit.fraction:g} allow"
         )
     if not read:
-        raise MillraceError(f"{', '.join(f.path for f in run.source.files)}: the input contains no records")
+        first = [file.path for file in run.inputs.read(0)[:5]] if run.inputs.parts == 1 else ["all input files"]
+        raise Unfit(f"{', '.join(first)}: the input contains no records")
     if not in_shards:
-        raise MillraceError(f"all {read:,} records were rejected, so there is nothing to write")
+        raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
     for split in run.source.schema.split_names:
         if not sum(s.rows for s in result.shards if s.split == split):
-            raise MillraceError(
+            raise Unfit(
                 f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
                 "schema, set it to 0 to drop the split, or add input."
             )
 
 
-def commit(run: Run, result: Result, *, begun: float) -> Manifest:
-    """Moves all files to their final names, removes the staging folder and swaps the manifest.
+def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[], float]) -> Manifest:
+    """Gives all files their final names, and swaps the manifest.
 
-    `begun` is the `time.monotonic()` at which the run began.
+    Args:
+      run: the run.
+      result: the result of its pipeline, checked.
+      raw_bytes: reads the raw bytes of the transform's rejects from the input.
+      seconds: the time since the run began.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
-    place_rejects(run, result)
+    place_rejects(run, result, late_rejects(result, raw_bytes))
     place_parity(run, result)
-    storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
-    folders.remove(run.staging)
-    headers = tuple(sorted({file.header for file in run.source.files if file.header is not None}))
+    compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
+    listed = write_parts(
+        run.output,
+        run.id,
+        (input_part(part) for part in accounts(run.inputs, result.count_files)),
+        count=run.inputs.files,
+    )
+    warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+    read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
+    if not run.keeps_staging:
+        folders.remove(run.staging)
     manifest = Manifest(
         run=run.id,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
@@ -119,20 +141,23 @@ def commit(run: Run, result: Result, *, begun: float) -> Manifest:
         seed=run.seed,
         split_hash_version=split_hash.VERSION,
         versions=versions(),
-        inputs=tuple(account_of(file, result, headers) for file in run.source.files),
-        headers=headers,
+        inputs=listed.inputs,
+        headers=listed.headers,
+        input_files=listed.files,
+        input_count=listed.count,
         splits=splits,
         files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
-        counts=tuple(counts_of(result)),
-        read=result.total(READ),
-        written=result.total(WRITTEN),
-        rejected=result.rejected(),
+        counts=listed.counts,
+        totals=listed.totals,
+        read=read,
+        written=written,
+        rejected=rejected,
         previous=previous_runs(run.output),
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
         finite=True,
-        warnings=tuple(find_warnings(result, derived_from(run), classes=run.source.classes)),
-        seconds=round(time.monotonic() - begun, 3),
+        warnings=warnings,
+        seconds=round(max(seconds(), 0.0), 3),
     )
     publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
@@ -161,34 +186,44 @@ def versions() -> dict[str, str]:
 
 
 def place_shards(result: Result, split: str, *, output: str, run_id: str, compression: str) -> Split:
-    """Moves a split's shards to their final names; leaves out shards without rows."""
+    """A split's shards in order, those in staging under their final names; leaves out shards without rows."""
     written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
-    shards = []
-    for i, shard in enumerate(written):
-        name = layout.join(run_id, layout.shard_name(split, i, len(written), compression))
-        folders.move(shard.path, layout.join(output, name))
-        shards.append(Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c))
+
+    def place(numbered: tuple[int, WrittenShard]) -> Shard:
+        i, shard = numbered
+        name = layout.join(run_id, shard.path.rpartition("/")[2])
+        if shard.path != layout.join(output, name):
+            name = layout.join(run_id, layout.shard_name(split, i, len(written), compression))
+            folders.move(shard.path, layout.join(output, name))
+        return Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c)
+
+    shards = storage.for_each(output, place, enumerate(written))
     return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
 
 
-def place_rejects(run: Run, result: Result) -> None:
-    """Moves the reject files to their final names."""
-    for i, file in enumerate(result.reject_files):
-        folders.move(file.path, layout.join(run.folder, layout.rejects_name(i)))
+def place_rejects(run: Run, result: Result, late: Sequence[Reject]) -> None:
+    """Copies the reject files to their final names; the transform's rejects, which are complete now, come last."""
+
+    def place(numbered: tuple[int, RejectFile]) -> None:
+        number, file = numbered
+        compare_and_swap.create(layout.join(run.folder, layout.rejects_name(number)), storage.read_bytes(file.path))
+
+    storage.for_each(run.output, place, enumerate(result.reject_files))
+    if late:
+        lines = "".join(f"{reject.to_json()}\n" for reject in late)
+        compare_and_swap.create(layout.join(run.folder, layout.rejects_name(len(result.reject_files))), lines.encode())
 
 
 def place_parity(run: Run, result: Result) -> None:
     """Writes the sampled records for the parity check, raw and transformed in the same order."""
-    import tensorflow as tf
-
-    folders.make(layout.join(run.folder, "parity"))
-    with (
-        tf.io.TFRecordWriter(layout.join(run.folder, layout.PARITY_RAW)) as raw,
-        tf.io.TFRecordWriter(layout.join(run.folder, layout.PARITY_TRANSFORMED)) as transformed,
+    pairs = list(parity_records(result))
+    for name, records in (
+        (layout.PARITY_RAW, [raw for raw, _ in pairs]),
+        (layout.PARITY_TRANSFORMED, [transformed for _, transformed in pairs]),
     ):
-        for one, other in parity_records(result):
-            raw.write(one)
-            transformed.write(other)
+        compare_and_swap.create(
+            layout.join(run.folder, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records)))
+        )
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
@@ -206,39 +241,28 @@ def raw_example(**features: bytes) -> bytes:
     import tensorflow as tf
 
     lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
-
-
-def account_of(file: InputFile, result: Result, headers: Sequence[tuple[str, ...]]) -> Input:
-    """The manifest's entry for an input file: its numbers of records, its encoding and header."""
-    return Input(
-        path=file.path,
-        bytes=file.bytes,
-        version=file.version,
-        read=result.total(READ, path=file.path),
-        written=result.total(WRITTEN, path=file.path),
-        rejected=result.rejected(path=file.path),
-        encoding=file.encoding,
-        header=None if file.header is None else headers.index(file.header),
-    )
-
-
-def counts_of(result: Result) -> Iterable[Count]:
-    """The numbers of written and rejected records, by input, split, stage and reason."""
-    for (source, stage, reason), rows in sorted(result.counts.items()):
-        if stage == WRITTEN:
-            yield Count(input=source, outcome="written", split=reason, rows=rows)
-        elif rejects(stage):
-            yield Count(input=source, outcome="rejected", stage=stage, reason=reason, rows=rows)
+    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString(deterministic=True)
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
-    """All files of the run except `except_for`, with their checksums."""
-    for name in folders.walk(layout.join(output, run_id)):
-        path = layout.join(run_id, name)
-        if path not in except_for:
-            data = storage.read_bytes(layout.join(output, path))
-            yield File(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    """All files of the run except `except_for` and what is removed after the commit, with their checksums.
+
+    Another process that commits the same run may be writing, and have its files under temporary names.
+    """
+
+    def described(path: str) -> File:
+        digest, size, full = hashlib.sha256(), 0, layout.join(output, path)
+        with storage.wrap_errors(full), storage.open_read(full) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        return File(path=path, bytes=size, sha256=digest.hexdigest())
+
+    names = [
+        name for name in folders.walk(layout.join(output, run_id)) if not (is_left_over(name) or is_temporary(name))
+    ]
+    paths = [layout.join(run_id, name) for name in names]
+    return storage.for_each(output, described, [path for path in paths if path not in except_for])
 
 
 def previous_runs(output: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
 def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
     """By feature, the places that a stage counted in all rows, with their values; none if there is a single row."""
     found: dict[str, dict[int, str]] = {}
-    for (what, at, name), counted in result.counts.items():
+    for (what, at, name), counted in result.observed.items():
         if at == stage and counted == rows > 1:
             place, _, value = what.partition(" ")
             found.setdefault(name, {})[int(place)] = value

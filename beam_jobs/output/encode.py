@@ -25,6 +25,7 @@ from beam_jobs.core.accounting import (
     write_reject_file,
 )
 from beam_jobs.core.coders import BatchCoder
+from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
@@ -36,7 +37,7 @@ from schemas.spec.table import SPLITS
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A batch's records: framed tf.Examples, the split of each (int8), and the file and offset of the first row."""
+    """A batch's records: framed tf.Examples, the split of each (int8), and the input's key and offset of the first."""
 
     frames: pa.LargeBinaryArray
     splits: np.ndarray
@@ -72,13 +73,13 @@ class EncodeExamples(beam.DoFn):
         outputs: Outputs,
         watched: Watched,
         *,
-        paths: Sequence[str],
+        inputs: StagedInputs,
         staging: str,
         parity_threshold: int | None = None,
     ) -> None:
         self.outputs = outputs
         self.watched = watched
-        self.paths = tuple(paths)
+        self.inputs = inputs
         self.staging = staging
         self.parity_threshold = parity_threshold
 
@@ -93,9 +94,9 @@ class EncodeExamples(beam.DoFn):
         if not batch.num_rows:
             return
         files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
-        rejects = find(batch, self.outputs, self.paths)
+        rejects = find(batch, self.outputs, self.inputs.path_of)
         if rejects:
-            yield from self.reject([rejects[row] for row in sorted(rejects)])
+            yield from self.reject([rejects[row] for row in sorted(rejects)], files[sorted(rejects)])
             batch = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(rejects))))
             if not batch.num_rows:
                 return
@@ -107,18 +108,20 @@ class EncodeExamples(beam.DoFn):
         for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
             yield beam.pvalue.TaggedOutput(PARITY, (place, tfrecord_frames.record(frames, i)))
-        written, rows = np.unique(files * len(SPLITS) + splits, return_counts=True)
-        for file_and_split, count in zip(written.tolist(), rows.tolist(), strict=True):
-            file, split = divmod(file_and_split, len(SPLITS))
-            yield beam.pvalue.TaggedOutput(COUNTS, ((self.paths[file], WRITTEN, SPLITS[split]), count))
+        keys, places = np.unique(files, return_inverse=True)
+        rows = np.bincount(places * len(SPLITS) + splits, minlength=len(keys) * len(SPLITS)).reshape(-1, len(SPLITS))
+        for at, split in np.argwhere(rows).tolist():
+            key = (str(keys[at]), WRITTEN, SPLITS[split])
+            yield beam.pvalue.TaggedOutput(COUNTS, (key, int(rows[at, split])))
         yield Encoded(frames, splits, int(files[0]), int(offsets[0]))
 
-    def reject(self, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Stores and counts a batch's rejects."""
+    def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
+        """Stores and counts a batch's rejects; `keys` are those of their inputs."""
         piece = PHASE, rejects[0].source, rejects[0].offset
         progress.begin(piece)
         progress.add(piece, rejected=len(rejects))  # reading stops if there are too many
         path = write_reject_file(self.staging, PHASE, rejects)
         yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
-        for (source, reason), rows in collections.Counter((r.source, r.reason) for r in rejects).items():
-            yield beam.pvalue.TaggedOutput(COUNTS, ((source, "transform", reason), rows))
+        reasons = collections.Counter(zip(keys.tolist(), (r.reason for r in rejects), strict=True))
+        for (input_key, reason), rows in reasons.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, ((str(input_key), "transform", reason), rows))

@@ -20,6 +20,7 @@ from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
 from schemas import storage
+from schemas.storage import folders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,14 +135,31 @@ def merge_buckets(table: FragmentTable, buckets: range, *, seed: int) -> Iterato
 
 
 def write_shard(
-    path: str, chunks: Iterator[pa.Buffer | bytes], *, split: str, index: int, rows: int, compression: str
+    path: str,
+    chunks: Iterator[pa.Buffer | bytes],
+    *,
+    split: str,
+    index: int,
+    rows: int,
+    compression: str,
+    durable: bool = True,
 ) -> WrittenShard:
-    """Writes framed records as a shard, optionally gzip'd, and computes the file's CRC-32C."""
+    """Writes framed records as a shard, optionally gzip'd, and computes the file's CRC-32C.
+
+    Args:
+      path: the shard, local or gs://; it is uploaded when it is complete.
+      chunks: the framed records.
+      split: its split.
+      index: its number within the split.
+      rows: how many records there are.
+      compression: 'none' or 'gzip'.
+      durable: flush the file to disk.
+    """
     crc = google_crc32c.Checksum()
     size = 0
     gzip = zlib.compressobj(wbits=31) if compression == "gzip" else None
     # Buffered, since an unbuffered write may be partial and only returns the count.
-    with storage.wrap_errors(path), open(path, "wb") as file:
+    with storage.wrap_errors(path), folders.written_locally(path) as local, open(local, "wb") as file:
 
         def put(data: pa.Buffer | bytes) -> None:
             nonlocal size
@@ -153,5 +171,6 @@ def write_shard(
         if gzip:
             put(gzip.flush())
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode())

@@ -3,69 +3,79 @@
 from __future__ import annotations
 
 import base64
+import collections
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterator, Sequence
 
-from beam_jobs.core.accounting import CountKey, RejectFile, rejects, write_reject_file
+from beam_jobs.core.accounting import DESCRIBED, WRITTEN, CountKey, RejectFile, rejects
 from beam_jobs.core.parity_files import ParityFiles
+from beam_jobs.output.accounts import OBSERVED, CountFile
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
+from schemas.rejects import Reject
 
 RESULT = "result.json"
 
-Place = tuple[int, int]  # (input file's number, offset)
+Place = tuple[int, int]  # (input's key, offset)
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a pipeline wrote and counted."""
+    """What a pipeline wrote and counted. `ended` is when it did, in seconds since the epoch."""
 
     shards: tuple[WrittenShard, ...]
-    counts: dict[CountKey, int]
+    count_files: tuple[CountFile, ...]
     reject_files: tuple[RejectFile, ...]
     late_rejects: tuple[RejectFile, ...]  # from the transform, still without raw bytes
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
+    ended: float
 
-    def total(self, stage: str, *, path: str | None = None, reason: str | None = None) -> int:
-        """The records that a stage counted: of one input file or all, for one reason (for WRITTEN: split) or all."""
-        return sum(n for (_, at, why), n in self._counts(path) if at == stage and reason in (None, why))
+    def total(self, stage: str, *, reason: str | None = None) -> int:
+        """The records that a stage counted, for one reason (for WRITTEN: split) or all."""
+        return sum(n for (at, why), n in self._totals.items() if at == stage and reason in (None, why))
 
-    def rejected(self, *, path: str | None = None) -> int:
-        """The records rejected in any stage, of one input file or all."""
-        return sum(n for (_, at, _), n in self._counts(path) if rejects(at))
+    @property
+    def rejected(self) -> int:
+        """The records rejected in any stage."""
+        return sum(n for (at, _), n in self._totals.items() if rejects(at))
 
-    def _counts(self, path: str | None) -> Iterable[tuple[CountKey, int]]:
-        return self.counts.items() if path is None else self._by_path.get(path, ())
+    def totals(self) -> Iterator[tuple[str, str, int]]:
+        """(stage, reason or split, records) of all written and rejected records, sorted."""
+        for (stage, reason), n in sorted(self._totals.items()):
+            if stage == WRITTEN or rejects(stage):
+                yield stage, reason, n
 
     @functools.cached_property
-    def _by_path(self) -> dict[str, list[tuple[CountKey, int]]]:
-        """The counts by input file: with 20,000 files, going through all of them for each file would take minutes."""
-        found: dict[str, list[tuple[CountKey, int]]] = {}
-        for key, n in self.counts.items():
-            found.setdefault(key[0], []).append((key, n))
+    def observed(self) -> dict[CountKey, int]:
+        """The counts that belong to no input (see `beam_jobs.transform.observed`)."""
+        return {key: n for file in self.count_files if file.part == OBSERVED for key, n in file.read()}
+
+    @functools.cached_property
+    def _totals(self) -> collections.Counter[tuple[str, str]]:
+        """By stage and reason, over all inputs."""
+        found: collections.Counter[tuple[str, str]] = collections.Counter()
+        for file in self.count_files:
+            for (_, stage, reason), n in file.read():
+                if stage != DESCRIBED:
+                    found[stage, reason] += n
         return found
 
 
-def complete(result: Result, staging: str, raw_bytes: RawBytes) -> Result:
-    """Reads the raw bytes of the transform's rejects, and moves them to the other rejects."""
-    if not result.late_rejects:
-        return result
-    late = with_raw_bytes([file.path for file in result.late_rejects], raw_bytes)
-    file = RejectFile(write_reject_file(staging, "transforming", late), len(late))
-    for incomplete in result.late_rejects:  # otherwise they would be completed again if the commit failed
-        storage.delete(incomplete.path)
-    return dataclasses.replace(result, reject_files=(*result.reject_files, file), late_rejects=())
+def late_rejects(result: Result, raw_bytes: RawBytes) -> list[Reject]:
+    """The transform's rejects, with raw bytes that are read from the input."""
+    return with_raw_bytes([f.path for f in result.late_rejects], raw_bytes) if result.late_rejects else []
 
 
 def write_result(
     path: str,
     shards: list[WrittenShard],
-    counts: list[tuple[CountKey, int]],
+    count_files: list[CountFile],
     reject_files: list[RejectFile],
     late_rejects: list[RejectFile],
     raw: Sequence[tuple[Place, bytes]] = (),
@@ -79,12 +89,13 @@ def write_result(
 
     account = {
         "shards": [dataclasses.asdict(s) for s in shards],
-        "counts": [[*key, n] for key, n in counts],
+        "count_files": [dataclasses.asdict(f) for f in count_files],
         "reject_files": [dataclasses.asdict(f) for f in reject_files],
         "late_rejects": [dataclasses.asdict(f) for f in late_rejects],
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
         "parity_files": [dataclasses.asdict(record) for record in parity_files],
+        "ended": time.time(),
     }
     storage.write_bytes(path, json.dumps(account).encode())
 
@@ -98,10 +109,11 @@ def read_result(path: str) -> Result:
 
     return Result(
         shards=tuple(WrittenShard(**s) for s in account["shards"]),
-        counts={(source, stage, reason): n for source, stage, reason, n in account["counts"]},
+        count_files=tuple(CountFile(**f) for f in account["count_files"]),
         reject_files=tuple(RejectFile(**f) for f in account["reject_files"]),
         late_rejects=tuple(RejectFile(**f) for f in account["late_rejects"]),
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
+        ended=account["ended"],
     )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
+import functools
 import os
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.core import progress
-from beam_jobs.core.shuffle_plan import ShardOptions, bucket_order, permutation
+from beam_jobs.core import progress, worker_metrics
+from beam_jobs.core.shuffle_plan import ShardOptions
+from beam_jobs.core.turns import TURN
 from beam_jobs.output.encode import Encoded
+from beam_jobs.output.external_shuffle import CHUNK, ShuffledGroup, pieces_by_bucket
 from beam_jobs.output.fragments import (
     Fragment,
     FragmentTable,
@@ -24,9 +29,10 @@ from beam_jobs.output.fragments import (
     write_fragment,
     write_shard,
 )
+from beam_jobs.output.piece_carriers import ByFile, ByValue, Carrier
+from beam_jobs.output.uploads import Uploads
 from schemas.dataset import layout
 from schemas.spec.table import SPLITS
-from schemas.storage import folders
 
 
 class ShuffleIntoShards(beam.PTransform):
@@ -37,9 +43,9 @@ class ShuffleIntoShards(beam.PTransform):
         self.options = options
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        if self.options.through_files:
+        if self.options.fragments is not None:
             fragments = batches | "WriteFragments" >> beam.Map(
-                write_fragment, plan=self.options.plan, folder=self.options.staging
+                write_fragment, plan=self.options.plan, folder=self.options.fragments
             )
             return (
                 batches.pipeline
@@ -48,7 +54,7 @@ class ShuffleIntoShards(beam.PTransform):
             )
         return (
             batches
-            | "AssignShards" >> beam.ParDo(AssignShards(self.options))
+            | "AssignShards" >> beam.ParDo(AssignShards(self.options)).with_output_types(carrier(self.options).sent)
             | "ByShard" >> beam.GroupByKey()
             | "WriteShards" >> beam.ParDo(WriteShards(self.options))
         )
@@ -73,64 +79,121 @@ class MergeFragments(beam.DoFn):
         progress.enter("merging")
         progress.add(shards=len(jobs))
 
-        def merge(job: tuple[str, int, range]) -> WrittenShard:
-            split, index, buckets = job
-            shard = write_shard(
-                layout.join(options.staging, f"shard-{uuid.uuid4().hex}"),
-                merge_buckets(table, buckets, seed=options.plan.seed),
-                split=split,
-                index=index,
-                rows=table.bucket_rows(buckets),
-                compression=options.compression,
-            )
-            progress.add(merged=1)
-            return shard
+        with (
+            Uploads(options.staging, aside=options.fragments or options.staging) as uploads,
+            ThreadPoolExecutor(os.cpu_count() or 1) as pool,
+        ):
+            merged = list(pool.map(functools.partial(self.merge, table, uploads), jobs))
+            yield from (shard.result() for shard in merged)
 
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            yield from pool.map(merge, jobs)
+    def merge(self, table: FragmentTable, uploads: Uploads, job: tuple[str, int, range]) -> Future[WrittenShard]:
+        """Writes a shard of some buckets; it is at its place once it is uploaded."""
+        split, index, buckets = job
+        shard = write_shard(
+            layout.join(uploads.folder, f"shard-{uuid.uuid4().hex}"),
+            merge_buckets(table, buckets, seed=self.options.plan.seed),
+            split=split,
+            index=index,
+            rows=table.bucket_rows(buckets),
+            compression=self.options.compression,
+            durable=uploads.durable,
+        )
+        progress.add(merged=1)
+        return uploads.add(shard)
+
+
+def carrier(options: ShardOptions) -> Carrier:
+    """How the runner's shuffle carries the pieces of shards."""
+    return ByValue() if options.spills is None else ByFile(options.spills)
 
 
 class AssignShards(beam.DoFn):
-    """Encoded -> ((split, shard), frames), the pieces that the runner shuffles."""
+    """Encoded -> (bucket, piece as a `Carrier` sends it), which the runner shuffles.
 
-    def __init__(self, options: ShardOptions) -> None:
+    Batches are collected first: with thousands of buckets, each batch by itself would be cut into single records.
+    """
+
+    waiting: list[tuple[np.ndarray, pa.LargeBinaryArray]]
+
+    def __init__(self, options: ShardOptions, *, collect: int | None = None) -> None:
         self.options = options
+        self.carrier = carrier(options)
+        self.collect = self.carrier.collect if collect is None else collect
 
-    def process(self, encoded: Encoded) -> Iterator[tuple[tuple[int, int], list[bytes]]]:
-        plan = self.options.plan
-        buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
-        order = bucket_order(buckets)
-        bounds = np.flatnonzero(np.diff(buckets[order])) + 1
-        for rows in np.split(order, bounds):
-            split = int(encoded.splits[rows[0]])
-            bucket = int(buckets[rows[0]]) - plan.first(SPLITS[split])
-            yield (split, bucket), encoded.frames.take(pa.array(rows)).to_pylist()
+    def start_bundle(self) -> None:
+        self.waiting = []
+
+    def process(self, encoded: Encoded) -> Iterator[tuple[int, Any]]:
+        buckets = self.options.plan.draw(encoded.splits, encoded.file, encoded.offset)
+        self.waiting.append((buckets, encoded.frames))
+        if sum(frames.nbytes for _, frames in self.waiting) >= self.collect:
+            yield from self.pieces()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        yield from map(GlobalWindows.windowed_value, self.pieces())
+
+    def pieces(self) -> Iterator[tuple[int, Any]]:
+        """What waits, by bucket."""
+        if self.waiting:
+            frames = pa.concat_arrays([frames for _, frames in self.waiting])
+            buckets = np.concatenate([buckets for buckets, _ in self.waiting])
+            self.waiting = []
+            yield from self.carrier.send(pieces_by_bucket(frames, buckets))
 
 
 class WriteShards(beam.DoFn):
-    """((split, shard), pieces) -> WrittenShard. Each bucket is a shard, since the keys must be known in advance."""
+    """(bucket, pieces as a `Carrier` sends them) -> WrittenShards. Goes through the pieces once, and holds few of them.
+
+    The number of buckets is planned before the data is read. A bucket that turns out to be larger than a shard should
+    be is cut into several, unless `--num_shards` fixes their number.
+    """
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
+        self.carrier = carrier(options)
+        self.meter = worker_metrics.Meter("writing")
 
-    def process(self, element: tuple[tuple[int, int], Iterable[list[bytes]]]) -> Iterator[WrittenShard]:
-        (split, index), pieces = element
-        frames = [frame for piece in pieces for frame in piece]
-        bucket = self.options.plan.first(SPLITS[split]) + index
-        order = permutation(self.options.plan.seed, bucket, len(frames)).tolist()
-        path = os.path.join(tempfile.gettempdir(), f"shard-{uuid.uuid4().hex}")
-        try:
-            local = write_shard(
-                path,
-                (b"".join([frames[i] for i in order[at : at + 1024]]) for at in range(0, len(order), 1024)),
-                split=SPLITS[split],
-                index=index,
-                rows=len(frames),
-                compression=self.options.compression,
-            )
-            staged = layout.join(self.options.staging, os.path.basename(path))
-            folders.upload(local.path, staged)
-            yield dataclasses.replace(local, path=staged)
-        finally:
-            if os.path.exists(path):
-                os.remove(path)
+    def process(self, element: tuple[int, Iterable[Any]]) -> Iterator[WrittenShard]:
+        with TURN:
+            shards = list(self.write(*element))
+        yield from shards
+
+    def write(self, bucket: int, pieces: Iterable[Any]) -> Iterator[WrittenShard]:
+        """Writes the shards of a bucket, and yields each when it is written."""
+        options = self.options
+        split = options.plan.split_of(bucket)
+        index = bucket - options.plan.first(split)
+        chunk = int(min(CHUNK, max(1.0, options.shard_bytes / 8)))
+        with ShuffledGroup((options.plan.seed, 1 << 32, bucket), chunk=chunk) as group:
+            group.read(self.carrier.receive(pieces))
+            by_size = options.num_shards[SPLITS.index(split)] is None
+            count = min(group.rows, max(1, round(group.bytes / options.shard_bytes))) if by_size else 1
+            parts = _Parts(group.chunks())
+            for i in range(count):
+                shard = write_shard(
+                    options.attempt(split, index, i),
+                    parts.up_to(group.bytes * (i + 1) / count),
+                    split=split,
+                    index=(index << 32) + i,
+                    rows=0,
+                    compression=options.compression,
+                )
+                self.meter.add(read=parts.rows)
+                yield dataclasses.replace(shard, rows=parts.rows)
+
+
+class _Parts:
+    """Chunks of records, handed out part by part; `rows` is the number of records in the latest part."""
+
+    def __init__(self, chunks: Iterator[tuple[bytes, int]]) -> None:
+        self._chunks = chunks
+        self._bytes = self.rows = 0
+
+    def up_to(self, end: float) -> Iterator[bytes]:
+        """The chunks of the next part, which ends where `end` bytes in all have been handed out."""
+        self.rows = 0
+        while self._bytes < end:
+            data, rows = next(self._chunks)
+            self._bytes += len(data)
+            self.rows += rows
+            yield data

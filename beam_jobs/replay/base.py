@@ -54,7 +54,7 @@ def copy_files(base: Dataset, run_dir: str) -> None:
     """
     for file in base.manifest.files:
         name = file.path.partition("/")[2]
-        if layout.REJECTS.fullmatch(name):
+        if layout.REJECTS.fullmatch(name) or file.path in base.manifest.input_files:
             continue
         data = _checked(base, file.path, file.sha256)
         if name.partition("/")[0] not in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):

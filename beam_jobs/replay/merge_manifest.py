@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from beam_jobs.replay.corrections import Key
+from schemas.dataset.input_files import InputPart, ListedInputs
 from schemas.dataset.manifest import Count, Input, Manifest, Split
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
@@ -34,38 +35,77 @@ def still_rejects(before: Mapping[Key, Reject], tried: Sequence[Key], again: Seq
     return [left[key] for key in sorted(left)]
 
 
-def appended(base: Manifest, added: Added) -> Manifest:
-    """`base` with the added records moved from rejected to written. Run, files and times are still the old ones.
+def appended_inputs(base: Manifest, parts: Iterable[InputPart], added: Added) -> Iterator[InputPart]:
+    """The entries of the inputs of `base`, with the added records moved from rejected to written.
+
+    Args:
+      base: the manifest.
+      parts: its inputs.
+      added: what a replay wrote.
 
     Raises:
       MillraceError: a record is unaccounted for.
     """
-    counts: collections.Counter[Count] = collections.Counter()
-    for count in base.counts:
-        if count.outcome == "written":
-            counts[_kind(count)] += count.rows
-    for (source, split), rows in added.written.items():
-        counts[Count(input=source, outcome="written", split=split, rows=0)] += rows
+    # Images are all counted under the one listing that names them, and rows under the file that they stand in.
+    sole = base.inputs[0].path if base.number_of_inputs == 1 else None
+    rejected: dict[str, collections.Counter[Count]] = collections.defaultdict(collections.Counter)
     for reject in added.rejects:
-        source = input_of(reject, base)
-        counts[Count(input=source, outcome="rejected", stage=reject.stage, reason=reject.reason, rows=0)] += 1
-    by_input: dict[tuple[str, str], int] = collections.Counter()
-    for kind, rows in counts.items():
-        by_input[kind.input, kind.outcome] += rows
-    inputs = tuple(
-        file.model_copy(update={"written": by_input[file.path, "written"], "rejected": by_input[file.path, "rejected"]})
-        for file in base.inputs
-    )
+        source = sole or reject.source
+        rejected[source][Count(input=source, outcome="rejected", stage=reject.stage, reason=reject.reason, rows=0)] += 1
+    written: dict[str, collections.Counter[Count]] = collections.defaultdict(collections.Counter)
+    for (source, split), rows in added.written.items():
+        written[source][Count(input=source, outcome="written", split=split, rows=0)] += rows
+    for part in parts:
+        counts: collections.Counter[Count] = collections.Counter()
+        for count in part.counts:
+            if count.outcome == "written":
+                counts[_kind(count)] += count.rows
+        for file in part.inputs:
+            for some in (rejected, written):
+                counts.update(some.get(file.path, {}))
+        by_input: dict[tuple[str, str], int] = collections.Counter()
+        for kind, rows in counts.items():
+            by_input[kind.input, kind.outcome] += rows
+        inputs = tuple(
+            file.model_copy(
+                update={"written": by_input[file.path, "written"], "rejected": by_input[file.path, "rejected"]}
+            )
+            for file in part.inputs
+        )
+        check(inputs)
+        order = sorted(counts.items(), key=lambda item: _order(item[0]))
+        yield part.model_copy(
+            update={
+                "inputs": inputs,
+                "counts": tuple(kind.model_copy(update={"rows": rows}) for kind, rows in order if rows),
+            }
+        )
+
+
+def appended(base: Manifest, listed: ListedInputs, added: Added) -> Manifest:
+    """`base` with the added shards, and inputs as `appended_inputs` yields them. Run, files and times are the old ones.
+
+    Raises:
+      MillraceError: a record is unaccounted for.
+    """
     splits = {name: joined(split, added.splits.get(name)) for name, split in base.splits.items()}
-    check(inputs, splits)
-    order = sorted(counts.items(), key=lambda item: _order(item[0]))
+    rows = sum(split.rows for split in splits.values())
+    written = base.written + sum(added.written.values())
+    if rows != written:
+        raise MillraceError(
+            f"{rows:,} records in the shards, {written:,} counted. This is a bug; nothing was committed."
+        )
     return base.model_copy(
         update={
-            "inputs": inputs,
+            "inputs": listed.inputs,
+            "headers": listed.headers,
+            "input_files": listed.files,
+            "input_count": listed.count,
+            "totals": listed.totals,
             "splits": splits,
-            "counts": tuple(kind.model_copy(update={"rows": rows}) for kind, rows in order if rows),
-            "written": sum(file.written for file in inputs),
-            "rejected": sum(file.rejected for file in inputs),
+            "counts": listed.counts,
+            "written": written,
+            "rejected": len(added.rejects),
         }
     )
 
@@ -75,7 +115,7 @@ def joined(old: Split, new: Split | None) -> Split:
     return old if new is None else Split(rows=old.rows + new.rows, shards=old.shards + new.shards)
 
 
-def check(inputs: Sequence[Input], splits: Mapping[str, Split]) -> None:
+def check(inputs: Sequence[Input]) -> None:
     """Refuses numbers that do not add up.
 
     Raises:
@@ -87,16 +127,6 @@ def check(inputs: Sequence[Input], splits: Mapping[str, Split]) -> None:
                 f"{file.path}: {file.read:,} records read, but {file.written:,} written and {file.rejected:,} rejected "
                 "after the replay. This is a bug; nothing was committed."
             )
-    rows, written = sum(split.rows for split in splits.values()), sum(file.written for file in inputs)
-    if rows != written:
-        raise MillraceError(
-            f"{rows:,} records in the shards, {written:,} counted. This is a bug; nothing was committed."
-        )
-
-
-def input_of(reject: Reject, manifest: Manifest) -> str:
-    """The input that a reject is counted under: the file that it stands in, or the one listing that names it."""
-    return next((file.path for file in manifest.inputs if file.path == reject.source), manifest.inputs[0].path)
 
 
 def _kind(count: Count) -> Count:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from beam_jobs.core.options import PROG, REPLAY, JobOptions, parse_known
 from schemas.errors import UsageError
 
-_SHARED = ("runner", "quiet", "verbose", "trust")
+_SHARED = ("runner", "start_timeout", "quiet", "verbose", "trust", "shared_disk", "any_region")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,9 +18,12 @@ class ReplayOptions:
     replay: tuple[str, ...]
     append_to: str
     runner: str = "FnApiRunner"
+    start_timeout: float = 900.0
     quiet: bool = False
     verbose: bool = False
     trust: bool = False
+    shared_disk: bool = False
+    any_region: bool = False
     beam_args: tuple[str, ...] = ()
 
     def job(self) -> JobOptions:
@@ -30,8 +33,11 @@ class ReplayOptions:
             input=(),
             output=self.append_to,
             runner=self.runner,
+            start_timeout=self.start_timeout,
             quiet=self.quiet,
             verbose=self.verbose,
+            shared_disk=self.shared_disk,
+            any_region=self.any_region,
             beam_args=self.beam_args,
         )
 
@@ -53,8 +59,8 @@ def parse_replay(argv: Sequence[str], *, prog: str = PROG) -> ReplayOptions:
     if foreign:
         raise UsageError(
             f"{foreign[0]}: not with --replay. Corrected rejects go through the schema and the transform that the "
-            "dataset --append_to was written with; give only --replay, --append_to, --runner, --trust, --quiet, "
-            "--verbose and --json."
+            "dataset --append_to was written with; give only --replay, --append_to, --runner, --start_timeout, "
+            "--trust, --quiet, --verbose and --json."
         )
     shared = {name: values[name] for name in _SHARED}
     options = ReplayOptions(tuple(values["replay"]), values["append_to"], **shared, beam_args=beam_args)

@@ -8,14 +8,17 @@ import time
 from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
+from beam_jobs.core.inputs import StagedInputs, stage_inputs
 from beam_jobs.replay import merge_manifest
 from beam_jobs.replay.base import copy_files, open_base, rejects_of
 from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
 from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.runtime.cluster_checks import check_cluster
 from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_replay
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.dataset.input_files import read_inputs, write_parts
 from schemas.dataset.manifest import Manifest, Split
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
@@ -49,6 +52,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
       UsageError: invalid usage; nothing was done.
       MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
     """
+    check_cluster(options.job(), {"--append_to": (options.append_to,)})
     corrections = read_corrections(options.replay)
     base = open_base(options.append_to, trust=options.trust)
     choice = choose_from(base, corrections)
@@ -90,58 +94,84 @@ def _run(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> 
     job = options.job()
     folders.make(run.staging)
     copy_files(base, run.folder)
+    source = open_replay(base)
+    files = source.inputs(choice.records)
+    inputs = stage_inputs(run.staging, files, count=len(files))
     with temporary_folder(job, run.staging) as temp_dir:
-        plan = _plan(options, base, choice, run, temp_dir=temp_dir)
-        source = open_replay(base)
-        runner.run(job, lambda p: pipeline_end.finish(p, plan, source.steps(p, plan, choice.records)))
+        plan = _plan(options, base, choice, run, inputs, temp_dir=temp_dir)
+        runner.run(
+            job,
+            lambda p: pipeline_end.finish(p, plan, source.steps(p, plan, choice.records)),
+            staging=run.staging,
+            total=len(choice.records),
+        )
     progress.enter("committing")
     account = result.read_result(layout.join(run.staging, result.RESULT))
-    account = result.complete(account, run.staging, choice.raw_bytes)
     again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
+    again += result.late_rejects(account, choice.raw_bytes)
     if len(again) == len(choice.records):
         raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is unchanged")
-    return _commit(base, choice, again, account, run, begun=begun)
+    return _commit(base, choice, again, account, run, inputs, begun=begun)
 
 
-def _plan(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun, *, temp_dir: str) -> Plan:
+def _plan(
+    options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun, inputs: StagedInputs, *, temp_dir: str
+) -> Plan:
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.core.steps import Plan
 
     return Plan(
         run_dir=run.folder,
         temp_dir=temp_dir,
+        inputs=inputs,
         total=len(choice.records),
         limit=RejectLimit(len(choice.records), 1.0),  # what is still wrong stays rejected, however much it is
         parity_threshold=None,  # the old run's are kept
-        shards=_shards(options, base, choice, run.staging),
+        shards=_shards(options, base, choice, run.staging, temp_dir),
         preprocessing_fn=None,
         derived=base.manifest.preprocessing_fn is None,
         transform_from=base.graphs_dir,
     )
 
 
-def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str) -> ShardOptions:
+def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str, temp_dir: str) -> ShardOptions:
     """One shard for each split."""
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
 
-    through_files = options.job().is_local and storage.is_local(options.append_to)
+    job = options.job()
     plan = plan_shuffle(
         dict.fromkeys(base.splits, 1.0),
         estimated_bytes=sum(len(record.raw) for record in choice.records),
         num_shards=1,
         shard_bytes=1.0,
         seed=base.manifest.seed,
-        one_bucket_each=not through_files,
+        one_bucket_each=not job.is_local,
     )
     counts = tuple(1 if name in base.splits else None for name in SPLITS)
-    return ShardOptions(plan, counts, 1.0, base.manifest.compression, staging, through_files)
+    return ShardOptions(
+        plan,
+        counts,
+        1.0,
+        base.manifest.compression,
+        staging,
+        fragments=temp_dir if job.is_local else None,
+        spills=staging if job.shuffles_in_memory else None,
+    )
 
 
 def _commit(
-    base: Dataset, choice: Choice, again: list[Reject], account: Result, run: NewRun, *, begun: float
+    base: Dataset,
+    choice: Choice,
+    again: list[Reject],
+    account: Result,
+    run: NewRun,
+    inputs: StagedInputs,
+    *,
+    begun: float,
 ) -> Manifest:
     from beam_jobs.core.accounting import READ, WRITTEN
     from beam_jobs.output import commit
+    from beam_jobs.output.accounts import accounts
 
     tried = len(choice.records)
     if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
@@ -155,13 +185,25 @@ def _commit(
         for name in base.splits
     }
     rejects = merge_manifest.still_rejects(rejects_of(base), [record.key for record in choice.records], again)
-    written = {(path, split): n for (path, stage, split), n in account.counts.items() if stage == WRITTEN}
+    written = {
+        (counted.file.path, split): rows
+        for part in accounts(inputs, account.count_files)
+        for counted in part
+        for split, rows in counted.written.items()
+    }
+    added = merge_manifest.Added(splits, written, rejects)
     if rejects:
         lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
         storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
     folders.remove(run.staging)
     shards = {shard.path for split in splits.values() for shard in split.shards}
-    manifest = merge_manifest.appended(old, merge_manifest.Added(splits, written, rejects)).model_copy(
+    listed = write_parts(
+        output,
+        run_id,
+        merge_manifest.appended_inputs(old, read_inputs(output, old), added),
+        count=old.number_of_inputs,
+    )
+    manifest = merge_manifest.appended(old, listed, added).model_copy(
         update={
             "run": run_id,
             "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),

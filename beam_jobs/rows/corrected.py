@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from beam_jobs.core.source import Chosen
 from beam_jobs.rows.groups import Group, InGroup
 from beam_jobs.rows.read import ReadForTransform
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.input_files import KnownInput
 from schemas.formats import row_format
 from schemas.rows import RowFile
 from schemas.spec.table import Schema
@@ -38,23 +38,19 @@ class CorrectedRecords:
         return sum(map(len, self.raws))
 
 
-def corrected_records(schema: Schema, manifest: Manifest, records: Sequence[Chosen]) -> Iterator[CorrectedRecords]:
+def corrected_records(
+    schema: Schema, inputs: Mapping[str, KnownInput], records: Sequence[Chosen]
+) -> Iterator[CorrectedRecords]:
     """Groups records, sorted by file and offset, into parts of one file each.
 
     Args:
         schema: the schema of the dataset.
-        manifest: the manifest of the dataset that rejected the records.
+        inputs: the input files of the dataset that rejected the records.
         records: the corrected records.
     """
-    inputs = {file.path: file for file in manifest.inputs}
     for path, group in itertools.groupby(records, key=lambda record: record.was.source):
-        header = inputs[path].header
-        file = row_format(schema).file_from_manifest(
-            path,
-            schema,
-            encoding=inputs[path].encoding or "utf-8",
-            header=None if header is None else manifest.headers[header],
-        )
+        known = inputs[path]
+        file = row_format(schema).file_from_manifest(path, schema, encoding=known.encoding, header=known.header)
         rows = list(group)
         for i in range(0, len(rows), RECORDS_AT_ONCE):
             some = rows[i : i + RECORDS_AT_ONCE]

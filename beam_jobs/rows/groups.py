@@ -26,7 +26,7 @@ def range_bytes(part: RowRange) -> int:
     return (part.file.size if part.end is None else part.end) - part.start
 
 
-def grouped(ranges: Sequence[RowRange]) -> Iterator[Group]:
+def grouped(ranges: Iterable[RowRange]) -> Iterator[Group]:
     """Groups consecutive ranges, in order: those that are small together, and each other one by itself."""
     some: list[RowRange] = []
     size = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Mapping
 
 import apache_beam as beam
 import pyarrow as pa
@@ -12,12 +13,11 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.encode import Encoded, EncodeExamples
-from beam_jobs.rows.groups import grouped
+from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
-from schemas.rows import RowRange
 from schemas.spec.not_finite import hints_of
 from schemas.spec.raw_columns import raw_columns
 from schemas.spec.table import Schema
@@ -28,8 +28,7 @@ def row_steps(
     plan: Plan,
     *,
     schema: Schema,
-    ranges: Sequence[RowRange],
-    paths: Sequence[str],
+    ranges: Ranges,
     read: type[ReadForTransform] = ReadForTransform,
 ) -> Steps:
     """Applies the steps from ranges to encoded records.
@@ -38,38 +37,28 @@ def row_steps(
         pipeline: the pipeline to extend.
         plan: what all sources need.
         schema: the schema of the rows.
-        ranges: the input of `read`.
-        paths: the input files by number.
+        ranges: creates the input of `read`.
         read: the DoFn of the second read.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
-    numbers = {path: i for i, path in enumerate(paths)}
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
         if plan.transform_from is None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
-            raw = (
-                pipeline
-                | "RangesToAnalyze" >> Ranges(ranges if measures else ())
-                | "ReadTrain"
-                >> beam.ParDo(ReadForAnalysis(*args, cache_dir=plan.cache_dir)).with_output_types(pa.RecordBatch)
-            )
+            to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
+            raw = to_analyze | "ReadTrain" >> beam.ParDo(
+                ReadForAnalysis(*args, cache_dir=plan.cache_dir)
+            ).with_output_types(pa.RecordBatch)
             transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
                 plan.preprocessing_fn
             )
         else:
             transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
 
-        rows = (
-            pipeline
-            | "RangesToTransform" >> Ranges(ranges)
-            | "ReadAll"
-            >> beam.ParDo(
-                read(*args, file_numbers=numbers, parity_threshold=plan.parity_threshold, cache_dir=plan.cache_dir)
-            )
-            .with_output_types(pa.RecordBatch)
-            .with_outputs(COUNTS, REJECTS, PARITY, main="batches")
-        )
+        to_transform, file_counts = ranges.create(pipeline, "Transform", count=True)
+        rows = to_transform | "ReadAll" >> beam.ParDo(
+            read(*args, parity_threshold=plan.parity_threshold, cache_dir=plan.cache_dir)
+        ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
             (rows.batches, adapter_config(schema, passthrough=True)),
             transform_fn,
@@ -82,7 +71,7 @@ def row_steps(
                 EncodeExamples(
                     row_outputs(schema, ranges, derived=plan.derived),
                     watched_of(schema) if plan.derived else Watched(None),
-                    paths=paths,
+                    inputs=plan.inputs,
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
                 )
@@ -93,7 +82,7 @@ def row_steps(
     return Steps(
         encoded=encoded.examples,
         transform_fn=transform_fn,
-        counts=(rows[COUNTS], encoded[COUNTS]),
+        counts=(file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
         late_rejects=encoded[REJECTS],
         parity_raw=rows[PARITY],
@@ -101,30 +90,22 @@ def row_steps(
     )
 
 
-def row_outputs(schema: Schema, ranges: Iterable[RowRange], *, derived: bool) -> Outputs:
-    """How messages name the transform's outputs. `derived`: the transform follows from the schema.
+@dataclasses.dataclass(frozen=True)
+class ColumnsOfOutputs:
+    """How messages name the columns that outputs are read from, by the file. `names`: the outputs."""
 
-    Files with equal column names share one mapping, so that many files do not mean many mappings to pickle.
-    """
-    named: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, tuple[str, ...]]] = {}
-    columns = {}
+    ranges: Ranges
+    names: frozenset[str]
+
+    def __call__(self, path: str) -> Mapping[str, tuple[str, ...]]:
+        return {name: columns for name, columns in self.ranges.columns(path).items() if name in self.names}
+
+
+def row_outputs(schema: Schema, ranges: Ranges, *, derived: bool) -> Outputs:
+    """How messages name the transform's outputs. `derived`: the transform follows from the schema."""
     names = {i.name for i in (*schema.features, schema.label)} if derived else {schema.label.name}
-    for path, file in {r.file.path: r.file for r in ranges}.items():
-        if (labels := file.labels) not in named:
-            named[labels] = {name: read_from for name, read_from in labels if name in names}
-        columns[path] = named[labels]
+    columns = ColumnsOfOutputs(ranges, frozenset(names))
     return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
-
-
-class Ranges(beam.PTransform):
-    """Creates groups of RowRanges, distributed over the workers."""
-
-    def __init__(self, ranges: Sequence[RowRange]) -> None:
-        super().__init__()
-        self.ranges = tuple(ranges)
-
-    def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        return root | beam.Create(list(grouped(self.ranges)), reshuffle=True)
 
 
 def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:

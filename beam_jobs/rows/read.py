@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.core import parity_sample, progress
+from beam_jobs.core import parity_sample, progress, worker_metrics
 from beam_jobs.core.accounting import (
     COUNTS,
     PARITY,
@@ -22,6 +22,7 @@ from beam_jobs.core.accounting import (
     write_reject_file,
 )
 from beam_jobs.core.counting import counted, covered
+from beam_jobs.core.turns import TURN
 from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
 from beam_jobs.rows.groups import Group, InGroup, joined, range_bytes
 from beam_jobs.transform.observed import Observed, ObserveMissing
@@ -31,6 +32,7 @@ from schemas.rejects import Reject
 from schemas.rows import list_array, raw_fields
 from schemas.spec.raw_columns import OFFSET, SPLIT, raw_columns
 from schemas.spec.table import SPLITS, Schema
+from schemas.storage import file_key
 
 
 def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
@@ -61,7 +63,7 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
 
 
 def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray) -> pa.RecordBatch:
-    """All rows, with the passthrough columns as tf.Transform expects them; `files` are the numbers of their files."""
+    """All rows, with the passthrough columns as tf.Transform expects them; `files` are the keys of their files."""
     columns = [batch.column(c.name) for c in raw_columns(schema)]
     columns.append(as_lists(files))
     columns += [as_lists(np.asarray(batch.column(name))) for name in (OFFSET, SPLIT)]
@@ -85,25 +87,30 @@ class _ReadRanges(beam.DoFn):
         self.limit = limit
         self.total = total
         self.cache_dir = cache_dir  # caches what the first read decodes; None if the reads may run on other machines
+        self.meter = worker_metrics.Meter(self.phase)
 
     def decode(self, group: Group) -> Iterator[InGroup]:
-        """The group's batches. Its rejects are on disk when this ends, also after an error."""
+        """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
         self.reject_file = None
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
         unknown = any(part.file.gzip for part in group)  # how many records remain
+        worker_metrics.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
         try:
-            for part, decoded in prefetch(self.read(group)):
-                rejects += decoded.rejects
-                progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
-                if not unknown:
-                    to_come = max(0, self.total - progress.counters.done) // shortest
-                    give_up_if_certain(self.limit, progress.counters.read + to_come)
-                yield part, decoded
+            with TURN:
+                for part, decoded in prefetch(self.read(group)):
+                    rejects += decoded.rejects
+                    progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
+                    self.meter.add(read=decoded.read, rejected=len(decoded.rejects))
+                    if not unknown:
+                        to_come = max(0, self.total - progress.counters.done) // shortest
+                        give_up_if_certain(self.limit, progress.counters.read + to_come)
+                    yield part, decoded
             progress.add(piece, done=sum(map(range_bytes, group)))
+            self.meter.add(done=sum(map(range_bytes, group)))
         finally:
             if rejects:
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
@@ -146,12 +153,10 @@ class ReadForTransform(_ReadRanges):
         limit: RejectLimit,
         total: int,
         *,
-        file_numbers: Mapping[str, int],
         parity_threshold: int | None,
         cache_dir: str | None = None,
     ) -> None:
         super().__init__(schema, staging, limit, total, cache_dir=cache_dir)
-        self.file_numbers = dict(file_numbers)
         self.parity_threshold = parity_threshold
         self.observe = ObserveMissing(schema)
 
@@ -162,7 +167,7 @@ class ReadForTransform(_ReadRanges):
     def process(self, group: Group) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-        numbers = np.array([self.file_numbers[part.file.path] for part in group])
+        keys = np.array([file_key(part.file.path) for part in group], np.int64)
         read = [0] * len(group)
         rejects: list[list[Reject]] = [[] for _ in group]
         observed = Observed()
@@ -175,7 +180,7 @@ class ReadForTransform(_ReadRanges):
 
         for rows, parts in joined(counting(self.decode(group)), group):
             self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
-            files, offsets = numbers[parts], np.asarray(rows.column(OFFSET))
+            files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
             batch = keyed_batch(rows, self.schema, files)
             chosen = parity_sample.choose(files, offsets, self.parity_threshold)
             if len(chosen):
@@ -183,9 +188,9 @@ class ReadForTransform(_ReadRanges):
                 for i, example in zip(chosen.tolist(), RecordBatchToExamples(features), strict=True):
                     yield beam.pvalue.TaggedOutput(PARITY, ((int(files[i]), int(offsets[i])), example))
             yield batch
-        for part, count, rejected in zip(group, read, rejects, strict=True):
-            yield from counted(part.file.path, read=count, rejects=rejected)
-            yield covered(part.file.path, part.covers)
+        for key, part, count, rejected in zip(keys, group, read, rejects, strict=True):
+            yield from counted(int(key), read=count, rejects=rejected)
+            yield covered(int(key), part.covers)
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
         for key, rows_shown in observed.counts():

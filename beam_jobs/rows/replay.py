@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from beam_jobs.core.inputs import InputFile
 from beam_jobs.core.source import Chosen
+from schemas import storage
 from schemas.dataset import Dataset
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.input_files import KnownInput, read_inputs
 from schemas.errors import UsageError
 from schemas.spec.table import Schema
 
@@ -20,25 +22,29 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RowReplay:
-    """Implements `beam_jobs.core.source.ReplaySource`; `manifest` is of the dataset that rejected the records."""
+    """Implements `beam_jobs.core.source.ReplaySource`; `known` are the inputs of the dataset that rejected records."""
 
     schema: Schema
-    manifest: Manifest
+    known: Mapping[str, KnownInput]
 
     @property
     def encodings(self) -> Mapping[str, str]:
-        return {file.path: file.encoding or "utf-8" for file in self.manifest.inputs}
+        return {path: file.encoding for path, file in self.known.items()}
 
     def check(self, records: Sequence[Chosen]) -> None:
         """Does nothing: invalid records are found when they are decoded."""
 
+    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
+        paths = {record.was.source for record in records}
+        return sorted((InputFile(storage.file_key(path), path, 0, "") for path in paths), key=lambda file: file.key)
+
     def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
         from beam_jobs.rows.corrected import ReadCorrected, corrected_records
         from beam_jobs.rows.pipeline import row_steps
+        from beam_jobs.rows.ranges import GivenRanges
 
-        parts = list(corrected_records(self.schema, self.manifest, records))
-        paths = list(dict.fromkeys(record.was.source for record in records))
-        return row_steps(pipeline, plan, schema=self.schema, ranges=parts, paths=paths, read=ReadCorrected)
+        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, records)))
+        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, read=ReadCorrected)
 
 
 def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
@@ -47,9 +53,13 @@ def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
     Raises:
       UsageError: the manifest does not describe the layout of the input files.
     """
-    if any(file.encoding is None for file in base.manifest.inputs):
-        raise UsageError(
-            f"--append_to {base.path}: was written by a version that did not store the layout of the input files. "
-            "Write the dataset again."
-        )
-    return RowReplay(schema, base.manifest)
+    known = {}
+    for part in read_inputs(base.path, base.manifest):
+        for file in part.inputs:
+            if file.encoding is None:
+                raise UsageError(
+                    f"--append_to {base.path}: was written by a version that did not store the layout of the input "
+                    "files. Write the dataset again."
+                )
+            known[file.path] = KnownInput(file.encoding, part.header_of(file))
+    return RowReplay(schema, known)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.source import InputFile, RawFiles
+from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.source import RawFiles
+from beam_jobs.rows.vocabulary_advice import vocabulary_advice
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.formats import row_format
@@ -21,45 +24,63 @@ if TYPE_CHECKING:
     from beam_jobs.core.steps import Plan, Steps
 
 GROWTH = {False: 1.5, True: 6.0}  # estimated output bytes per input byte, to size shards: plain and gzip'd files
+SAMPLED = 100  # files that are opened before the job begins; the others are opened on the workers
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSource:
-    """Implements `beam_jobs.core.source.Source`."""
+    """Implements `beam_jobs.core.source.Source`.
+
+    Attributes:
+        listing: all files.
+        sample: some of them, opened: a random sample, or all if they are few.
+        split_bytes: for a split by file, the bytes of each split's files.
+    """
 
     schema: Schema
     schema_text: bytes
-    row_files: tuple[RowFile, ...]
+    listing: storage.Listing
+    sample: tuple[RowFile, ...]
+    split_bytes: Mapping[str, int]
     range_bytes: int
+    max_input_ratio: float
     classes: tuple[str, ...] = ()  # always empty: the transform has them
 
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        return tuple(InputFile(f.path, f.size, f.version, f.codec, f.header, f.covers) for f in self.row_files)
+    def stage(self, folder: str) -> StagedInputs:
+        files = (
+            InputFile(file.key, file.path, file.size, file.version, covers=file.size)
+            for file in map(storage.ListedFile.checked, self.listing)
+        )
+        return stage_inputs(folder, files, count=len(self.listing))
 
     @property
     def total(self) -> int:
-        return sum(file.size for file in self.row_files)
+        return self.listing.bytes
 
     @property
     def estimated_bytes(self) -> int:
-        return int(sum(file.size * GROWTH[file.gzip] for file in self.row_files))
+        return int(self._estimate(lambda file: file.size * GROWTH[file.gzip]))
 
     @property
     def estimated_rows(self) -> int:
         """Assumes that a record is twice as long as the shortest possible one."""
-        sizes = (file.size * (4 if file.gzip else 1) // (2 * max(file.min_record_bytes, 1)) for file in self.row_files)
-        return sum(sizes)
+        return int(
+            self._estimate(lambda file: file.size * (4 if file.gzip else 1) // (2 * max(file.min_record_bytes, 1)))
+        )
+
+    def _estimate(self, amount: Callable[[RowFile], float]) -> float:
+        """The sum of an amount over all files: exact if all are in the sample, else in proportion to their bytes."""
+        of_sample = sum(map(amount, self.sample))
+        if len(self.sample) == len(self.listing):
+            return of_sample
+        return of_sample * self.total / max(1, sum(file.size for file in self.sample))
 
     def shares(self) -> dict[str, float]:
         """The fractions in the schema; for a split by file, the files' share of the bytes."""
         split = self.schema.split
         if not isinstance(split, FileSplit):
             return {name: getattr(split, name) for name in split.splits}
-        sizes = dict.fromkeys(split.splits, 0)
-        for file in self.row_files:
-            sizes[SPLITS[file_split(file.path, split)]] += file.size
-        return {name: max(size, 1) / max(self.total, 1) for name, size in sizes.items()}
+        return {name: max(size, 1) / max(self.total, 1) for name, size in self.split_bytes.items()}
 
     def preprocessing_fn(self) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing
@@ -79,21 +100,22 @@ class RowSource:
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         from beam_jobs.rows.pipeline import row_steps
+        from beam_jobs.rows.ranges import FileRanges
 
-        rows = row_format(self.schema)
-        ranges = [r for f in self.row_files for r in rows.plan_ranges(f, range_bytes=self.range_bytes)]
-        paths = [f.path for f in self.row_files]
-        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, paths=paths)
+        ranges = FileRanges(plan.inputs, self.schema, self.range_bytes, self.max_input_ratio)
+        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         offsets: dict[str, list[int]] = {}
         for reject in rejects:
             offsets.setdefault(reject.source, []).append(reject.offset)
         found: dict[tuple[str, int], bytes] = {}
-        for file in self.row_files:
-            if file.path in offsets:
-                raws = row_format(self.schema).read_records(file, self.schema, offsets[file.path])
-                found |= {(file.path, offset): raw for offset, raw in raws.items()}
+        versions = {file.path: file.version for file in self.listing if file.path in offsets}
+        for path, places in offsets.items():
+            file = open_row_file(path, self.schema, self.max_input_ratio)
+            storage.check_version(path, versions[path], file.version)
+            raws = row_format(self.schema).read_records(file, self.schema, places)
+            found |= {(path, offset): raw for offset, raw in raws.items()}
         return [found[r.source, r.offset] for r in rejects]
 
     def incompatibility(self, other: Dataset) -> str | None:
@@ -106,15 +128,26 @@ class RowSource:
 
 
 def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
-    """Opens every file, which reads its beginning.
+    """Opens a sample of the files, which reads their beginnings.
 
     Raises:
-      UsageError: a file does not match the schema, or belongs to no split.
+      UsageError: a file of the sample does not match the schema, or any file belongs to no split.
     """
     ratio, range_bytes = raw.options.max_input_ratio, int(raw.options.range_mb * 2**20)
-    rows = row_format(schema)
-    files = tuple(rows.open_file(path, schema, label="required", max_input_ratio=ratio) for path in raw.paths)
+    sizes: dict[str, int] = {}
     if isinstance(schema.split, FileSplit):
-        for path in raw.paths:
-            file_split(path, schema.split)
-    return RowSource(schema, raw.schema_text, files, range_bytes)
+        sizes = dict.fromkeys(schema.split.splits, 0)
+        for file in raw.listing:
+            sizes[SPLITS[file_split(file.path, schema.split)]] += file.size
+    # The listing is in the order of a hash, so its beginning is a random sample.
+    paths = sorted(file.path for file in itertools.islice(raw.listing, SAMPLED))
+    sample = tuple(open_row_file(path, schema, ratio) for path in paths)
+    if raw.options.transform_from is None and raw.options.preprocessing_fn is None:
+        raw.report(list(vocabulary_advice(schema, sample, raw.listing.bytes)))
+    return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, range_bytes, ratio)
+
+
+def open_row_file(path: str, schema: Schema, max_input_ratio: float) -> RowFile:
+    """Opens a file of a job, which has a label."""
+    file: RowFile = row_format(schema).open_file(path, schema, label="required", max_input_ratio=max_input_ratio)
+    return file

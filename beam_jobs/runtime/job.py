@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
+from beam_jobs.runtime.cluster_checks import can_leave, check_can_leave, check_cluster, read_or_written
 from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_source
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
+from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
 from schemas.spec import shipped
 from schemas.spec.loader import load_schema
@@ -27,56 +30,83 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
+    from beam_jobs.runtime.remote_run import Begun
 
 
 def run_job(
     options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes, configure: bool = True
 ) -> Manifest:
-    """Runs the job to its end.
+    """Runs a job, up to the commit.
 
     Args:
       options: the job's options.
       report: called with notes about the input.
-      configure: configure TensorFlow for this job; False where the process also does other work.
+      configure: configure TensorFlow for this job; False if the process also does other work.
 
     Raises:
       UsageError: invalid usage; nothing was done.
-      MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
+      MillraceError: the job failed; nothing was committed, and the rejects are kept under `failed/`.
     """
+    if options.no_wait:
+        raise UsageError(
+            "no_wait: a job that is not waited for has no dataset yet; use `millrace preprocess --no_wait`"
+        )
+    with _prepared(options, report, configure=configure) as (work, run):
+        total, raw_bytes = work.source.total, work.source.raw_bytes
+        if not can_leave(options):
+            return run.write(lambda: _run(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes)
+        from beam_jobs.runtime import remote_run
+
+        return remote_run.launch(options, run, lambda: _submit(work, run), total=total)
+
+
+def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Submitted:
+    """Submits a job to a cluster. `beam_jobs.runtime.take_up` takes it up.
+
+    Raises:
+      UsageError: invalid usage; nothing was done.
+      MillraceError: the job could not be submitted.
+    """
+    check_can_leave(options)
+    with _prepared(options, report, configure=True) as (work, run):
+        return _submit(work, run).submitted
+
+
+@contextlib.contextmanager
+def _prepared(
+    options: JobOptions, report: Callable[[Sequence[str]], None], *, configure: bool
+) -> Iterator[tuple[Work, NewRun]]:
+    """The work, its input checked, and the run that it writes, whose lease is held."""
     source = check_inputs(options, report)
     transform = open_transform(options, source)
     with new_run(options.output) as run:
-        check_output(options)  # again: before the lease was ours, another job may have committed
+        check_output(options)  # again: another job may have committed before this one got the lease
         if configure:
             load_libraries(verbose=options.verbose)
-        preprocessing_fn = load_preprocessing(options, source)
-        return run.write(
-            lambda: _run(options, source, preprocessing_fn, run, transform=transform),
-            total=source.total,
-            quiet=options.quiet,
-            raw_bytes=source.raw_bytes,
-        )
+        yield Work(options, source, load_preprocessing(options, source), transform), run
 
 
 def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
     """Reads the schema and lists or opens the input. Imports nothing heavy.
 
     Raises:
-      UsageError: the schema, the input or the output is not as it must be.
+      UsageError: the schema, the input or the output is invalid.
     """
     options = dataclasses.replace(options, schema=shipped.find(options.schema))
     schema = load_schema(options.schema, for_job=True)
+    check_cluster(options, read_or_written(options, schema))
     check_output(options)
 
     duplicates: list[tuple[str, str]] = []
-    paths = storage.expand(options.input, on_duplicates=duplicates.extend)
+    listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
     report([storage.duplicate_note(kept, path) for kept, path in duplicates])
-    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), paths, duplicates, report))
+    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), listing, duplicates, report))
 
 
 def check_output(options: JobOptions) -> None:
-    """Refuses an output folder that holds a dataset, unless it is to be replaced, or that holds something else."""
+    """Refuses an output folder that contains other files, or a dataset, unless --overwrite is given."""
     names = storage.listdir(options.output)
     if storage.is_local(options.output) and os.path.lexists(options.output):
         if not os.path.isdir(options.output):
@@ -108,7 +138,7 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     """The transform that --transform_from names, if it is given.
 
     Raises:
-      UsageError: there is no dataset, or its transform does not fit this data.
+      UsageError: there is no dataset, or its transform cannot be applied to this data.
     """
     if options.transform_from is None:
         return None
@@ -143,70 +173,106 @@ def load_preprocessing(options: JobOptions, source: Source) -> Callable[[dict[st
         raise UsageError(f"--preprocessing_fn {options.preprocessing_fn}: {error}") from error
 
 
-def _run(
-    options: JobOptions,
-    source: Source,
-    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]],
-    run: NewRun,
-    *,
-    transform: OtherTransform | None,
-) -> Manifest:
-    from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.core.steps import Plan
-    from beam_jobs.output import commit, pipeline_end, result
-    from beam_jobs.runtime import runner
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A job whose input and transform are known."""
 
-    begun = time.monotonic()
-    staging = run.staging
-    folders.make(staging)
-    source.write_description(run.folder, transform_from=transform.run_dir if transform else None)
-    limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
-    with temporary_folder(options, staging) as temp_dir:
+    options: JobOptions
+    source: Source
+    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]]
+    transform: OtherTransform | None
+
+    @property
+    def transform_from(self) -> str | None:
+        """The run whose transform is applied."""
+        return self.transform.run if self.transform else None
+
+    @property
+    def own_function(self) -> str | None:
+        """The user's preprocessing_fn, if the transform is not derived from the schema."""
+        return (self.transform or self.options).preprocessing_fn
+
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+        """Builds the pipeline. Writes the description of the raw data to the run's folder."""
+        from beam_jobs.core.accounting import RejectLimit
+        from beam_jobs.core.steps import Plan
+        from beam_jobs.output import pipeline_end
+
+        options, source = self.options, self.source
+        transform_from = self.transform.run_dir if self.transform else None
+        source.write_description(run.folder, transform_from=transform_from)
         plan = Plan(
             run_dir=run.folder,
             temp_dir=temp_dir,
+            inputs=inputs,
             total=source.total,
-            limit=limit,
+            limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
             parity_threshold=parity_sample.threshold(source.estimated_rows),
-            shards=plan_shards(options, source, staging),
-            preprocessing_fn=preprocessing_fn,
-            derived=(transform or options).preprocessing_fn is None,
-            transform_from=transform.run_dir if transform else None,
+            shards=plan_shards(options, source, run.staging, temp_dir),
+            preprocessing_fn=self.preprocessing_fn,
+            derived=self.own_function is None,
+            transform_from=transform_from,
             cache_dir=temp_dir if options.is_local else None,
         )
+        return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
 
-        def build(p: beam.Pipeline) -> None:
-            pipeline_end.finish(p, plan, source.steps(p, plan))
 
-        runner.run(options, build)
+def _run(work: Work, run: NewRun) -> Manifest:
+    from beam_jobs.core.accounting import RejectLimit
+    from beam_jobs.output import commit, result
+    from beam_jobs.runtime import runner
+
+    begun = time.monotonic()
+    options, source = work.options, work.source
+    folders.make(run.staging)
+    inputs = source.stage(run.staging)
+    with temporary_folder(options, run.staging) as temp_dir:
+        runner.run(options, work.pipeline(run, inputs, temp_dir), staging=run.staging, total=source.total)
     progress.enter("committing")
-    account = result.read_result(layout.join(staging, result.RESULT))
+    account = result.read_result(layout.join(run.staging, result.RESULT))
     finished = commit.Run(
         output=options.output,
         id=run.id,
-        staging=staging,
+        staging=run.staging,
         source=source,
-        limit=limit,
+        inputs=inputs,
+        limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
         compression=options.compression,
         seed=options.seed,
-        transform_from=transform.run if transform else None,
-        preprocessing_fn=(transform or options).preprocessing_fn,
+        transform_from=work.transform_from,
+        preprocessing_fn=work.own_function,
         lease=run.lease,
         replaces=run.replaces,
     )
     commit.check(finished, account)
-    return commit.commit(finished, result.complete(account, staging, source.raw_bytes), begun=begun)
+    return commit.commit(finished, account, raw_bytes=source.raw_bytes, seconds=lambda: time.monotonic() - begun)
 
 
-def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptions:
+def _submit(work: Work, run: NewRun) -> Begun:
+    from beam_jobs.runtime import remote_run
+
+    with run.cleaned_up(work.source.raw_bytes), temporary_folder(work.options, run.staging) as temp_dir:
+        folders.make(run.staging)
+        inputs = work.source.stage(run.staging)
+        return remote_run.submit(
+            work.options,
+            work.source,
+            inputs,
+            run,
+            work.pipeline(run, inputs, temp_dir),
+            transform_from=work.transform_from,
+            preprocessing_fn=work.own_function,
+        )
+
+
+def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:
     """How rows are distributed over shards, given what is known before the data is read."""
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 
     shares = source.shares()
     shard_bytes = options.shard_size_mb * 2**20
-    through_files = options.is_local and storage.is_local(options.output)
     wanted = options.num_shards
-    if wanted is None and not through_files:  # a cluster's shuffle has to know the number in advance
+    if wanted is None and not options.is_local:  # a cluster's shuffle has to know about how many there will be
         wanted = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
     plan = plan_shuffle(
         shares,
@@ -214,10 +280,20 @@ def plan_shards(options: JobOptions, source: Source, staging: str) -> ShardOptio
         num_shards=wanted,
         shard_bytes=shard_bytes,
         seed=options.seed,
-        one_bucket_each=not through_files,
+        one_bucket_each=not options.is_local,
     )
     counts = tuple(
-        None if wanted is None or name not in shares else shards_of(name, shares[name] / shares["train"], wanted)
+        None
+        if options.num_shards is None or name not in shares
+        else shards_of(name, shares[name] / shares["train"], options.num_shards)
         for name in SPLITS
     )
-    return ShardOptions(plan, counts, shard_bytes, options.compression, staging, through_files)
+    return ShardOptions(
+        plan,
+        counts,
+        shard_bytes,
+        options.compression,
+        staging,
+        fragments=temp_dir if options.is_local else None,
+        spills=staging if options.shuffles_in_memory else None,
+    )

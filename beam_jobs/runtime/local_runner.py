@@ -1,8 +1,8 @@
-"""Beam's in-process runner without what only a cluster has a use for.
+"""Beam's in-process runner, without the transforms that only help on a cluster.
 
-Every transform costs some 5 ms to build, pickle and run, and every stage as much again, however few rows there are; and
-many of the transforms that tf.Transform applies spread work over workers. A runner is asked to expand each composite
-transform, which is where they are left out: no other code knows of it.
+Every transform takes about 5 ms to build, pickle and run, and so does every stage, however few rows there are. Many of
+the transforms that tf.Transform applies only distribute work over workers. They are left out where the runner expands
+composite transforms, so no other code depends on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 
@@ -19,19 +19,19 @@ class LocalRunner(FnApiRunner):
     """Runs pipelines in this process, and expands some transforms in a shorter way that gives the same elements."""
 
     def apply(self, transform: beam.PTransform, given: Any, options: PipelineOptions) -> Any:
-        """What the transform makes of `given`; Beam calls this for each transform, those inside others included."""
-        if isinstance(transform, beam.Reshuffle):  # there is but one worker to spread elements over
+        """Applies a transform to `given`. Beam calls this for every transform, including nested ones."""
+        if isinstance(transform, beam.Reshuffle) and options.view_as(DirectOptions).direct_num_workers == 1:
             return given
         if isinstance(transform, beam.Create):
             values = beam.ParDo(Values(transform.values)).with_output_types(transform.get_output_type())
             return given | beam.Impulse() | values
-        if isinstance(transform, beam.CombineGlobally) and transform.fanout:  # likewise
+        if isinstance(transform, beam.CombineGlobally) and transform.fanout:
             transform = transform.with_fanout(None)
         return super().apply(transform, given, options)
 
 
 class Values(beam.DoFn):
-    """Anything -> the values, pickled as they are, and not encoded to be decoded by a transform of its own."""
+    """Any element -> the values. They are pickled; `Create` encodes them and decodes them in another transform."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""A run that a job or a replay writes: the lease on the output, the display of progress, and the cleanup behind it."""
+"""A run that a job or a replay writes: the lease on the output, the progress display, and the cleanup afterwards."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 
-from beam_jobs.core import interrupts, progress
+from beam_jobs.core import progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.output.cleanup import after_failure, clear
+from beam_jobs.runtime.asking import has_ended_in
 from beam_jobs.transform.rejects import RawBytes
-from schemas import storage
+from schemas import interrupts, storage
 from schemas.dataset import layout, lease
 from schemas.dataset.manifest import Manifest
 from schemas.quick_import import quick_import
-from schemas.storage import compare_and_swap
+from schemas.storage import compare_and_swap, folders
 
 
 @dataclasses.dataclass(frozen=True)
 class NewRun:
-    """The run that is being written, and what it takes to commit it."""
+    """The run that is being written, and what its commit needs."""
 
     output: str
     id: str
@@ -36,71 +37,92 @@ class NewRun:
 
     @property
     def staging(self) -> str:
-        return layout.join(self.folder, "staging")
+        return layout.join(self.folder, layout.STAGING)
 
     def write(self, body: Callable[[], Manifest], *, total: int, quiet: bool, raw_bytes: RawBytes) -> Manifest:
-        """Has the run written and committed, and removes what it, or an earlier job, left behind.
+        """Writes and commits the run, and removes what it and earlier jobs left behind.
 
         Args:
           body: writes and commits, and returns the new manifest.
           total: how much there is to read, as `beam_jobs.core.progress` counts it.
           quiet: shows no progress.
-          raw_bytes: reads rejects' records from the input, where the run fails.
+          raw_bytes: reads the rejected records from the input if the run fails.
 
         Raises:
-          MillraceError: it failed; nothing was committed, and the rejects are kept under `failed/`.
+          MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
         """
         progress.reset(total=total)
         with progress.Display(enabled=not quiet):
             try:
-                with interrupts.remembered():
+                with interrupts.interruptible():
                     manifest = body()
             except BaseException as error:
-                manifest = after_failure(
-                    error,
-                    output=self.output,
-                    run_id=self.id,
-                    staging=self.staging,
-                    held=self.lease,
-                    raw_bytes=raw_bytes,
-                )
+                manifest = self._after(error, raw_bytes)
             clear(self.output, self.lease)
         return manifest
+
+    @contextlib.contextmanager
+    def cleaned_up(self, raw_bytes: RawBytes) -> Iterator[None]:
+        """If the block fails before it has submitted a job, removes the run's files but for its rejects.
+
+        Raises:
+          MillraceError: as in `write`.
+        """
+        try:
+            with interrupts.interruptible():
+                yield
+        except BaseException as error:
+            if not self.lease.is_remote:  # else the job goes on
+                self._after(error, raw_bytes)
+            raise
+
+    def _after(self, error: BaseException, raw_bytes: RawBytes) -> Manifest:
+        return after_failure(
+            error,
+            output=self.output,
+            run_id=self.id,
+            staging=self.staging,
+            held=self.lease,
+            raw_bytes=raw_bytes,
+        )
 
 
 @contextlib.contextmanager
 def new_run(output: str) -> Iterator[NewRun]:
     """Holds the lease on an output folder for a new run.
 
-    What was read of the folder before may have changed since: another job may have committed until the lease was taken.
+    What was read from the folder before may be out of date: another job may have committed in the meantime.
 
     Raises:
-      LeaseError: another process holds it.
+      LeaseError: another process, or a job on a cluster that goes on, holds the lease.
     """
     run_id = layout.new_run_id()
-    with lease.hold(output, run=run_id) as held:
+    with lease.hold(output, run=run_id, has_ended=has_ended_in(output)) as held:
         yield NewRun(output, run_id, held, compare_and_swap.look(layout.join(output, layout.MANIFEST)))
 
 
 def load_libraries(*, verbose: bool = False) -> None:
-    """Imports what takes seconds: TensorFlow, Beam, tf.Transform. `verbose`: with TensorFlow's own log."""
+    """Imports TensorFlow, Beam and tf.Transform, which takes seconds. `verbose`: with TensorFlow's own log."""
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "2")
     quick_import("beam_jobs.output.pipeline_end")
     tensorflow = importlib.import_module("tensorflow")
     if verbose:
         tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
-    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be kept from others
-    with contextlib.suppress(RuntimeError):  # where TensorFlow runs already, its threads stay as they are
+    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be taken from others
+    with contextlib.suppress(RuntimeError):  # if TensorFlow runs already, its threads stay as they are
         # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
         tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
-    """Where tf.Transform keeps its graphs: in the staging folder, which goes when a killed job's leftovers go.
+    """The folder for tf.Transform's graphs and, in a local job, for everything that it reads again before the commit.
 
-    Except where one machine writes to GCS: what is local is faster on a local disk.
+    It is in the staging folder, so that it is removed with the leftovers of a killed job. A local job that writes to
+    GCS has it on local disk.
     """
     if options.is_local and not storage.is_local(staging):
-        return tempfile.TemporaryDirectory()
-    return contextlib.nullcontext(layout.join(staging, "tft"))
+        return tempfile.TemporaryDirectory(prefix="millrace-")
+    folder = layout.join(staging, "tft")
+    folders.make(folder)
+    return contextlib.nullcontext(folder)

@@ -1,17 +1,25 @@
-"""Which of Beam's runners does the work."""
+"""Runs a pipeline on the Beam runner that the options name."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.runners import PipelineRunner, create_runner
+from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from beam_jobs.core.options import JobOptions
-from schemas.errors import MillraceError, UsageError
+from beam_jobs.runtime import worker_errors, worker_package
+from beam_jobs.runtime.beam_flags import is_dataflow
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from beam_jobs.runtime.remote_job import RemoteJob
 
 
 def pipeline_options(options: JobOptions) -> PipelineOptions:
@@ -35,47 +43,123 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
     return PipelineOptions(list(options.beam_args))
 
 
-def make_runner(options: JobOptions) -> object:
+def run(options: JobOptions, build: Callable[[beam.Pipeline], None], *, staging: str, total: int) -> None:
+    """Builds the pipeline, runs it and waits for it.
+
+    Args:
+      options: the job's.
+      build: adds the steps to a pipeline.
+      staging: the run's staging folder, where workers leave a sign that they have begun.
+      total: how much there is to read, for the progress.
+
+    Raises:
+      MillraceError: a step raised it, in this process or on a worker, or the runner did not finish the pipeline.
+    """
+    if not options.verbose:
+        quiet_beam(options)
+    if options.is_local:
+        _run_here(options, build)
+        return
+    from beam_jobs.runtime import portable_job
+
+    given, runner = _prepared(options)
+    with portable_job.with_workers(given, runner, verbose=options.verbose):
+        job = _submit(options, given, runner, build)
+        if job is not None:
+            follow(options, job, staging=staging, total=total)
+
+
+def start(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> RemoteJob | None:
+    """Builds the pipeline and submits it to a runner that works in other processes.
+
+    Returns:
+      The job; None if the service begins it when this process has ended, from a Flex Template.
+
+    Raises:
+      UsageError: Beam does not accept the options.
+      MillraceError: the runner did not start, or did not accept the pipeline.
+    """
+    if not options.verbose:
+        quiet_beam(options)
+    return _submit(options, *_prepared(options), build)
+
+
+def follow(options: JobOptions, job: RemoteJob, *, staging: str, total: int, cancel: bool = True) -> None:
+    """Waits until a job is done, and shows its progress. See `run` for the arguments and errors.
+
+    `cancel`: cancels the job if this is left by an exception.
+    """
+    from beam_jobs.core import worker_metrics
+    from beam_jobs.runtime import remote_job
+
+    remote_job.follow(
+        job,
+        begun=lambda: worker_metrics.has_begun(staging),
+        total=total,
+        patience=remote_job.Patience(start=options.start_timeout),
+        quiet=options.quiet,
+        verbose=options.verbose,
+        cancel=cancel,
+    )
+
+
+def _submit(
+    options: JobOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
+) -> RemoteJob | None:
+    from beam_jobs.runtime import submission
+
+    with worker_package.staged(options.runner, given):
+        return submission.submit(options, given, runner, build)
+
+
+def _prepared(options: JobOptions) -> tuple[PipelineOptions, PipelineRunner]:
+    """Beam's options and the runner.
+
+    Raises:
+      UsageError: Beam does not accept these options for this runner.
+    """
+    given, runner = pipeline_options(options), make_runner(options)
+    problems = PipelineOptionsValidator(given, runner).validate()
+    if problems:
+        raise UsageError(f"{options.runner}: {' '.join('; '.join(problems).split())}")
+    return given, runner
+
+
+def make_runner(options: JobOptions) -> PipelineRunner:
     """The runner: Beam's in-process one by its own class, the others by name.
 
-    `DirectRunner` is the in-process runner here. Beam itself takes that name to mean Prism since 2.68, which downloads
+    `DirectRunner` is the in-process runner here. Since 2.68, Beam itself takes that name to mean Prism, which downloads
     a program when it first runs.
     """
     if options.is_local:
         from beam_jobs.runtime.local_runner import LocalRunner
 
         return LocalRunner()
-    return options.runner
+    runner = create_runner(options.runner)
+    if isinstance(runner, PortableRunner):
+        from beam_jobs.runtime import job_service
+
+        return job_service.explained(runner)
+    return runner
 
 
-def run(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
-    """Builds the pipeline and runs it to its end.
-
-    Raises:
-      MillraceError: a step of ours raised it, in this process or on a worker.
-    """
-    if options.is_local and not options.verbose:
-        # What fails is raised here; Beam's own report of it, a page of frames, would only hide the message.
-        logging.getLogger("apache_beam.runners").setLevel(logging.CRITICAL)
-    pipeline = beam.Pipeline(runner=make_runner(options), options=pipeline_options(options))
+def _run_here(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
+    given, runner = _prepared(options)
+    pipeline = beam.Pipeline(runner=runner, options=given)
     build(pipeline)
     try:
-        result = pipeline.run()
-        state = result.wait_until_finish()
+        pipeline.run().wait_until_finish()
     except Exception as error:
-        raise own_error(error) or error from error
-    if state not in (None, "DONE"):
-        raise MillraceError(f"the pipeline ended in the state {state}; see the log of the runner")
+        raise worker_errors.raised(error) or error from error
 
 
-_WHERE = re.compile(r" \[while running '.*'\]$", re.DOTALL)  # what Beam appends to a message
-
-
-def own_error(error: BaseException) -> MillraceError | None:
-    """The error of ours that a runner has wrapped in its own."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, MillraceError):
-            return type(seen)(_WHERE.sub("", str(seen)))
-        seen = seen.__cause__ or seen.__context__
-    return None
+def quiet_beam(options: JobOptions) -> None:
+    """Silences Beam's own reports of errors, pages of stack frames that would hide the message of this command."""
+    silent = ["apache_beam.runners.dataflow.internal.apiclient", "apache_beam.utils.retry"]
+    if not is_dataflow(options.runner):  # whose warnings are about the project and the job
+        silent += ["apache_beam.runners", "apache_beam.utils.subprocess_server"]
+        servers = logging.getLogger("PrismJobServer")  # passes on the log of Prism, and sets its own level
+        servers.propagate = False
+        servers.addHandler(logging.NullHandler())
+    for name in silent:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # Beam also logs as CRITICAL what it then raises

@@ -1,4 +1,4 @@
-"""The one place where a job, or a replay, chooses by the schema how raw data is read."""
+"""The table by which jobs and replays choose how raw data is read: a source for each class of schema."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SOURCES: Mapping[type[AnySchema], SourceKind[Any]] = {
 
 
 def open_source(schema: AnySchema, raw: RawFiles) -> Source:
-    """What a job is to read. Raises UsageError where it is not as the schema says."""
+    """The source that a job reads. Raises UsageError if the input does not match the schema."""
     return SOURCES[type(schema)].open(schema, raw)
 
 
 def open_replay(base: Dataset) -> ReplaySource:
-    """What a replay is to read. Raises UsageError where records of this dataset cannot be replayed."""
+    """The source that a replay reads. Raises UsageError if records of this dataset cannot be replayed."""
     return SOURCES[type(base.declared)].open_replay(base.declared, base)

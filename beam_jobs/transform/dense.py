@@ -10,7 +10,7 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 
 def dense_config(schema: pa.Schema, widths: Mapping[str, int | None]) -> TensorAdapterConfig:
-    """How tensors are made of batches.
+    """The configuration that converts batches to dense tensors.
 
     Args:
       schema: of the batches.

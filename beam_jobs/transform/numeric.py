@@ -1,7 +1,7 @@
-"""Numeric features: missing values filled, and the rest scaled or put in buckets.
+"""Numeric features: missing values are filled, then all are scaled or bucketized.
 
-All statistics are of the values that are present, and are taken in one pass: tf.Transform would read the data again for
-a statistic of a filled value.
+All statistics are those of the present values, and are computed in one pass: tf.Transform would read the data again for
+a statistic of filled values.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share 
 
 
 def transform_numeric(feature: Numeric, x: tf.Tensor) -> dict[str, Any]:
-    """The feature's transformed values, and the indicator where it declares one.
+    """Transforms the feature's values, and adds its indicator if it declares one.
 
-    Undeclared, NaN is no input; a client that sends it all the same gets NaN back, and not an invented number.
+    If the schema declares no value for missing numbers, NaN passes through: a client that sends NaN gets NaN back.
     """
     absent = tf.math.is_nan(x)
     outputs = {}
@@ -32,10 +32,10 @@ def transform_numeric(feature: Numeric, x: tf.Tensor) -> dict[str, Any]:
 
 
 def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tensor:
-    """Scales, and fills what is missing with the mean or the median of what is present.
+    """Scales the values, and fills missing ones with the mean or the median of the present ones.
 
-    Every statistic is taken of `x` itself, where tf.Transform passes NaN over: a statistic of the filled values would
-    need another read of the data.
+    Every statistic is computed on `x`, where tf.Transform skips NaN: a statistic of the filled values would need
+    another read of the data.
     """
     name, filled = feature.name, x
     if feature.missing == "median":
@@ -53,7 +53,7 @@ def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tenso
         case "min_max":
             low = tft.min(tf.where(absent, x.dtype.max, x), reduce_instance_dims=False, name=f"{name}_min")
             high = tft.max(tf.where(absent, x.dtype.min, x), reduce_instance_dims=False, name=f"{name}_max")
-            low = tf.where(low > high, 0.0, low)  # of no value at all
+            low = tf.where(low > high, 0.0, low)  # there is no value
             return (filled - low) / tf.where(high > low, high - low, 1.0)
         case "log":
             return tf.math.log1p(filled)
@@ -70,30 +70,30 @@ def scale_numeric(feature: Numeric, x: tf.Tensor, absent: tf.Tensor) -> tf.Tenso
 
 
 def mean_of(x: tf.Tensor, name: str) -> tf.Tensor:
-    """The mean of each column of what is present, float32.
+    """The mean of each column's present values, float32.
 
-    It is summed in float64, so that neither the number of rows nor the way they are cut into batches shows in it.
+    It is summed in float64, so that it does not depend on the number of rows or on how they are batched.
     """
     mean = tft.mean(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_mean")
     return tf.cast(mean, tf.float32)
 
 
 def deviation_of(x: tf.Tensor, name: str) -> tf.Tensor:
-    """The standard deviation of each column of what is present, float32."""
+    """The standard deviation of each column's present values, float32."""
     variance = tft.var(tf.cast(x, tf.float64), reduce_instance_dims=False, name=f"{name}_var")
     return tf.cast(tf.sqrt(variance), tf.float32)
 
 
 def unstack(x: tf.Tensor) -> list[tf.Tensor]:
-    """The columns of `[batch, n]`, or `[batch]` itself."""
+    """The columns of `x` if it is `[batch, n]`; `x` alone if it is `[batch]`."""
     return [x] if x.shape.rank == 1 else tf.unstack(x, axis=1)
 
 
 def restack(columns: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
-    """Columns in the shape that `unstack` took them from."""
+    """Stacks columns in the shape of `like`, which `unstack` split."""
     return columns[0] if like.shape.rank == 1 else tf.stack(columns, axis=-1)
 
 
 def median(column: tf.Tensor) -> tf.Tensor:
-    """The median of what is present, approximate by `QUANTILE_EPSILON`. A scalar."""
+    """The median of the present values, within `QUANTILE_EPSILON` in rank. A scalar."""
     return tft.quantiles(column, 2, epsilon=QUANTILE_EPSILON)[0][0]

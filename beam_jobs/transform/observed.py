@@ -1,8 +1,8 @@
-"""What each batch shows of columns that are missing, or the same, in every row of the train split.
+"""Finds columns that are missing, or constant, in every row of the train split.
 
-No read is made for it, and no column is measured. A bundle in which a column shows nothing but one value counts its
-train rows for that value, and a column for which as many rows are counted as there are is the same in all of them. Of
-nearly all columns, the first rows of a batch tell that they are not.
+This needs no read of its own and no analyzer. If a column holds a single value in a bundle, the bundle's train rows are
+counted for that value. A column whose count equals the number of train rows is constant. For nearly all columns, the
+first rows of a batch already differ.
 """
 
 from __future__ import annotations
@@ -18,53 +18,63 @@ from schemas.csv.numbers import missing_tokens
 from schemas.spec.features import ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import SPLITS, Schema
 
-# The stages of CountKeys ("<place in a vector> <value>", stage, name). TRAIN counts the train rows that are read, and
-# MISSING those of bundles in which the column has no value. SAME and UNKNOWN are of rows that are written: of bundles
-# in which the column holds one value, and in which none of a feature's `values` occurs.
+# The stages of CountKeys ("<place in a vector> <value>", stage, name). TRAIN counts the train rows that are read;
+# MISSING, those of bundles in which the column has no value. SAME and UNKNOWN count written rows: of bundles in which
+# the column holds a single value, and of bundles in which none of the feature's `values` occurs.
 TRAIN, MISSING, SAME, UNKNOWN = "*train", "*missing", "*same", "*unknown"
-FIRST = 64  # rows that tell of nearly every column that it is not the same everywhere
+FIRST = 64  # rows; nearly every column that is not constant differs within them
 
 Key = tuple[str, str, str]
 
 
 @dataclasses.dataclass
 class Observed:
-    """What all batches so far have shown, and of how many train rows they are."""
+    """What holds for all train rows of the batches so far.
+
+    Attributes:
+      rows: how many train rows the batches have.
+      shown: the keys that hold for all of them.
+    """
 
     rows: int = 0
     shown: frozenset[Key] = frozenset()
 
     def add(self, rows: int, shown: Iterable[Key]) -> None:
-        """A batch's train rows, and what it shows of all of them."""
+        """Adds a batch: its number of train rows, and the keys that hold for all of them."""
         self.shown = frozenset(shown) if not self.rows else self.shown.intersection(shown)
         self.rows += rows
 
     def counts(self) -> Iterator[tuple[Key, int]]:
-        """For each that was shown, how many rows count for it."""
+        """The keys, each with the number of rows that it holds for."""
         yield from ((key, self.rows) for key in self.shown)
 
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """The transform's outputs that are observed; of ids, how many are of the `values` that the schema lists."""
+    """The transform's outputs to observe.
 
-    names: frozenset[str] | None  # None: all that are numbers
+    Attributes:
+      names: the outputs; None: all numeric ones.
+      known: for ids, how many of them stand for `values` that the schema lists.
+    """
+
+    names: frozenset[str] | None
     known: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def watched_of(schema: Schema) -> Watched:
-    """Every feature that is read from a column, and the label. What is made of others says nothing new."""
+    """Every feature that is read from a column, and the label. Features derived from others would add nothing."""
     known = {item.name: len(item.listed) for item in schema.items if item.listed is not None}
     return Watched(frozenset(item.name for item in schema.items if item.refs), known)
 
 
 def train_rows(splits: np.ndarray) -> np.ndarray:
-    """The places of the rows of the train split."""
+    """The indices of the rows of the train split."""
     return np.flatnonzero(splits == SPLITS.index("train"))
 
 
 def observe_stored(batch: pa.RecordBatch, splits: np.ndarray, watched: Watched, observed: Observed) -> None:
-    """Adds what the train rows of a transformed batch show."""
+    """Adds the train rows of a transformed batch."""
     rows = train_rows(splits)
     if len(rows):
         observed.add(len(rows), _stored(batch, rows, watched))
@@ -83,7 +93,7 @@ def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: Watched) -> Iterat
 
 
 def _matrix(column: pa.Array) -> np.ndarray | None:
-    """The numbers of a column `[rows, k]`; None for what is no number, or not as many in every row."""
+    """A numeric column as `[rows, k]`; None if it is not numeric, or if the rows' lengths differ."""
     kind = column.type.value_type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return None
@@ -94,7 +104,7 @@ def _matrix(column: pa.Array) -> np.ndarray | None:
 
 
 def _same(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Which columns of `[rows, k]` hold one value in the given rows. bool `[k]`."""
+    """Which columns of `[rows, k]` are constant in the given rows. bool `[k]`."""
     first = values[rows[:FIRST]]
     same = (first == first[0]).all(axis=0)
     places = np.flatnonzero(same)
@@ -104,7 +114,7 @@ def _same(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class ObserveMissing:
-    """Raw batches -> what is missing in all train rows of a batch, of the features of which a value may be missing."""
+    """Observes raw batches: which features that must not be missing are missing in all train rows of a batch."""
 
     def __init__(self, schema: Schema) -> None:
         self.tokens = missing_tokens(schema.csv.missing).tokens
@@ -113,7 +123,7 @@ class ObserveMissing:
         self.strings = [f.name for f in inputs if isinstance(f, ReadAsStrings) and f.if_missing is None]
 
     def __call__(self, batch: pa.RecordBatch, splits: np.ndarray, observed: Observed) -> None:
-        """Adds what the train rows of a raw batch lack."""
+        """Adds the train rows of a raw batch."""
         rows = train_rows(splits)
         if len(rows):
             observed.add(len(rows), self._missing(batch, rows))

@@ -1,7 +1,7 @@
 """The `preprocessing_fn` that a schema implies: raw features in, transformed features out, as a tf.Transform graph.
 
 Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
-reader, so that it means the same at training and serving: white space around strings, the schema's missing tokens, NaN.
+reader, so that training and serving treat it alike: white space around strings, the schema's missing tokens, NaN.
 Numbers are scaled in `beam_jobs.transform.numeric`. All vocabularies are one analyzer (see
 `beam_jobs.transform.vocabularies`). Strings are trimmed, compared and looked up once for each distinct value of a batch
 (see `beam_jobs.transform.unique_values`).
@@ -44,13 +44,13 @@ Tensors = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """The derived `preprocessing_fn`, as a value that pickles."""
+    """The `preprocessing_fn` of a schema, as an object that can be pickled."""
 
     schema: Schema
 
     @property
     def measures(self) -> bool:
-        """Whether anything is measured of the train split, so that there is something to read it for."""
+        """Whether any feature needs an analysis of the train split, and so a read of it."""
         return any(item.measures for item in self.schema.items)
 
     def __call__(self, inputs: Tensors) -> Tensors:
@@ -68,12 +68,12 @@ class Preprocessing:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """What is done with the raw column of a feature or of the label.
+    """The processing of the raw column of a feature or of the label.
 
     Attributes:
       name: the column's.
-      prepare: makes of the raw tensor what its vocabulary counts, where it has one, and what `transform` takes.
-      transform: makes the transformed features by name, of that and of the vocabulary's path.
+      prepare: converts the raw tensor to the input of `transform`, which is also what its vocabulary counts.
+      transform: (prepared tensor, path of the vocabulary or None) -> transformed features by name.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Steps:
 
 
 def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
-    """What TensorFlow does with each kind; None for what is read from no column. `missing`: the schema's tokens."""
+    """The steps of each kind of feature; None for a feature without a column. `missing`: the schema's tokens."""
     name = item.name
     match item:
         case Numeric():
@@ -108,12 +108,12 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
 
 
 def as_read(x: tf.Tensor) -> tf.Tensor:
-    """Numbers, and strings that pass through."""
+    """The tensor as it is: numbers, and strings that pass through."""
     return x
 
 
 def cleaned(x: tf.Tensor, missing: tuple[str, ...]) -> UniqueValues:
-    """Strings, trimmed; '' for what is missing."""
+    """Trimmed strings; '' if missing."""
     return UniqueValues.of(x).map(lambda values: clean(values, missing))
 
 
@@ -130,7 +130,7 @@ def text_tokens(feature: Text, x: tf.Tensor, *, missing: tuple[str, ...]) -> tf.
 
 
 def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
-    """Trims strings, and makes every token that means missing the empty string."""
+    """Trims strings, and replaces every token that means missing by ''."""
     x = tf.strings.strip(x)
     for token in missing:
         if trimmed := token.encode().strip():
@@ -150,7 +150,7 @@ def lower(x: tf.Tensor) -> tf.Tensor:
 
 
 def lookup(x: UniqueValues, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
-    """Ids by the values' places; others by hash into `oov_buckets` ids behind them, or -1 where there are none."""
+    """The index of each string in `values`; others are hashed into `oov_buckets` ids after them, or -1."""
 
     def make() -> Any:
         initializer = tf.lookup.KeyValueTensorInitializer(list(values), list(range(len(values))), tf.string, tf.int64)
@@ -171,7 +171,7 @@ def transform_category(feature: Category, x: UniqueValues, vocabulary: tf.Tensor
 
 
 def transform_bool(feature: Bool, x: UniqueValues) -> tf.Tensor:
-    """1.0 for the tokens of `true`, 0.0 for those of `false`; letter case does not count. float32."""
+    """1.0 for the tokens of `true`, 0.0 for those of `false`; case is ignored. float32."""
     tokens = [token.lower().encode().strip() for token in feature.true]
     true = tf.reduce_any(tf.equal(lower(x.values)[:, tf.newaxis], [tokens]), axis=1)
     if feature.missing:
@@ -189,7 +189,7 @@ def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor
 
 
 def padded(ids: tf.SparseTensor, length: int) -> tf.Tensor:
-    """The first ids of each row, and 0 behind them: `[batch, length]`."""
+    """The first ids of each row, padded with 0: `[batch, length]`."""
     rows = ids.dense_shape[0]
     first = tf.sparse.slice(ids, [0, 0], [rows, length])
     return tf.sparse.to_dense(tf.SparseTensor(first.indices, first.values, [rows, length]))
@@ -218,8 +218,4 @@ def transform_label(label: CategoryLabel, x: UniqueValues, vocabulary: tf.Tensor
 
 def raw_feature_spec(schema: Schema) -> dict[str, tf.io.FixedLenFeature]:
     """The raw columns as a parsing spec: shape [] or [width], float32 or string."""
-    dtypes = {"float32": tf.float32, "string": tf.string}
-    return {
-        c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], dtypes[c.dtype])
-        for c in raw_columns(schema)
-    }
+    return {c.name: tf.io.FixedLenFeature(c.shape, tf.as_dtype(c.dtype)) for c in raw_columns(schema)}

@@ -1,7 +1,7 @@
-"""Rows that the transform cannot take: of a class that the train split lacks, or with a number that is not finite.
+"""Rejects of the transform: rows of a class that the train split lacks, or with a value that is not finite.
 
-The transform does not see a row's raw bytes. Its rejects are written without them, as they are found, so that they are
-there however the job ends, and get them at the end, from the input.
+The transform does not see a row's raw bytes. Its rejects are written without them as they are found, so that a failed
+job keeps them too. Their bytes are read from the input at the end.
 """
 
 from __future__ import annotations
@@ -25,32 +25,37 @@ PHASE = "transformed"  # in the name of a file of rejects without raw bytes
 RawBytes = Callable[[Sequence[Reject]], list[bytes]]  # of each reject, from the input
 
 
+ColumnsOf = Callable[[str], Mapping[str, tuple[str, ...]]]  # of an input file
+
+
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """What messages say of the transform's outputs.
+    """How messages describe the transform's outputs.
 
     Attributes:
       label: the output that is the label.
-      columns: by input file, the columns that an output is read from, as the file calls them. An output that is not
-        there is called by its own name.
-      hints: by output, what may make a value of it that is not finite; it ends the message.
+      columns: for an input file, the columns that each output is read from, as the file calls them. An output that is
+        not listed is called by its own name. It is asked only about files that have rejects.
+      hints: by output, the likely cause of values that are not finite, which ends the message.
     """
 
     label: str
-    columns: Mapping[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+    columns: ColumnsOf | None = None
     hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def find(batch: pa.RecordBatch, outputs: Outputs, paths: Sequence[str]) -> dict[int, Reject]:
-    """The rows of a transformed batch that are rejects, without raw bytes. `paths`: the input files by number."""
+def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str]) -> dict[int, Reject]:
+    """The rows of a transformed batch that are rejects, without raw bytes. `path_of`: the input with a key."""
     files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
     found: dict[int, Reject] = {}
 
     def add(row: int, reason: str, column: str | None, detail: str) -> None:
-        found.setdefault(row, Reject(paths[files[row]], int(offsets[row]), "transform", reason, column, detail, b""))
+        found.setdefault(
+            row, Reject(path_of(int(files[row])), int(offsets[row]), "transform", reason, column, detail, b"")
+        )
 
     def columns_of(row: int, name: str) -> tuple[str, ...]:
-        return outputs.columns.get(paths[files[row]], {}).get(name, ())
+        return () if outputs.columns is None else outputs.columns(path_of(int(files[row]))).get(name, ())
 
     for row in np.flatnonzero(_without_class(batch, outputs.label)).tolist():
         split = SPLITS[int(passthrough(batch, SPLIT)[row])]
@@ -74,7 +79,7 @@ def _without_class(batch: pa.RecordBatch, label: str) -> np.ndarray:
 
 
 def _not_finite(column: pa.Array) -> Iterable[tuple[int, int, float]]:
-    """(row, place in the row, value) of what is not finite; of a row, the first."""
+    """(row, place in the row, value) of the first value of each row that is not finite."""
     if not pa.types.is_floating(column.type.value_type):
         return
     values = np.asarray(column.flatten())
@@ -89,7 +94,7 @@ def _not_finite(column: pa.Array) -> Iterable[tuple[int, int, float]]:
 
 
 def with_raw_bytes(paths: Iterable[str], raw_bytes: RawBytes) -> list[Reject]:
-    """The rejects of files without raw bytes, by place, with them."""
+    """Reads files of rejects without raw bytes, and adds the bytes; sorted by place."""
     found = {(r.source, r.offset): r for path in paths for r in read_rejects(storage.read_bytes(path))}
     rejects = [found[place] for place in sorted(found)]
     return [dataclasses.replace(r, raw=raw) for r, raw in zip(rejects, raw_bytes(rejects), strict=True)]

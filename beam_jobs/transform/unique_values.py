@@ -1,4 +1,4 @@
-"""A column of strings as its distinct values: string ops cost by the value, and a batch of rows holds few."""
+"""A column of strings as its distinct values, which are few: string ops take time for each value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class UniqueValues:
-    """A batch's values of one column, each once.
+    """The distinct values of one column of a batch.
 
     Attributes:
-      values: `[distinct]`. What `map` makes of them may hold equal ones.
+      values: `[distinct]`; after `map` some may be equal.
       rows: int64 `[batch]`, the place of each row's value in `values`.
       counts: int64 `[distinct]`, how many rows have each value.
     """
@@ -28,7 +28,7 @@ class UniqueValues:
         return UniqueValues(*tf.unique_with_counts(x, out_idx=tf.int64))
 
     def map(self, op: Callable[[tf.Tensor], tf.Tensor]) -> UniqueValues:
-        """The same rows, with what `op` makes of each value."""
+        """Applies `op` to the distinct values."""
         return dataclasses.replace(self, values=op(self.values))
 
     def spread(self, results: tf.Tensor) -> tf.Tensor:

@@ -1,11 +1,13 @@
 """All vocabularies of a schema, counted by one tf.Transform analyzer.
 
-`tft.vocabulary` adds some fifty Beam transforms for each vocabulary, which cost most of a second to build and to run
-however few rows there are. Here the words of all features share one count, and each more costs a file and its table.
+`tft.vocabulary` adds some fifty Beam transforms for each vocabulary, which take most of a second to build and to run
+even for a few rows. Here one combine counts the words of all features; each further vocabulary costs a file and its
+table.
 """
 
 from __future__ import annotations
 
+import heapq
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -21,17 +23,34 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.spec.forms import Vocabulary
 
-# tf.Transform's own word for a vocabulary without words: a table cannot be made of an empty file.
+# The word that tf.Transform writes to an empty vocabulary: no table can be initialized from an empty file.
 EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 
 Word = tuple[int, bytes]  # the vocabulary's number, and the word
 
 
-def chosen(vocabulary: Vocabulary, counts: Iterable[tuple[int, bytes]]) -> list[bytes]:
-    """The words of (count, word) pairs: by falling count, and by falling bytes where counts are equal."""
-    least = vocabulary.frequency_threshold or 0
-    ordered = sorted((pair for pair in counts if pair[0] >= least), reverse=True)
-    return [word for _, word in ordered[: vocabulary.top_k]] or [EMPTY]
+class MostFrequent:
+    """The words of a vocabulary, as their counts come in. With `top_k`, no others are held in memory."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._least = vocabulary.frequency_threshold or 0
+        self._top_k = vocabulary.top_k
+        self._held: list[tuple[int, bytes]] = []  # with `top_k`, a heap
+
+    def add(self, count: int, word: bytes) -> None:
+        """Takes a word in, which must not have been added before."""
+        if count < self._least:
+            return
+        if self._top_k is None:
+            self._held.append((count, word))
+        elif len(self._held) < self._top_k:
+            heapq.heappush(self._held, (count, word))
+        else:
+            heapq.heappushpop(self._held, (count, word))
+
+    def words(self) -> list[bytes]:
+        """The words by descending count, then by descending bytes."""
+        return [word for _, word in sorted(self._held, reverse=True)] or [EMPTY]
 
 
 def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, tf.Tensor]:
@@ -60,13 +79,13 @@ def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTens
 
 
 def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
-    """Ids of strings, int64 and dense or sparse as they are; of others by hash into `oov_buckets` behind them, or -1.
+    """Ids of strings, int64, dense or sparse as `x` is; unknown words are hashed into `oov_buckets` after them, or -1.
 
-    The ids are those of a `tf.lookup.StaticVocabularyTable`, which is two tables to save and load where one will do.
+    The ids are those of a `tf.lookup.StaticVocabularyTable`, which would save and load two tables instead of one.
     """
 
     def look_up(words: tf.Tensor, path: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        with tf.init_scope():  # the table is made once, and not in every call of the graph
+        with tf.init_scope():  # creates the table once, not in every call of the graph
             line = tf.lookup.TextFileIndex
             source = tf.lookup.TextFileInitializer(path, tf.string, line.WHOLE_LINE, tf.int64, line.LINE_NUMBER)
             table = tf.lookup.StaticHashTable(source, -1)
@@ -110,7 +129,7 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
 
 
 def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:
-    """((vocabulary, word), count) of a batch. What a line of a file cannot hold, or is missing, is no word."""
+    """((vocabulary, word), count) of a batch. Missing words, and words with line breaks, are skipped."""
     sizes, words, counts = batch
     numbers = np.repeat(np.arange(len(sizes)), sizes)
     for number, word, count in zip(numbers.tolist(), words.tolist(), counts.tolist(), strict=True):
@@ -121,12 +140,12 @@ def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:
 def write_vocabularies(
     _: None, counts: Iterable[tuple[Word, int]], vocabularies: tuple[Vocabulary, ...], folder: str
 ) -> Iterator[beam.pvalue.TaggedOutput]:
-    """Writes a file for each vocabulary, in a folder of this attempt's own, and returns its path under its number."""
-    found: list[list[tuple[int, bytes]]] = [[] for _ in vocabularies]
+    """Writes a file for each vocabulary to a folder of this attempt, and yields its path tagged with its number."""
+    found = [MostFrequent(vocabulary) for vocabulary in vocabularies]
     for (number, word), count in counts:
-        found[number].append((count, word))
+        found[number].add(count, word)
     attempt = layout.join(folder, uuid.uuid4().hex)
     for number, vocabulary in enumerate(vocabularies):
         path = layout.join(attempt, vocabulary.name)
-        storage.write_bytes(path, b"".join(word + b"\n" for word in chosen(vocabulary, found[number])))
+        storage.write_bytes(path, b"".join(word + b"\n" for word in found[number].words()))
         yield beam.pvalue.TaggedOutput(str(number), np.array(path))

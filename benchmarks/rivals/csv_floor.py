@@ -1,5 +1,5 @@
 """The floor: pyarrow parses, tfx-bsl's C++ encodes, TensorFlow's C++ writes, and nothing is checked, measured or
-shuffled. What remains is the work that any way to TFRecords must do.
+shuffled. This is the work that every way to TFRecords must do.
 """
 
 from __future__ import annotations

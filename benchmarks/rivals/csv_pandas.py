@@ -1,4 +1,4 @@
-"""pandas reads and scales the whole file, column by column; a loop writes a `tf.train.Example` a row.
+"""pandas reads and scales the entire file, column by column; a loop writes a `tf.train.Example` per row.
 
 https://www.tensorflow.org/tutorials/load_data/tfrecord for the records,
 https://pandas.pydata.org/docs/user_guide/io.html for the file.

@@ -1,4 +1,4 @@
-"""A Python loop over the lines: one `tf.train.Example` a row, no statistics.
+"""A Python loop over the lines: one `tf.train.Example` per row, no statistics.
 
 https://www.tensorflow.org/tutorials/load_data/tfrecord
 """

@@ -74,7 +74,7 @@ _SCALES = ("z_score", "log", "scale")
 
 
 def write(task: Task) -> None:
-    """Reads the CSV file and writes its rows as transformed records, and the transform beside them."""
+    """Reads the CSV file and writes its rows as transformed records, and the transform next to them."""
     table = TABLES[task.table]
     schema = tft.DatasetMetadata.from_feature_spec(feature_spec(table)).schema
     with (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf  # noqa: F401 - TFDS imports it when it first needs it, which is start-up and no work
+import tensorflow as tf  # noqa: F401 - TFDS imports it at its first use, which is start-up and not work
 import tensorflow_datasets as tfds
 
 from benchmarks.tables import TABLES, Table

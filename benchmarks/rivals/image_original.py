@@ -1,4 +1,4 @@
-"""`tf.data` over the original files, which are decoded whole and resized anew in every epoch, as tutorials do it.
+"""`tf.data` over the original files, which are decoded at full size and resized in every epoch, as in tutorials.
 
 https://www.tensorflow.org/tutorials/load_data/images. `read_plain` resizes as most write it, by
 `tf.image.resize(image, size)`; `read` with antialiasing, which gives the pixels that this project stores, and takes

@@ -1,7 +1,7 @@
 """Images the ways of TensorFlow 1, on today's TensorFlow through `tf.compat.v1`, from the original files.
 
 https://github.com/tensorflow/docs/blob/master/site/en/r1/guide/performance/overview.md and its time's reading guide.
-What a step fetches is what a model would take: the batch is made whole in the graph, and only its labels come back.
+A step computes the complete batch for a model in the graph, and fetches only its labels.
 What runs in the graph resizes by `tf.image.resize` as it is; what runs in Python by Pillow, which always antialiases.
 """
 

@@ -1,4 +1,4 @@
-"""A `tf.data` map that reads, decodes, resizes and encodes on every core, and a loop that writes what comes.
+"""A `tf.data` map that reads, decodes, resizes and encodes on every core, and a loop that writes the results.
 
 https://www.tensorflow.org/guide/data and https://www.tensorflow.org/tutorials/load_data/tfrecord. The resizing is
 antialiased, as Pillow's and this project's is: TensorFlow's default is quicker, and drops three pixels in four.

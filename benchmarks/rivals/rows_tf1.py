@@ -1,6 +1,6 @@
 """Rows the ways of TensorFlow 1, on today's TensorFlow through `tf.compat.v1`.
 
-What a step fetches is what a model would take: the batch is made whole in the graph, and only its labels come back.
+A step computes the complete batch for a model in the graph, and fetches only its labels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _labels(values: Any, task: Task) -> np.ndarray:
 
 
 def arrays(task: Task) -> tuple[np.ndarray, np.ndarray]:
-    """The whole CSV file in memory: float32 features `[rows, columns - 1]` and labels int64 `[rows]`."""
+    """The CSV file in memory: float32 features `[rows, columns - 1]` and labels int64 `[rows]`."""
     values = pd.read_csv(task.source, header=None, dtype=np.float32).to_numpy()
     return values[:, :-1], _labels(values[:, -1], task)
 

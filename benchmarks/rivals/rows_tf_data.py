@@ -59,7 +59,7 @@ def raw_records(task: Task) -> Iterator[np.ndarray]:
 
 
 def text_lines(task: Task) -> Iterator[np.ndarray]:
-    """`TextLineDataset`, shuffled and batched, and `decode_csv` on whole batches.
+    """`TextLineDataset`, shuffled and batched, and `decode_csv` on complete batches.
 
     https://www.tensorflow.org/tutorials/load_data/csv
     """

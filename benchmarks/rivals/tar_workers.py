@@ -1,8 +1,8 @@
 """WebDataset's readers in a process for each core, as torch's `DataLoader(num_workers=...)` runs them.
 
 https://github.com/webdataset/webdataset: each process reads its share of the shards, which `split_by_worker` knows by
-the variables WORKER and NUM_WORKERS. Batches lie in memory that the processes share, as torch's do: sent through a
-pipe, images cost half as much CPU again.
+the variables WORKER and NUM_WORKERS. Batches are in memory that the processes share, as in torch: sending them
+through a pipe takes 50 % more CPU for images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.task import Task
 
 AHEAD = 2  # batches that each process makes before they are taken, torch's `prefetch_factor`
-PLACE = 128 << 20  # bytes that a batch may take, 512 images of 224 x 224 and more; what is not used is no memory
+PLACE = 128 << 20  # bytes that a batch may take, 512 images of 224 x 224 and more; unused memory is not allocated
 
 Pipeline = Callable[[list[str], int], Iterable[tuple[np.ndarray, np.ndarray]]]
 Batch = tuple[np.ndarray, np.ndarray]

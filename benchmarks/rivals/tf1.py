@@ -1,4 +1,4 @@
-"""What the rivals of TensorFlow 1's time share: a session with queue runners, and passes over the data."""
+"""Shared by the rivals of TensorFlow 1: a session with queue runners, and passes over the data."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class CsvFile:
         """What all its ranges must cover together, computed without them: see `CsvRange.covers`."""
         if not self.columns.items:
             return 0
-        return 1 if self.mode == "stream" else self.size - self.data_start
+        return self.size if self.mode == "stream" else self.size - self.data_start
 
     @property
     def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -75,8 +75,8 @@ class CsvRange:
 
     @property
     def covers(self) -> int:
-        """Its size in bytes; 1 for a stream, whose length is not known before it is read."""
-        return 1 if self.end is None else self.end - self.start
+        """Its size in bytes; of a stream, which is compressed or of another encoding, the size of the file."""
+        return self.file.size if self.end is None else self.end - self.start
 
 
 def open_csv(

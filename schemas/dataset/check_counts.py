@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.check_inputs import verify_part, verify_summed
+from schemas.dataset.input_files import InputPart
 from schemas.dataset.issues import Issue
 from schemas.dataset.manifest import Manifest, Shard
 from schemas.errors import MillraceError
@@ -28,11 +30,15 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
     """Issues in the manifest itself: sums that differ by input, split, shard or in total, and wrong file names."""
     yield from _duplicates(manifest)
     yield from _negative(manifest)
-    yield from _inputs(manifest)
+    if manifest.input_files:
+        yield from verify_summed(manifest)
+    else:
+        inputs = InputPart(inputs=manifest.inputs, headers=manifest.headers, counts=manifest.counts)
+        yield from verify_part(inputs, layout.MANIFEST)
     yield from _splits(manifest)
     for name in ("read", "written", "rejected"):
         total = sum(getattr(file, name) for file in manifest.inputs)
-        if getattr(manifest, name) != total:
+        if not manifest.input_files and getattr(manifest, name) != total:
             yield _issue(f"{name} is {getattr(manifest, name):,}, but those of the inputs sum to {total:,}")
     yield from _shard_names(manifest)
     yield from _files(manifest)
@@ -45,60 +51,28 @@ def named(manifest: Manifest) -> list[str]:
 
 
 def _duplicates(manifest: Manifest) -> Iterator[Issue]:
-    """Paths that are named more than once, whose records would be read or counted more than once."""
-    for paths, what in ((named(manifest), ""), ([file.path for file in manifest.inputs], "the input ")):
-        for path, times in collections.Counter(paths).items():
-            if times > 1:
-                yield Issue(layout.MANIFEST, "manifest", f"names {what}{path} {times} times")
+    """Paths that are named more than once, whose records would be read more than once."""
+    for path, times in collections.Counter(named(manifest)).items():
+        if times > 1:
+            yield Issue(layout.MANIFEST, "manifest", f"names {path} {times} times")
 
 
 def _negative(manifest: Manifest) -> Iterator[Issue]:
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
     counted = [("in total", manifest)]
-    counted += [(file.path, file) for file in manifest.inputs]
     counted += [(file.path, file) for file in manifest.files]
     counted += [(shard.path, shard) for shard in shards]
     counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
-    counted += [(f"{count.input}, {count.reason or count.split}", count) for count in manifest.counts]
     for what, item in counted:
         for name in _NUMBERS:
             if (number := getattr(item, name, 0)) < 0:
                 yield _issue(f"{what}: {name} is {number:,}")
 
 
-def _inputs(manifest: Manifest) -> Iterator[Issue]:
-    by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
-    for count in manifest.counts:
-        by_outcome[count.input, count.outcome] += count.rows
-        given = (count.split is not None, count.stage is not None, count.reason is not None)
-        if given != ((True, False, False) if count.outcome == "written" else (False, True, True)):
-            yield _issue(
-                f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
-                f"the stage {count.stage!r} and the reason {count.reason!r}; written records must have the first, "
-                "rejected records the others"
-            )
-    for file in manifest.inputs:
-        if file.header is not None and not 0 <= file.header < len(manifest.headers):
-            yield _issue(f"{file.path}: has the header {file.header}, of {len(manifest.headers)}")
-        lost = file.read - file.written - file.rejected
-        if lost:
-            yield _issue(
-                f"{file.path}: {file.read:,} records read, {file.written:,} written and {file.rejected:,} rejected: "
-                f"{abs(lost):,} {'unaccounted for' if lost > 0 else 'too many'}"
-            )
-        for outcome, total in (("written", file.written), ("rejected", file.rejected)):
-            counted = by_outcome.pop((file.path, outcome), 0)
-            if counted != total:
-                yield _issue(f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}")
-    for (path, outcome), rows in by_outcome.items():
-        if rows:
-            yield _issue(f"{path}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset")
-
-
 def _splits(manifest: Manifest) -> Iterator[Issue]:
     by_split: collections.Counter[str] = collections.Counter()
-    for count in manifest.counts:
+    for count in manifest.outcomes:
         if count.split is not None:
             by_split[count.split] += count.rows
     for name, split in manifest.splits.items():
@@ -124,6 +98,9 @@ def _shard_names(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Issue]:
+    if layout.ATTEMPT.fullmatch(shards[0].path.rpartition("/")[2]):
+        yield from _attempts(split, run, shards, compression)
+        return
     found = _NAME.fullmatch(shards[0].path.rpartition("/")[2])
     count = int(found["count"]) if found else len(shards)
     if count != len(shards):
@@ -132,6 +109,21 @@ def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) ->
         expected = layout.join(run, layout.shard_name(split, index, count, compression))
         if shard.path != expected:
             yield _issue(f"split {split!r}: names {shard.path} where {expected} is expected")
+
+
+def _attempts(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Issue]:
+    """The shards of a job on a cluster, each as one of perhaps several attempts wrote it: train-00003-000-<hex>."""
+    last = (-1, 0)
+    for shard in shards:
+        name = shard.path.rpartition("/")[2]
+        found = layout.ATTEMPT.fullmatch(name)
+        suffix = ".gz" if compression == "gzip" else ".tfrecord"
+        number = (int(found["index"]), int(found["part"])) if found else last
+        if found is None or found["split"] != split or not name.endswith(suffix) or number <= last:
+            expected = f"a shard {split}-NNNNN-NNN-<hex>{suffix} of {run} with numbers over {last}"
+            yield _issue(f"split {split!r}: names {shard.path} where {expected} is expected")
+        else:
+            last = number
 
 
 def _files(manifest: Manifest) -> Iterator[Issue]:
@@ -159,7 +151,7 @@ def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
             except MillraceError:
                 return  # missing or unreadable, which is reported elsewhere: the sums would only repeat it
     counted: _Reasons = collections.Counter()
-    for count in manifest.counts:
+    for count in manifest.outcomes:
         if count.outcome == "rejected":
             counted[count.stage or "", count.reason or ""] += count.rows
     for key in sorted(found.keys() | counted.keys()):

@@ -32,8 +32,11 @@ def sha256(path: str) -> str:
 
 def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
     """The SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
-    names = [name for name in folders.walk(folder) if not name.endswith("/") and name not in set(exclude)]
-    return {name: sha256(storage.join(folder, name)) for name in names}
+    left_out = set(exclude)
+    names = [name for name in folders.walk(folder) if name not in left_out]
+    return dict(
+        zip(names, storage.for_each(folder, lambda name: sha256(storage.join(folder, name)), names), strict=True)
+    )
 
 
 def check_graphs(data_dir: str, manifest: Manifest) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 
 from schemas import command, storage
+from schemas.dataset import layout
 from schemas.errors import UsageError
 
 _EPILOG = """\
@@ -32,7 +33,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Inspects, verifies and cleans up a dataset directory.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text, description in (
@@ -51,14 +51,16 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "prune",
             "remove leftovers of earlier jobs",
             "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
-            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), failed/, and "
-            "files that Millrace did not write. Refuses to run while a job writes to the directory.",
+            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), those of "
+            "submitted jobs that may still be committed, failed/, and files that Millrace did not write. Where no job "
+            "has committed yet there is no manifest: unfinished runs of ended jobs are removed, and others are named. "
+            "Refuses to run while a job writes to the directory, on this machine or on a cluster, and names it.",
         ),
     ):
         sub = commands.add_parser(name, help=help_text, description=description)
         place = sub.add_mutually_exclusive_group(required=True)
-        place.add_argument("dir", nargs="?", metavar="DIR", help="the dataset directory, local or gs://")
-        place.add_argument("--data_dir", metavar="DIR", help="the same, under the name that other commands give it")
+        place.add_argument("dir", nargs="?", metavar="DIR", help="the dataset directory, local, gs:// or s3://")
+        place.add_argument("--data_dir", metavar="DIR", help="the same as DIR; other commands call it --data_dir")
         sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
         if name == "verify":
             sub.add_argument("--threads", type=int, metavar="N", help="files read in parallel (default: one per core)")
@@ -77,6 +79,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 def _run(argv: Sequence[str], prog: str) -> command.Report:
     options = parser(prog).parse_args(argv)
     data_dir = options.dir or options.data_dir
+    layout.check_directory(data_dir)
     if storage.is_local(data_dir) and not os.path.isdir(data_dir):
         raise UsageError(f"{data_dir}: no such folder")
     match options.command:
@@ -145,17 +148,21 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> comma
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
-    read_manifest(data_dir)  # raises before a lease is written into a folder that is not a dataset
+    if not pruning.is_output(data_dir):  # else a lease would be written into it
+        read_manifest(data_dir)  # which says that it is no dataset directory
     with lease.hold(data_dir, run=f"{prog} prune") as held:
         found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
         if not dry_run:
             pruning.remove(data_dir, found, held)
     verb = "would remove" if dry_run else "removed"
-    left_alone = pruning.foreign(data_dir)
+    kept = {
+        "left_alone": (pruning.foreign(data_dir), "which is not part of a dataset"),
+        "orphans": (pruning.orphans(data_dir), f"which may be a dataset that has lost its {layout.MANIFEST}"),
+        "waiting": (pruning.waiting(data_dir), "whose job may still be committed; see millrace job status"),
+    }
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
-    lines += [f"left alone: {name}, which is not part of a dataset" for name in left_alone]
+    lines += [f"left alone: {name}, {reason}" for names, reason in kept.values() for name in names]
     lines.append(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
-    return command.Report(
-        "\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, "left_alone": left_alone}
-    )
+    found_by_kind = {kind: names for kind, (names, _) in kept.items()}
+    return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **found_by_kind})

@@ -7,6 +7,9 @@ import os
 import re
 import secrets
 
+from schemas import storage
+from schemas.errors import UsageError
+
 MANIFEST = "manifest.json"
 LEASE = "lease.json"  # exists while a job writes to the directory
 FAILED = "failed"
@@ -18,9 +21,12 @@ TRANSFORMED_METADATA = "transformed_metadata"
 PARITY_RAW = "parity/raw.tfrecord"
 PARITY_TRANSFORMED = "parity/transformed.tfrecord"
 SUMMARY = "summary.json"
+JOB = "job.json"  # in the run of a job that was submitted to a cluster: what its commit needs
+STAGING = "staging"  # in a run: what only the commit reads
 
 RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")
+ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>\d{5,})-(?P<part>\d{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
 
 
@@ -36,11 +42,28 @@ def shard_name(split: str, index: int, count: int, compression: str) -> str:
     return f"{split}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
 
 
+def attempt_name(split: str, index: int, part: int, compression: str) -> str:
+    """`train-00003-000-<32 hex digits>.tfrecord`: a shard where several attempts may write it, and none is renamed."""
+    suffix = ".gz" if compression == "gzip" else ""
+    return f"{split}-{index:05d}-{part:03d}-{secrets.token_hex(16)}.tfrecord{suffix}"
+
+
 def rejects_name(index: int) -> str:
     """`rejects-00000.jsonl`."""
     return f"rejects-{index:05d}.jsonl"
 
 
+def inputs_name(index: int) -> str:
+    """`inputs-00000.json`."""
+    return f"inputs-{index:05d}.json"
+
+
 def join(base: str, *parts: str) -> str:
     """Joins local paths or gs:// paths."""
     return os.path.join(base, *parts)
+
+
+def check_directory(data_dir: str) -> None:
+    """Raises UsageError for a local path that names a file, a pipe or a device."""
+    if storage.is_local(data_dir) and os.path.exists(data_dir) and not os.path.isdir(data_dir):
+        raise UsageError(f"{data_dir}: is a file; expected a dataset directory")

@@ -6,25 +6,33 @@ lease is free if there is none, if its process on this host is dead, or if its l
 the manifest is swapped only if the job still holds the lease and the manifest has not changed since the job took it.
 A new holder first fences the manifest (`compare_and_swap.fence`), so that a job that was suspended between the
 comparison and the swap cannot commit either. A lost lease never returns to its old holder.
+
+A job that was submitted to a cluster hands its lease over to the remote job, which sends no heartbeats: that lease is
+free when the runner says that the job has ended without a result to commit, or when somebody ends it (`millrace job
+cancel`). Any number of processes may act for a remote job at once; the conditional put of the manifest decides between
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
 
-from pydantic import ValidationError
-
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.holders import (
+    AnyHolder,
+    HasEnded,
+    Holder,
+    RemoteHolder,
+    read_holder,
+    this_process,
+    unknown_to_have_ended,
+)
 from schemas.errors import MillraceError
-from schemas.spec.strict import Strict
 from schemas.storage import compare_and_swap
 from schemas.storage.compare_and_swap import Changed, Seen
 
@@ -36,52 +44,10 @@ class LeaseError(MillraceError):
     """Another process holds the lease, or has taken it."""
 
 
-class Holder(Strict):
-    """The process that holds a lease."""
-
-    run: str
-    host: str
-    system: str  # boot id and pid namespace, within which a pid is meaningful
-    pid: int
-    started: str  # start time of the process in kernel ticks, since pids are reused; '' if unknown
-    since: str
-    beat: float  # the last heartbeat, in seconds since 1970
-
-    def __str__(self) -> str:
-        return f"run {self.run} on host {self.host}, pid {self.pid}, since {self.since}"
-
-    def is_gone(self, *, stale_seconds: float) -> bool:
-        """Whether the process is known to be dead, or its last heartbeat is older than `stale_seconds`."""
-        if time.time() - self.beat > stale_seconds:
-            return True
-        if (self.host, self.system) != (socket.gethostname(), _system()):
-            return False
-        started = _started(self.pid)
-        return started is None or ("" not in (started, self.started) and started != self.started)
-
-    def is_ahead(self, *, stale_seconds: float) -> bool:
-        """Whether its last heartbeat is so far in the future that the lease would not expire for a long time."""
-        return self.beat - time.time() > stale_seconds
-
-
-def this_process(run: str) -> Holder:
-    """This process as a holder, with a heartbeat now."""
-    now = dt.datetime.now(dt.timezone.utc)
-    return Holder(
-        run=run,
-        host=socket.gethostname(),
-        system=_system(),
-        pid=os.getpid(),
-        started=_started(os.getpid()) or "",
-        since=now.isoformat(timespec="seconds"),
-        beat=now.timestamp(),
-    )
-
-
 class Lease:
-    """A lease that this process has taken. Thread-safe."""
+    """A lease that this process has taken, or that it acts for. Thread-safe."""
 
-    def __init__(self, data_dir: str, holder: Holder, seen: Seen) -> None:
+    def __init__(self, data_dir: str, holder: AnyHolder, seen: Seen) -> None:
         self.data_dir = data_dir
         self._path = layout.join(data_dir, layout.LEASE)
         self._holder = holder
@@ -89,19 +55,25 @@ class Lease:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Writes a heartbeat.
+        """Writes a heartbeat; for a remote job, only checks that it still holds the lease.
 
         Raises:
           LeaseError: another process has taken the lease.
         """
         with self._lock:
+            if isinstance(self._holder, RemoteHolder):
+                now = compare_and_swap.look(self._path)
+                if not self._is_mine(read_holder(now)):
+                    raise LeaseError(self._taken())
+                self._seen = now
+                return
             self._holder = self._holder.model_copy(update={"beat": time.time()})
             data = self._holder.model_dump_json().encode()
             try:
                 self._seen = compare_and_swap.swap(self._path, data, self._seen)
             except Changed as error:
                 now = compare_and_swap.look(self._path)
-                if not self._is_mine(_read(now)):
+                if not self._is_mine(read_holder(now)):
                     raise LeaseError(self._taken()) from error
                 self._seen = now  # an earlier put succeeded, but its response was lost
 
@@ -112,7 +84,7 @@ class Lease:
           LeaseError: another process has taken it.
         """
         with self._lock:
-            if not self._is_mine(_read(compare_and_swap.look(self._path))):
+            if not self._is_mine(read_holder(compare_and_swap.look(self._path))):
                 raise LeaseError(self._taken())
 
     def put(self, name: str, data: bytes, seen: Seen) -> None:
@@ -130,7 +102,7 @@ class Lease:
             try:
                 compare_and_swap.swap(path, data, seen, unless=(self._path, self._seen))
             except Changed as error:
-                if not self._is_mine(_read(compare_and_swap.look(self._path))):
+                if not self._is_mine(read_holder(compare_and_swap.look(self._path))):
                     raise self.lost() from error
                 raise LeaseError(
                     f"{path}: was changed while this job ran, by something that took no lease. Nothing was committed."
@@ -146,6 +118,25 @@ class Lease:
             return False
         return False
 
+    def hand_over(self, holder: RemoteHolder) -> None:
+        """Gives the lease to a remote job. It is not released at the end of the `with` block, but by `release`.
+
+        Raises:
+          LeaseError: another process has taken it.
+        """
+        self.renew()
+        with self._lock:
+            try:
+                self._seen = compare_and_swap.swap(self._path, holder.model_dump_json().encode(), self._seen)
+            except Changed as error:
+                raise LeaseError(self._taken()) from error
+            self._holder = holder
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a remote job holds it."""
+        return isinstance(self._holder, RemoteHolder)
+
     def release(self) -> None:
         """Removes the lease, unless another process has taken it."""
         with self._lock, contextlib.suppress(Changed):
@@ -158,19 +149,26 @@ class Lease:
         )
 
     def _taken(self) -> str:
-        holder = _read(compare_and_swap.look(self._path))
+        holder = read_holder(compare_and_swap.look(self._path))
         return (
             f"{self.data_dir}: this job (run {self._holder.run}) did not renew its lease in time, and the lease was "
             "taken over" + (f" by {holder}" if holder else " by a job that has finished")
         )
 
-    def _is_mine(self, holder: Holder | None) -> bool:
-        return holder is not None and holder.model_copy(update={"beat": self._holder.beat}) == self._holder
+    def _is_mine(self, holder: AnyHolder | None) -> bool:
+        if isinstance(holder, Holder) and isinstance(self._holder, Holder):
+            return holder.model_copy(update={"beat": self._holder.beat}) == self._holder
+        return holder is not None and holder == self._holder
 
 
 @contextlib.contextmanager
 def hold(
-    data_dir: str, *, run: str, beat_seconds: float = BEAT_SECONDS, stale_seconds: float = STALE_SECONDS
+    data_dir: str,
+    *,
+    run: str,
+    beat_seconds: float = BEAT_SECONDS,
+    stale_seconds: float = STALE_SECONDS,
+    has_ended: HasEnded = unknown_to_have_ended,
 ) -> Iterator[Lease]:
     """Holds the lease on a dataset directory during the `with` block; creates the directory if it is missing.
 
@@ -179,15 +177,16 @@ def hold(
       run: identifies the holder in messages: the run's name, or the command's.
       beat_seconds: seconds between heartbeats.
       stale_seconds: the age of the last heartbeat at which another holder's lease is free.
+      has_ended: whether a remote job that holds the lease has ended, so that it is free.
 
     Raises:
-      LeaseError: another process holds it.
+      LeaseError: another process, or a job on a cluster, holds it, or the result of such a job waits for its commit.
     """
-    lease = _take(data_dir, run, stale_seconds)
+    lease = _take(data_dir, this_process(run), stale_seconds, has_ended)
     done = threading.Event()
 
     def beat() -> None:
-        while not done.wait(beat_seconds):
+        while not done.wait(beat_seconds) and not lease.is_remote:
             try:
                 lease.renew()
             except LeaseError:
@@ -202,24 +201,43 @@ def hold(
     finally:
         done.set()
         thread.join()
-        with contextlib.suppress(MillraceError):  # if it cannot be removed, it soon becomes stale
-            lease.release()
+        if not lease.is_remote:
+            with contextlib.suppress(MillraceError):  # if it cannot be removed, it soon becomes stale
+                lease.release()
 
 
-def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
+def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded, *, stale_seconds: float = STALE_SECONDS) -> Lease:
+    """The lease of a remote job, for a process that takes the job up; taken once more for it if it is free.
+
+    Raises:
+      LeaseError: another process, or another job on a cluster, holds it.
+    """
     path = layout.join(data_dir, layout.LEASE)
     seen = compare_and_swap.look(path)
-    holder = _read(seen)
-    if (
-        holder is None
-        or holder.is_gone(stale_seconds=stale_seconds)
-        or _heartbeat_stopped(path, seen, holder, stale_seconds)
-    ):
-        me = this_process(run)
+    if read_holder(seen) != holder:
+        try:
+            return _take(data_dir, holder, stale_seconds, has_ended)
+        except LeaseError:
+            seen = compare_and_swap.look(path)  # another process may have taken it for the same job
+            if read_holder(seen) != holder:
+                raise
+    return Lease(data_dir, holder, seen)
+
+
+def holder_of(data_dir: str) -> AnyHolder | None:
+    """Who holds the lease on a dataset directory, or held it when it died; None if nobody does."""
+    return read_holder(compare_and_swap.look(layout.join(data_dir, layout.LEASE)))
+
+
+def _take(data_dir: str, me: AnyHolder, stale_seconds: float, has_ended: HasEnded) -> Lease:
+    path = layout.join(data_dir, layout.LEASE)
+    seen = compare_and_swap.look(path)
+    holder = read_holder(seen)
+    if holder is None or _is_free(path, seen, holder, stale_seconds, has_ended):
         try:
             lease = Lease(data_dir, me, compare_and_swap.swap(path, me.model_dump_json().encode(), seen))
         except Changed:  # another process was faster
-            holder = _read(compare_and_swap.look(path))
+            holder = read_holder(compare_and_swap.look(path))
         else:
             # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
             try:
@@ -230,11 +248,30 @@ def _take(data_dir: str, run: str, stale_seconds: float) -> Lease:
                     lease.release()
                 raise
             return lease
+    if isinstance(holder, RemoteHolder):
+        raise LeaseError(
+            f"{data_dir}: a job on a cluster is writing to it: {holder}. Ask how it is doing with `millrace job status "
+            f"--output {data_dir}`; job wait, commit or cancel ends it."
+        )
     raise LeaseError(
         f"{data_dir}: another job is writing to it: {holder or 'one that has just finished'}. "
         "Wait until it is done, or use another folder. "
         f"(The lease of a dead job expires {stale_seconds:g} s after its last heartbeat; on the same host, at once.)"
     )
+
+
+def _is_free(path: str, seen: Seen, holder: AnyHolder, stale_seconds: float, has_ended: HasEnded) -> bool:
+    if isinstance(holder, Holder):
+        return holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, seen, holder, stale_seconds)
+    try:
+        return has_ended(holder)
+    except LeaseError:
+        raise
+    except MillraceError as error:
+        raise LeaseError(
+            f"{path}: held by {holder}, which cannot be asked whether it has ended: {error}. If you know that it has, "
+            f"`millrace job cancel --force --output {path.removesuffix('/' + layout.LEASE)}` ends its lease."
+        ) from error
 
 
 def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
@@ -252,34 +289,3 @@ def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) ->
             return True
         time.sleep(min(1.0, seconds / 10))
     return False
-
-
-def _read(seen: Seen) -> Holder | None:
-    """The holder; None if there is no lease, or it cannot be parsed."""
-    try:
-        return Holder.model_validate_json(seen.data) if seen.data else None
-    except ValidationError:
-        return None
-
-
-def _system() -> str:
-    """The boot id and the pid namespace; '' if the system does not provide them."""
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    return ""
-
-
-def _started(pid: int) -> str | None:
-    """The start time of a process in kernel ticks; '' if the system does not provide it; None if it is dead."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:  # another user's
-        pass
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state, *fields = file.read().rpartition(b")")[2].split()  # the process name may contain any character
-    except OSError:
-        return ""
-    return None if state in (b"Z", b"X") else fields[18].decode()

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.strict import Strict
+from schemas.spec.strict import Strict, first_mistake
 
 FORMAT_VERSION = 1
 
@@ -64,8 +64,18 @@ class Count(Strict):
     rows: int
 
 
+class Total(Strict):
+    """How many records of all inputs were written to a split, or rejected for a reason."""
+
+    outcome: Literal["written", "rejected"]
+    split: str | None = None
+    stage: str | None = None
+    reason: str | None = None
+    rows: int
+
+
 class DataWarning(Strict):
-    """Something suspicious in the train split as a whole, such as a constant column."""
+    """A suspicious property of the train split, such as a constant column."""
 
     feature: str
     code: str  # missing, constant, values_never_occur, one_class
@@ -105,6 +115,10 @@ class Manifest(Strict):
     versions: dict[str, str]
     inputs: tuple[Input, ...]
     headers: tuple[tuple[str, ...], ...] = ()  # the distinct headers of the CSV files
+    # If the inputs are many, `inputs`, `headers` and `counts` are empty, and `schemas.dataset.input_files` reads them.
+    input_files: tuple[Inside, ...] = ()  # the files of the run that hold them
+    input_count: int = 0  # how many they are
+    totals: tuple[Total, ...] = ()  # their counts, summed
     splits: dict[str, Split]
     files: tuple[File, ...]
     counts: tuple[Count, ...]
@@ -124,31 +138,47 @@ class Manifest(Strict):
         paths = [shard.path for split in self.splits.values() for shard in split.shards] + [f.path for f in self.files]
         return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
 
+    @property
+    def outcomes(self) -> tuple[Count | Total, ...]:
+        """How many records were written or rejected: by input, or summed where the inputs are many."""
+        return self.totals if self.input_files else self.counts
+
+    @property
+    def number_of_inputs(self) -> int:
+        """How many inputs there are."""
+        return self.input_count if self.input_files else len(self.inputs)
+
     def to_json(self) -> bytes:
-        """The file's bytes."""
-        return self.model_dump_json(indent=1).encode() + b"\n"
+        """The file's bytes. Where the inputs are few, they are as earlier releases wrote them."""
+        unused = set() if self.input_files else {"input_files", "input_count", "totals"}
+        return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
 
 
 def read_manifest(data_dir: str) -> Manifest:
-    """Reads `data_dir/manifest.json`.
+    """Reads `data_dir/manifest.json`. See `read_with_bytes` for errors."""
+    return read_with_bytes(data_dir)[0]
+
+
+def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
+    """Reads `data_dir/manifest.json`, and returns its bytes too.
 
     Raises:
       UsageError: there is no manifest, and so no dataset.
       MillraceError: the manifest cannot be read.
     """
     storage.check_scheme(data_dir)
+    layout.check_directory(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)
     if not storage.exists(path):
         raise UsageError(
             f"{data_dir}: no {layout.MANIFEST}, so this is not a dataset directory, or its job has "
             "not finished. Run `python -m beam_jobs.preprocess` with this folder as --output."
         )
+    data = storage.read_bytes(path)
     try:
-        return Manifest.model_validate_json(storage.read_bytes(path))
+        return Manifest.model_validate_json(data), data
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise MillraceError(
-            f"{path}: {place}: {first['msg']}. Expected a manifest of format version {FORMAT_VERSION}; "
+            f"{path}: {first_mistake(error)}. Expected a manifest of format version {FORMAT_VERSION}; "
             "write the dataset again."
         ) from error

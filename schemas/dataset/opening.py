@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
+import shutil
+import tempfile
 
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.check_counts import named, verify_account
-from schemas.dataset.checksums import check_graphs
+from schemas.dataset.checksums import GRAPHS, check_graphs
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
+from schemas.storage import folders
+from schemas.storage.gcs_credentials import check_tensorflow
 from schemas.storage.links import link_fault, links_of
 
 
@@ -25,6 +30,8 @@ class Dataset:
     manifest: Manifest
     declared: AnySchema
     trust: bool = False  # load its graphs even if they can do more than compute
+    copies: str = ""  # a local folder with some of its files, see `schemas.dataset.local_cache`
+    copied: frozenset[str] = frozenset()  # which ones, by the paths in the manifest
 
     @property
     def schema(self) -> Schema:
@@ -48,23 +55,38 @@ class Dataset:
 
     @property
     def run_dir(self) -> str:
-        """The run's folder."""
-        return layout.join(self.path, self.run)
+        """The run's folder; the local copy of it if there is one."""
+        return layout.join(self.copies or self.path, self.run)
 
     @functools.cached_property
     def graphs_dir(self) -> str:
         """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph; checked before first use.
 
+        Where TensorFlow cannot read it, a local copy, which holds these graphs alone.
+
         Raises:
+          UsageError: TensorFlow cannot read the folder with these credentials.
           MillraceError: a file of these graphs does not match the manifest, or a graph can do more than compute.
         """
-        from schemas.graphs.check import check_graph  # imported only by those who load a graph
+        from schemas.graphs.check import check_graph  # imported only to load a graph
 
-        check_graphs(self.path, self.manifest)
+        data_dir = self.copies or self.path
+        if not storage.tensorflow_reads(data_dir):
+            data_dir = self._copy_graphs()
+        check_tensorflow(data_dir)
+        check_graphs(data_dir, self.manifest)
         for graph in () if self.trust else (layout.TRANSFORM_FN, layout.INGEST_FN):
             if any(file.path.startswith(f"{self.run}/{graph}/") for file in self.manifest.files):
-                check_graph(layout.join(self.run_dir, graph), objects=True)
-        return self.run_dir
+                check_graph(layout.join(data_dir, self.run, graph), objects=True)
+        return layout.join(data_dir, self.run)
+
+    def _copy_graphs(self) -> str:
+        """A local folder with the graphs alone, which is removed when this process ends."""
+        folder = tempfile.mkdtemp(prefix="millrace-graphs-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for graph in GRAPHS:
+            folders.copy(layout.join(self.run_dir, graph), layout.join(folder, self.run, graph))
+        return folder
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -76,14 +98,15 @@ class Dataset:
         return layout.COMPRESSIONS[self.manifest.compression]
 
     def shards(self, split: str) -> tuple[str, ...]:
-        """The full paths of the split's shards, in order.
+        """The full paths of the split's shards, in order; of local copies if there are any.
 
         Raises:
           MillraceError: the dataset has no such split.
         """
         if split not in self.manifest.splits:
             raise MillraceError(f"{self.path}: no split {split!r}; it has {', '.join(self.splits)}")
-        return tuple(layout.join(self.path, shard.path) for shard in self.manifest.splits[split].shards)
+        shards = [shard.path for shard in self.manifest.splits[split].shards]
+        return tuple(layout.join(self.copies if path in self.copied else self.path, path) for path in shards)
 
     def rows(self, split: str) -> int:
         """The number of examples in the split."""
@@ -132,15 +155,15 @@ def _check_sizes(path: str, manifest: Manifest) -> None:
         raise MillraceError(f"{full}: {link_fault(full)}, or write the dataset again.")
     sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
     sizes += [(f.path, f.bytes) for f in manifest.files]
-    for name, size in sizes:
-        full = layout.join(path, name)
-        if not storage.exists(full):
-            raise MillraceError(
-                f"{full}: missing, but {layout.MANIFEST} names it. Restore it, or write the dataset again."
-            )
-        found = storage.stat(full).size
-        if found != size:
-            raise MillraceError(
-                f"{full}: {found:,} bytes, but {layout.MANIFEST} says {size:,}: the file was truncated or changed "
-                "after it was written. Restore it, or write the dataset again."
-            )
+    storage.for_each(path, lambda file: _check_size(layout.join(path, file[0]), file[1]), sizes)
+
+
+def _check_size(path: str, size: int) -> None:
+    if not storage.exists(path):
+        raise MillraceError(f"{path}: missing, but {layout.MANIFEST} names it. Restore it, or write the dataset again.")
+    found = storage.stat(path).size
+    if found != size:
+        raise MillraceError(
+            f"{path}: {found:,} bytes, but {layout.MANIFEST} says {size:,}: the file was truncated or changed "
+            "after it was written. Restore it, or write the dataset again."
+        )

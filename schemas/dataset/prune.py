@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import Manifest, read_with_bytes
+from schemas.dataset.submitted import may_be_committed
 from schemas.storage import folders
 
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
@@ -33,18 +34,46 @@ def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[st
 def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None = None) -> list[str]:
     """Run folders and temporary files that nothing refers to, by path relative to the dataset directory, sorted.
 
-    Without the lease, they include those of a running job.
+    Without the lease, they include those of a running job. The run of a submitted job that may still be committed is
+    none of them.
 
     Raises:
       LeaseError: another process has taken the lease.
-      MillraceError: there is no manifest, or it cannot be read, so it is unknown what to keep.
+      MillraceError: the manifest cannot be read, so it is unknown what to keep.
     """
     top = storage.listdir(data_dir)
     if held is not None:
         held.check()
-    kept = kept_runs(read_manifest(data_dir), keep_previous=keep_previous)
+    manifest, data = _read(data_dir)
     runs = {name for name in top if _is_run(data_dir, name)}
-    return sorted([*(runs - kept), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept))])
+    kept = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
+    unnamed = (run for run in runs - kept if not may_be_committed(data_dir, run, data))
+    within = _left_in(data_dir, manifest) if manifest is not None and manifest.run in runs else ()
+    return sorted([*unnamed, *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept)), *within])
+
+
+def waiting(data_dir: str) -> list[str]:
+    """The runs of submitted jobs that may still be committed, sorted."""
+    _, data = _read(data_dir)
+    runs = (name for name in storage.listdir(data_dir) if _is_run(data_dir, name))
+    return [run for run in runs if may_be_committed(data_dir, run, data)]
+
+
+def orphans(data_dir: str) -> list[str]:
+    """The runs of a directory without a manifest that may be datasets whose manifest was lost, sorted.
+
+    A job removes its run's staging folder when all else in the run is complete.
+    """
+    if storage.exists(layout.join(data_dir, layout.MANIFEST)):
+        return []
+    runs = (name for name in storage.listdir(data_dir) if _is_run(data_dir, name))
+    return [run for run in runs if not storage.exists(layout.join(data_dir, run, layout.STAGING))]
+
+
+def is_output(data_dir: str) -> bool:
+    """Whether a job has ever written here: there is a manifest, a run, or the lease of a job."""
+    names = storage.listdir(data_dir)
+    return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or any(_is_run(data_dir, name) for name in names)
 
 
 def foreign(data_dir: str) -> list[str]:
@@ -56,11 +85,24 @@ def foreign(data_dir: str) -> list[str]:
     ]
 
 
+def is_left_over(name: str) -> bool:
+    """Whether a path within a run is one that its commit leaves for clean-up if the manifest does not name it: what
+    only the commit reads, or another attempt at a shard."""
+    return name.partition("/")[0] == layout.STAGING or layout.ATTEMPT.fullmatch(name) is not None
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is that of a file that is being written, or that a killed process did not finish."""
+    return _TEMPORARY.fullmatch(os.path.basename(name)) is not None
+
+
 def size(data_dir: str, name: str) -> int:
-    """The size of a file in bytes, or of all files in a run folder."""
+    """The size of a file in bytes, or of all files in a folder."""
     path = layout.join(data_dir, name)
-    if _is_run(data_dir, name):
-        return sum(storage.stat(layout.join(path, below)).size for below in folders.walk(path))
+    if _is_folder(data_dir, name):
+        return sum(
+            storage.for_each(path, lambda below: storage.stat(layout.join(path, below)).size, folders.walk(path))
+        )
     return storage.stat(path).size
 
 
@@ -87,10 +129,17 @@ def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
         held.check()
         path = layout.join(data_dir, name)
         with storage.wrap_errors(path):
-            if _is_run(data_dir, name):
+            if _is_folder(data_dir, name):
                 folders.remove(path)
             else:
                 storage.delete(path)
+
+
+def _read(data_dir: str) -> tuple[Manifest | None, bytes | None]:
+    """The manifest and its bytes; no job has committed yet where there is none."""
+    if not storage.exists(layout.join(data_dir, layout.MANIFEST)):
+        return None, None
+    return read_with_bytes(data_dir)
 
 
 def _is_run(data_dir: str, name: str) -> bool:
@@ -99,6 +148,11 @@ def _is_run(data_dir: str, name: str) -> bool:
         return False
     path = layout.join(data_dir, name)
     return not storage.is_local(path) or (os.path.isdir(path) and not os.path.islink(path))
+
+
+def _is_folder(data_dir: str, name: str) -> bool:
+    run, _, below = name.partition("/")
+    return _is_run(data_dir, run) and below in ("", layout.STAGING)
 
 
 def _is_stray(name: str) -> bool:
@@ -112,3 +166,11 @@ def _strays_of(data_dir: str, runs: list[str]) -> Iterator[str]:
         for name in folders.walk(layout.join(data_dir, run)):
             if _is_stray(os.path.basename(name)):
                 yield layout.join(run, name)
+
+
+def _left_in(data_dir: str, manifest: Manifest) -> Iterator[str]:
+    """What the commit of the current run left: a submitted job keeps all files until the manifest names its run."""
+    shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
+    top = storage.listdir(layout.join(data_dir, manifest.run))
+    paths = (layout.join(manifest.run, name) for name in top if is_left_over(name))
+    yield from (path for path in paths if path not in shards)

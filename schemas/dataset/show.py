@@ -28,7 +28,7 @@ def describe(data_dir: str) -> dict[str, Any]:
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
     label, classes = _label(data_dir, manifest, schema)
     rejects: collections.Counter[tuple[str, str]] = collections.Counter()
-    for count in manifest.counts:
+    for count in manifest.outcomes:
         if count.outcome == "rejected":
             rejects[count.stage or "", count.reason or ""] += count.rows
     return {
@@ -59,6 +59,8 @@ def describe(data_dir: str) -> dict[str, Any]:
         "inputs": [
             file.model_dump(include={"path", "bytes", "read", "written", "rejected"}) for file in manifest.inputs
         ],
+        "input_count": manifest.number_of_inputs,
+        "input_files": list(manifest.input_files),  # of a dataset of many inputs, which are listed there
         "versions": manifest.versions,
         "seconds": manifest.seconds,
         "runs": {
@@ -108,7 +110,10 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     yield from _table(("feature", "dtype", "shape", ""), features, left=4)
     yield ""
     inputs = [(f["path"], *(f"{f[name]:,}" for name in ("bytes", "read", "written", "rejected"))) for f in d["inputs"]]
-    yield from _table(("input", "bytes", "read", "written", "rejected"), inputs)
+    if d["input_files"]:
+        yield f"{d['input_count']:,} inputs, listed in {d['input_files'][0]} to {d['input_files'][-1]}"
+    else:
+        yield from _table(("input", "bytes", "read", "written", "rejected"), inputs)
     if d["rejects"]:
         yield ""
         rejects = [(r["reason"], r["stage"], f"{r['rows']:,}") for r in d["rejects"]]

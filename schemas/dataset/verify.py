@@ -16,10 +16,12 @@ from collections.abc import Callable, Collection, Iterator
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.check_counts import named, verify_account, verify_rejects
+from schemas.dataset.check_inputs import verify_input_files
 from schemas.dataset.check_records import RecordCheck, StoredImages
 from schemas.dataset.check_shard import CHUNK, Content, ShardCheck
 from schemas.dataset.issues import Issue, Tally
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
+from schemas.dataset.prune import is_left_over
 from schemas.dataset.stored_features import stored_features
 from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
@@ -63,6 +65,7 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
             pool.shutdown(cancel_futures=True)
             raise
     found += verify_rejects(data_dir, manifest)
+    found += verify_input_files(data_dir, manifest)
     return problems + sorted(found, key=lambda p: p.path)  # a stable sort: each file's problems stay in order
 
 
@@ -84,11 +87,11 @@ def _behind(links: Collection[str], path: str) -> bool:
 
 
 def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Issue]:
-    """Files in the run's folder that the manifest does not name."""
+    """Files in the run's folder that the manifest does not name, and that no clean-up removes."""
     known = set(named(manifest))
     for name in folders.walk(layout.join(data_dir, manifest.run)):
         path = layout.join(manifest.run, name)
-        if path not in known and not path.endswith("/") and not _behind(links, path):
+        if path not in known and not is_left_over(name) and not path.endswith("/") and not _behind(links, path):
             yield Issue(path, "extra", f"is not named by {layout.MANIFEST}: readers ignore it, and no job wrote it")
 
 

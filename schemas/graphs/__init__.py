@@ -1,3 +1,3 @@
-"""TensorFlow graphs from elsewhere: read without TensorFlow, and refused if they could do more than compute."""
+"""Reads TensorFlow graphs of unknown origin without TensorFlow, and refuses those that can do more than compute."""
 
 __all__ = ["check", "trust"]

@@ -1,9 +1,9 @@
-"""The TensorFlow ops that a graph from elsewhere may hold: those without effects outside the process.
+"""The TensorFlow ops that a graph of unknown origin may contain: those without effects outside the process.
 
-An op is on the list because its documentation and its kernel were read for what it can do beside computing its outputs
-from its inputs. Off the list is every op that opens a file, a socket or a database, runs Python, talks to another
-process or device, writes to the log, ends the process, or waits for somebody else. TensorFlow's own flag does not tell:
-ReadFile counts as stateless. An op that is on no list, a custom one or one that a later TensorFlow adds, is refused.
+An op is listed if its documentation and its kernel show that it does nothing but compute its outputs from its inputs.
+Ops that open a file, a socket or a database, run Python, talk to another process or device, write to the log, end the
+process, or wait for another process are not listed. TensorFlow's own flag is no criterion: to it, ReadFile is
+stateless. An op that is not listed, such as a custom op or one that a later TensorFlow adds, is refused.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ GROUPS: dict[str, tuple[str, str]] = {
         """,
     ),
     "quantized": (
-        "the same with numbers of few bits",
+        "layers and conversions with numbers of few bits",
         """
         Dequantize FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars
         FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxVarsPerChannelGradient
@@ -240,7 +240,7 @@ GROUPS: dict[str, tuple[str, str]] = {
         """,
     ),
     "lookup tables": (
-        "hold tables of this process; filling one from a file is among FILE_INPUTS",
+        "hold tables of this process; ops that fill one from a file are in FILE_INPUTS",
         """
         AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors
         HashTable HashTableV2 InitializeTable InitializeTableFromDataset InitializeTableV2 LookupTableExport
@@ -274,8 +274,8 @@ GROUPS: dict[str, tuple[str, str]] = {
 
 ALLOWED = frozenset(name for _, names in GROUPS.values() for name in names.split())
 
-# Ops that read a file, and which input names it: allowed where that name is a file of the SavedModel itself.
+# Ops that read a file, and which input names it: allowed if that is a file of the SavedModel itself.
 FILE_INPUTS = {"RestoreV2": 0, "InitializeTableFromTextFile": 1, "InitializeTableFromTextFileV2": 1}
 
-# Ops that write a checkpoint. Every export holds them, for saving it again; nothing that is run may lead to them.
+# Ops that write a checkpoint. Every export contains them; nothing that runs may lead to them.
 SAVING = frozenset({"SaveV2", "MergeV2Checkpoints"})

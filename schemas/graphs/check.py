@@ -1,12 +1,12 @@
-"""Refuses a SavedModel that could do more than compute, before anything of it is loaded.
+"""Refuses a SavedModel that could do more than compute, before any of it is loaded.
 
 Every op in the file, of the graph and of each function in its library, must be on the reviewed list
 (`schemas.graphs.allowed_ops`): TensorFlow evaluates some nodes while it loads a graph, whether or not anything asks for
-them. Ops that save a checkpoint must be out of reach of whatever is run, and ops that read a file must name one of this
-SavedModel. What is run: in a session the signatures, the init op and the saver's restore op; of an object graph every
-function.
+them. Ops that save a checkpoint must be unreachable from everything that is run, and ops that read a file must name one
+of this SavedModel. In a session, the signatures, the init op and the saver's restore op are run; of an object graph,
+every function may be run.
 
-Allowed ops compute. They may still take all the memory and time that there is, or have faults of their own.
+Allowed ops only compute. They may still use up memory and time, or have bugs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from schemas.graphs.walk import Graph, Place, Root, Walk, output_name, tensors_o
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
-_TF1_SIGNATURE = "transform_signature"  # by which tf.Transform knows a transform of TensorFlow 1
+_TF1_SIGNATURE = "transform_signature"  # only transforms of TensorFlow 1 have it
 
 
 def check_graph(folder: str, *, objects: bool = False) -> None:
-    """Refuses a SavedModel that holds what is not allowed. Arguments are those of `graph_problem`.
+    """Refuses a SavedModel that contains something that is not allowed. Arguments are those of `graph_problem`.
 
     Raises:
-      MillraceError: the op, its place and what leads to it are named.
+      MillraceError: something is not allowed. The message names the op, its node and what leads to it.
     """
     problem = graph_problem(folder, objects=objects)
     if problem is not None:
@@ -42,11 +42,11 @@ def check_graph(folder: str, *, objects: bool = False) -> None:
 
 
 def graph_problem(folder: str, *, objects: bool = False) -> str | None:
-    """What a SavedModel's file holds that is not allowed, for a message; None where there is nothing.
+    """The first thing in a SavedModel that is not allowed, for a message; None if everything is allowed.
 
     Args:
       folder: it holds `saved_model.pb`.
-      objects: it is to be loaded by `tf.saved_model.load`, which reads its object graph; otherwise in a session.
+      objects: whether `tf.saved_model.load` is to load it, which reads the object graph; otherwise a session loads it.
 
     Raises:
       MillraceError: the file cannot be read.
@@ -62,7 +62,7 @@ def graph_problem(folder: str, *, objects: bool = False) -> str | None:
 
 
 def _has_object_graph(meta_graphs: Any) -> bool:
-    """Whether TensorFlow and tf.Transform load the object graph, and not what TensorFlow 1 would."""
+    """Whether TensorFlow and tf.Transform load the object graph, and not the signatures of TensorFlow 1."""
     if len(meta_graphs) != 1 or not meta_graphs[0].HasField("object_graph_def"):
         return False
     return _TF1_SIGNATURE not in meta_graphs[0].signature_def
@@ -103,7 +103,7 @@ def _where(place: Place) -> str:
 
 
 def _assets(meta_graph: Any, path: str) -> list[Any]:
-    """The files that the loader gives names of: as TensorFlow finds them, in the newer place or in the older one."""
+    """The asset files: from the newer field of the message, or else from the older collection, as in TensorFlow."""
     if meta_graph.asset_file_def:
         return list(meta_graph.asset_file_def)
     if _ASSETS not in meta_graph.collection_def:
@@ -118,7 +118,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _session_roots(meta_graph: Any, assets: list[Any]) -> Iterator[Root]:
-    """What is run of a SavedModel that is loaded in a session."""
+    """What runs of a SavedModel that is loaded in a session."""
     files = frozenset(output_name(asset.tensor_info.name) for asset in assets)
     for name, signature in meta_graph.signature_def.items():
         if name == _INIT_SIGNATURE:
@@ -135,7 +135,7 @@ def _session_roots(meta_graph: Any, assets: list[Any]) -> Iterator[Root]:
 
 
 def _object_roots(meta_graph: Any) -> Iterator[Root]:
-    """What may be run of an object graph: all its functions, among them those that make, fill and remove its tables."""
+    """What may run of an object graph: all its functions, including those that create, fill and delete its tables."""
     objects = meta_graph.object_graph_def
     for name, concrete in objects.concrete_functions.items():
         bound = tuple(0 <= i < len(objects.nodes) and objects.nodes[i].HasField("asset") for i in concrete.bound_inputs)
@@ -143,7 +143,7 @@ def _object_roots(meta_graph: Any) -> Iterator[Root]:
 
 
 def _loaded_roots(graph: Graph) -> Iterator[Root]:
-    """What TensorFlow may run in the place of something else."""
+    """What TensorFlow may run in place of another function."""
     for name, differentiated in graph.gradients.items():
         yield Root(f"the gradient of {differentiated!r}", function=name)
     for name in graph.alternatives:

@@ -1,7 +1,7 @@
-"""A SavedModel's file read without TensorFlow and without loading anything of it: what runs, and from where.
+"""Reads the protobuf of a SavedModel without TensorFlow and without loading its graph.
 
-TensorFlow's messages are declared here down to the fields that tell it. All others, such as constants and shapes, are
-left as the bytes that they are.
+TensorFlow's messages are declared here with only the fields that show what runs and with which inputs. All other
+fields, such as constants and shapes, are not parsed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read_saved_model(folder: str) -> Any:
     """The `SavedModel` message of a folder.
 
     Raises:
-      MillraceError: there is no `saved_model.pb` in it, or it is none.
+      MillraceError: the folder has no `saved_model.pb`, or the file is not a SavedModel.
     """
     path = storage.join(folder, FILE)
     if not storage.exists(path):
@@ -85,7 +85,7 @@ def read_saved_model(folder: str) -> Any:
 
 
 def parse(message: str, data: bytes, path: str) -> Any:
-    """A message of MESSAGES from its bytes, which stand in the file `path`."""
+    """Parses a message of MESSAGES; `path` is the file that it is from."""
     from google.protobuf.message import DecodeError
 
     parsed = _classes()[message]()
@@ -113,7 +113,7 @@ def _classes() -> dict[str, Any]:
                 _add_field(message, field, number, f"{name}.{entry.name}*")
             else:
                 _add_field(message, field, number, kind)
-    pool = descriptor_pool.DescriptorPool()  # its own: TensorFlow registers the whole messages in the default one
+    pool = descriptor_pool.DescriptorPool()  # not the default pool: TensorFlow registers its own messages there
     pool.Add(file)
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"millrace.{name}")) for name in MESSAGES}
 

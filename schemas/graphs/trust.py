@@ -1,4 +1,4 @@
-"""The option `--trust`, of each command that loads a graph; `schemas.graphs.check` is what it passes over."""
+"""The option `--trust` of the commands that load a graph: it skips `schemas.graphs.check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a SavedModel's graph runs: the nodes and functions that a root leads to, and where their inputs come from."""
+"""Which parts of a SavedModel's graph run: the nodes and functions that a root leads to, and their inputs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Graph:
         self.bodies: dict[str, dict[str, Any]] = {"": {node.name: node for node in graph_def.node}}
         for name, function in self.functions.items():
             self.bodies[name] = {node.name: node for node in function.node_def}
-        # More than the loader may call: gradients are run by ops that name no function.
+        # Ops run gradient functions without naming them. These may be more than the loader calls.
         self.gradients = {g.gradient_func: g.function_name for g in library.gradient}
         self.gradients |= {g.gradient_func: g.registered_op_type for g in library.registered_gradients}
-        # TensorFlow may run one implementation of an interface in the place of another.
+        # TensorFlow may run one implementation of an interface in place of another.
         self.alternatives = [name for name, function in self.functions.items() if "api_implements" in function.attr]
         self._steps: dict[Place, tuple[list[Place], set[str]]] = {}
 
     def nodes(self) -> Iterator[tuple[Place, Any]]:
-        """All there are."""
+        """All nodes, each with its place."""
         for function, body in self.bodies.items():
             for name, node in body.items():
                 yield (function, name), node
@@ -71,8 +71,8 @@ class Root:
     Attributes:
       name: for messages.
       tensors: names of the graph's tensors or ops.
-      function: a function of the library, which is called with
-      bound: what its last arguments are, whether each is a file of the SavedModel.
+      function: a function of the library that is called.
+      bound: for each of its last arguments, whether it is a file of the SavedModel.
       fed: tensors of the graph that the loader feeds with names of files of the SavedModel.
     """
 
@@ -84,7 +84,7 @@ class Root:
 
 
 class Walk:
-    """All that is run when a root is run: its nodes, and who calls each function."""
+    """Everything that runs when a root runs: the nodes, and the callers of each function."""
 
     def __init__(self, graph: Graph, root: Root) -> None:
         self.graph = graph
@@ -98,7 +98,7 @@ class Walk:
         while waiting:
             place = waiting.pop()
             node = graph.bodies[place[0]].get(place[1])
-            if place in self.places or node is None:  # an argument of a function is no node
+            if place in self.places or node is None:  # an argument of a function is not a node
                 continue
             self.places[place] = node
             inputs, functions = graph.steps(place)
@@ -107,7 +107,7 @@ class Walk:
                 waiting += self._call(function, place)
 
     def _call(self, function: str, caller: Place | None) -> Iterator[Place]:
-        """The places of a function's body, all of them: what has effects in it runs whether or not it is asked for."""
+        """All places of a function's body: ops with side effects run even if nothing uses their outputs."""
         waiting: list[tuple[str, Place | None]] = [(function, caller)]
         while waiting:
             function, caller = waiting.pop()
@@ -120,10 +120,10 @@ class Walk:
             waiting += ((named, (function, "")) for named in self.graph.named_by_function(function))
 
     def is_own_file(self, place: Place, index: int) -> bool:
-        """Whether a node's data input is a file of the SavedModel, whoever calls the function that the node is in."""
+        """Whether a node's data input is a file of the SavedModel, for all callers of the node's function."""
         waiting = [(place[0], _data_input(self.places[place], index))]
         seen: set[tuple[str, str | None]] = set()
-        begins = False  # somewhere; what only goes round in a circle comes from nowhere
+        has_source = False  # a cycle alone has none
         while waiting:
             tensor = waiting.pop()
             if tensor in seen:
@@ -132,12 +132,12 @@ class Walk:
             sources = self._sources(*tensor)
             if sources is None:
                 return False
-            begins = begins or not sources
+            has_source = has_source or not sources
             waiting += sources
-        return begins
+        return has_source
 
     def _sources(self, function: str, tensor: str | None) -> list[tuple[str, str | None]] | None:
-        """What a tensor is passed on from; nothing where it names a file of ours by itself, None where it may not."""
+        """The tensors that a tensor copies; empty if it is a file of the SavedModel itself, None if it may not be."""
         if tensor is None:
             return None
         node = self.graph.bodies[function].get(node_name(tensor))
@@ -180,7 +180,7 @@ def _data_input(node: Any, index: int) -> str | None:
 
 
 def tensors_of(infos: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of a signature's tensors, those of sparse and composite ones included."""
+    """The names of a signature's tensors, including the components of sparse and composite tensors."""
     return tuple(name for info in infos.values() for name in _tensors(info))
 
 

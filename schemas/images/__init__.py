@@ -1,3 +1,3 @@
-"""Image files before they are decoded: which there are, what their headers say, and what is refused."""
+"""Image files before they are decoded: listings, headers, limits, pairs."""
 
 __all__ = ["file", "header", "limits", "listing", "pairs", "paths"]

@@ -1,4 +1,4 @@
-"""One image file as the job and `trainer.predict` read it: the same limits, and the same words for what is refused."""
+"""One image file as the job and `trainer.predict` read it: the same limits, the same reasons for rejects."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from schemas.images.limits import check_image
 from schemas.spec.image_options import ImageOptions
 
 ERRORS = (BadImage, MillraceError, MemoryError)  # what reading and decoding a file may raise; see `ImageFile.refusal`
-_NODES = re.compile(r"^(?:\{\{[^}]*\}\}\s*)+")  # the ops that an error came through: other ones in a job and a model
+_NODES = re.compile(r"^(?:\{\{[^}]*\}\}\s*)+")  # the ops that raised an error: different ones in a job and a model
 
 _OPS = re.compile(r" \[\[| \[Op:")
 
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Why a file is not taken: the words of a reject."""
+    """Why a file is rejected: the fields of a reject."""
 
     stage: str
     reason: str
@@ -29,7 +29,7 @@ class Refusal:
 
 
 class ImageFile:
-    """A file on its way from its path to its checked bytes: first `measure`, which opens nothing, then `read`."""
+    """Reads and checks a file: call `measure` first, which opens nothing, then `read`."""
 
     def __init__(self, path: str, images: ImageOptions) -> None:
         self._path = path
@@ -38,10 +38,10 @@ class ImageFile:
         self._stage = "read"
 
     def measure(self) -> int:
-        """The file's bytes, which `read` will hold.
+        """The size of the file in bytes.
 
         Raises:
-          BadImage: a folder, a pipe or a device, which reading could wait on for ever; or too many bytes.
+          BadImage: a folder, a pipe or a device, whose reading might never end; or too many bytes.
           MillraceError: there is no such file.
         """
         self._size = _size(self._path)
@@ -61,7 +61,7 @@ class ImageFile:
         return data, check_image(data, self._images)
 
     def refusal(self, error: BaseException) -> Refusal:
-        """What is said of one of ERRORS."""
+        """The refusal for one of ERRORS."""
         if isinstance(error, BadImage):
             reason, detail = error.reason, error.detail
         elif isinstance(error, MemoryError):
@@ -73,13 +73,13 @@ class ImageFile:
 
 
 def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
-    """For a file that passed the look at its header: what TensorFlow's decoder says of it."""
+    """The error for a file whose header is accepted but which TensorFlow cannot decode."""
     reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
     return BadImage(reason, f"{header.format.upper()}, {header.height} x {header.width} pixels: {decoder_says(error)}")
 
 
 def decoder_says(error: Exception) -> str:
-    """What is wrong, without the ops' names that TensorFlow puts around it."""
+    """The decoder's message, without the names of ops that TensorFlow adds."""
     lines = _OPS.split(str(getattr(error, "message", error)), maxsplit=1)[0].strip().splitlines()
     return _NODES.sub("", lines[-1].strip())[:300] if lines else type(error).__name__
 

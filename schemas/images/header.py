@@ -1,6 +1,6 @@
-"""What an image file is, from its first bytes: format and dimensions, whatever the file's name says.
+"""The format and dimensions of an image file, from its first bytes, whatever the file's name says.
 
-Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so that its header is judged first.
+Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so its header is checked first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OTHERS = (  # (first bytes, more bytes at their place, name): known, and not re
 )
 
 
-_MARKER = re.compile(b"\xff[^\x00\xff]")  # behind any number of fill bytes
+_MARKER = re.compile(b"\xff[^\x00\xff]")  # after any number of fill bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ImageHeader:
 
 
 class BadImage(Exception):
-    """An image that is not taken: a reason code, and what was found."""
+    """An image that is rejected: a reason code, and what was found."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -81,7 +81,7 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def ends_early(header: ImageHeader, data: bytes) -> bool:
-    """Whether the file lacks the mark at its end: what cannot be decoded then was cut."""
+    """Whether the marker at the end of the file is missing: an undecodable file was then cut."""
     match header.format:
         case "jpeg":
             return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
@@ -121,9 +121,9 @@ def _part(data: bytes, start: int, size: int) -> bytes:
 
 
 def _jpeg(data: bytes) -> ImageHeader:
-    """Walks the segments to the frame header, and on to the first scan's.
+    """Reads the segments, the frame header among them, up to the first scan.
 
-    What stands between segments is skipped up to the next marker, as libjpeg does.
+    Bytes between segments are skipped up to the next marker, as libjpeg does.
     """
     place = 2
     segments = 0
@@ -156,7 +156,7 @@ def _jpeg(data: bytes) -> ImageHeader:
                 raise BadImage("bad_header", "JPEG: a scan before the frame's header")
             coding, height, width, components = frame
             several = coding in (0xC2, 0xCA) or data[place + 4] < components
-            # Else a decoder stops behind the first scan, and counting would take a tenth of what decoding does.
+            # With one scan a decoder stops after it, and counting would take a tenth of the decoding time.
             if several and (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
                 raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
             return ImageHeader("jpeg", height, width, several, components)
@@ -170,7 +170,7 @@ def _png(data: bytes) -> ImageHeader:
 
 
 def _gif(data: bytes) -> ImageHeader:
-    """Walks the blocks to the end of the first frame; the frames behind it are never decoded."""
+    """Reads the blocks up to the end of the first frame; later frames are never decoded."""
     place = 13 + _color_table(data[10])
     left = GIF_BLOCKS
 
@@ -196,7 +196,7 @@ def _gif(data: bytes) -> ImageHeader:
                 except IndexError:
                     if width * height == 0:
                         raise
-                    # Its size is told all the same: that of a bomb is a better reason than its end.
+                    # The size is returned all the same: too many pixels are a better reason than a cut file.
                     return _Cut("gif", height, width)
                 return ImageHeader("gif", height, width)
             case 0x3B:
@@ -207,11 +207,11 @@ def _gif(data: bytes) -> ImageHeader:
 
 @dataclasses.dataclass(frozen=True)
 class _Cut(ImageHeader):
-    """The header of a GIF or BMP whose pixels end before they should."""
+    """The header of a GIF or BMP whose pixels are cut."""
 
 
 def check_complete(header: ImageHeader) -> None:
-    """Raises BadImage truncated_image where the header's own walk saw the file's end too early."""
+    """Raises BadImage truncated_image if `read_header` found the file's end too early."""
     if isinstance(header, _Cut):
         raise BadImage("truncated_image", f"{header.format.upper()}: the file ends inside the image")
 

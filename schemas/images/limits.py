@@ -1,4 +1,4 @@
-"""Whether an image may be decoded, at which scale, and in how much memory: by its header and the schema."""
+"""Whether an image may be decoded, at which scale, and with how much memory: from its header and the schema."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
 
 
 def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
-    """A JPEG is decoded at 1/8, 1/4 or 1/2 of its size, the smallest that is twice what it is resized to, or whole.
+    """8, 4, 2 or 1: a JPEG is decoded at 1 / ratio of its size, the smallest that is at least twice the resized size.
 
-    libjpeg computes fewer of the cosines then, which is what decoding takes most of its time for. As
-    `beam_jobs.images.ingest` has it, from the header and the schema alone.
+    libjpeg then computes fewer of the cosines, which take most of the decoding time. `beam_jobs.images.decode` has the
+    same rule, which depends on the header and the schema alone.
     """
     if header.format != "jpeg":
         return 1
@@ -39,9 +39,9 @@ def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
 
 
 def decoding_bytes(header: ImageHeader, images: ImageOptions, *, scales: bool = True) -> int:
-    """About how much memory decoding, resizing and encoding take at their peak.
+    """The approximate peak memory of decoding, resizing and encoding, in bytes.
 
-    `scales`: whether the graph decodes large JPEGs at a scale; that of release 0.1.0 does not.
+    `scales`: whether the graph decodes large JPEGs at a scale; the graph of release 0.1.0 does not.
     """
     height, width = images.resize.size(header.height, header.width)
     ratio = decoding_ratio(header, images) if scales else 1
@@ -53,7 +53,7 @@ def decoding_bytes(header: ImageHeader, images: ImageOptions, *, scales: bool = 
 
 
 def decoding_branches(header: ImageHeader, images: ImageOptions) -> tuple[str, ...]:
-    """The parts of the decoder that an image goes through: by its format, of a JPEG by its scale, scans and colours."""
+    """The parts of the decoder that an image uses: by its format; for a JPEG by its scale, scans and colours."""
     if header.format != "jpeg":
         return (header.format,)
     branches = [f"jpeg 1/{decoding_ratio(header, images)}"]

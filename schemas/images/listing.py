@@ -1,4 +1,4 @@
-"""Which images a dataset has, and which label each: from folders' names, or from a CSV file. No image is read."""
+"""The images of a dataset and their labels, from folder names or from a CSV file. No image is read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BUNDLE = 256  # images that one worker takes at a time
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The images in order, as columns: where each is, what it is called in the records, and its label.
+    """The images in order, as columns: each one's path, its name in the records, and its label.
 
-    `rejects` are lines and names that are refused; they count as read. `repeated` says which lines of a CSV file name
-    an image that a line before them names: each of them is a record as well.
+    `rejects` are lines and names that are rejected; they count as read. `repeated` has a message for each line of a CSV
+    file that names the same image as an earlier line; it is a record as well.
     """
 
     paths: tuple[str, ...]
@@ -65,7 +65,7 @@ def bundles(listing: Listing, size: int = BUNDLE) -> Iterator[ImageBundle]:
 
 
 def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
-    """What a listing says of an image, which a reject keeps as its raw bytes: its path, or a line `path,label`."""
+    """An image's entry in the listing, which a reject has as its raw bytes: its path, or a line `path,label`."""
     if not by_csv:
         return path.encode()
     line = io.StringIO()
@@ -74,9 +74,9 @@ def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
 
 
 def list_folders(paths: Sequence[str]) -> Listing:
-    """Image files by path (see `schemas.storage.expand`); a file's label is the name of the folder it stands in.
+    """Image files by path (see `schemas.storage.expand`); a file's label is the name of its folder.
 
-    A path that holds a control character, or that is not UTF-8, is a reject with its place as offset.
+    A path that has a control character, or that is not UTF-8, is a reject with its place as offset.
 
     Raises:
       UsageError: a path without a folder.
@@ -88,7 +88,7 @@ def list_folders(paths: Sequence[str]) -> Listing:
         if label in ("", ".", ".."):
             raise UsageError(f"{path}: its folder has no name to use as the label; give inputs such as 'photos/*/*'")
         if (problem := name_problem(path)) is not None:
-            # A name that is not UTF-8 comes with surrogates, which nothing can store.
+            # A name that is not UTF-8 has surrogates, which cannot be stored.
             rejects.append(_refuse(plain(path), len(good) + len(rejects), problem, os.fsencode(path)))
         else:
             good.append((path, f"{label}/{name}", label))
@@ -96,7 +96,7 @@ def list_folders(paths: Sequence[str]) -> Listing:
 
 
 def folder_label(path: str) -> str:
-    """The name of the folder that a file stands in."""
+    """The name of a file's folder."""
     return path.rpartition("/")[0].rpartition("/")[2]
 
 

@@ -24,7 +24,7 @@ class Pair:
 
 
 class TooFewPairs(Exception):
-    """The identities hold fewer pairs than the schema asks for: the key that asks, and what is wrong with it."""
+    """The identities have fewer pairs than the schema asks for: the schema's key, and a message."""
 
     def __init__(self, key: tuple[str, ...], message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class TooFewPairs(Exception):
 def split_identities(identities: Sequence[str], pairs: PairOptions) -> dict[str, str]:
     """The split of each identity, each given once: by rank of a seeded hash, so that the shares are met to one."""
     ranked = sorted(identities, key=lambda name: hashlib.blake2b(f"{pairs.seed}:{name}".encode()).digest())
-    # Train comes last and takes what is left, so that other shares of it leave the held-out identities held out.
+    # Train comes last and takes the rest, so the held-out identities stay held out when its share changes.
     order = tuple(reversed(pairs.splits))
     splits: dict[str, str] = {}
     share, start = 0.0, 0
@@ -49,11 +49,11 @@ def split_identities(identities: Sequence[str], pairs: PairOptions) -> dict[str,
 def draw_pairs(labels: Sequence[str], pairs: PairOptions) -> tuple[Pair, ...]:
     """Pairs of places in `labels`, no pair twice, in a random order within each split; the same for the same input.
 
-    Same pairs are dealt to the identities as evenly as their numbers of images allow, so that one with very many does
-    not make up the whole; different pairs are uniform over all there are.
+    Pairs of one identity are spread over the identities as evenly as their numbers of images allow, so an identity with
+    very many images does not dominate; pairs of different identities are drawn uniformly from all of them.
 
     Raises:
-      TooFewPairs: a split's identities hold fewer pairs than are asked for.
+      TooFewPairs: a split's identities have fewer pairs than the schema asks for.
     """
     places: dict[str, list[int]] = {}
     for place, label in enumerate(labels):
@@ -85,7 +85,7 @@ def _unrank(rank: int, group: list[int]) -> tuple[int, int]:
 
 
 def _even_quotas(totals: list[int], wanted: int, rng: random.Random) -> list[int]:
-    """How many pairs each identity gives: all the same number, but for those that have fewer."""
+    """How many pairs each identity gets: all the same number, except those that have fewer."""
     quotas = [0] * len(totals)
     open_ = [i for i, total in enumerate(totals) if total]
     while wanted:
@@ -103,7 +103,7 @@ def _even_quotas(totals: list[int], wanted: int, rng: random.Random) -> list[int
 
 
 def _different(groups: list[list[int]], wanted: SplitPairs, split: str, rng: random.Random) -> Iterator[Pair]:
-    """Each place is paired with all that stand behind its own group, which counts every pair once."""
+    """Pairs each place with all places after its own group, which counts every pair once."""
     places = list(itertools.chain.from_iterable(groups))
     ends = list(itertools.accumulate(len(group) for group in groups))
     end_of = [end for end, group in zip(ends, groups, strict=True) for _ in group]

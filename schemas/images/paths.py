@@ -1,4 +1,4 @@
-"""Lists of images' paths: CSV files whose every line is one record, and which paths a line may give."""
+"""Lists of image paths: CSV files in which every line is one record, and the paths that a line may contain."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # also a drive letter
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Number, from 1, and text of each line that is not blank. A record is a line, whatever quotes are left open."""
+    """Number, from 1, and text of each line that is not blank. A line is a record even if a quote is not closed."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         if line.strip():
             yield number, line
 
 
 def fields(line: str) -> list[str]:
-    """A line's fields; the whole line as one, where its quotes are broken."""
+    """A line's fields; the line as one field if its quotes are malformed."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:
@@ -32,7 +32,7 @@ def fields(line: str) -> list[str]:
 
 
 def path_problem(name: str, *, relative_to: str) -> CellError | None:
-    """What is wrong with a path that must stay below a root, which the message calls `relative_to`."""
+    """The error of a path that must stay below a root, which the message calls `relative_to`; None if it does."""
     if not name or CONTROL.search(name):
         return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control character")
     if is_absolute(name):
@@ -43,7 +43,7 @@ def path_problem(name: str, *, relative_to: str) -> CellError | None:
 
 
 def name_problem(path: str) -> CellError | None:
-    """What is wrong with a file's path that a folder listing gave: nothing can store it, or nobody can read it."""
+    """The error of a path in a folder listing that cannot be stored or displayed; None for any other path."""
     try:
         os.fsencode(path).decode()
         clean = CONTROL.search(path) is None
@@ -64,7 +64,7 @@ def is_absolute(path: str) -> bool:
 
 
 class Inside:
-    """Whether a relative path, its symbolic links followed, stays under a local root. One look-up for each folder."""
+    """Whether a relative path, with symbolic links resolved, stays under a local root. Resolves each folder once."""
 
     def __init__(self, root: str) -> None:
         self.local = storage.is_local(root)

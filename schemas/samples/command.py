@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from schemas import command
+from schemas import command, storage
 from schemas.errors import UsageError
 from schemas.samples.images import SHAPES, drawn, write_shapes
 from schemas.samples.tables import SAMPLES, write_sample
@@ -31,10 +31,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Generates a CSV file of synthetic rows in the format of a shipped schema, or synthetic images.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("name", choices=(*sorted(SAMPLES), IMAGES), help="the schema, or shapes for images")
-    p.add_argument("output", metavar="FILE", help=f"the file to write; for {IMAGES}, the folder")
+    names = (*sorted(SAMPLES), IMAGES)
+    p.add_argument("name", choices=names, metavar="NAME", help=f"what to generate: {', '.join(names)}")
+    p.add_argument("output", metavar="FILE", help=f"the file to write, local or gs://; for {IMAGES}, a local folder")
     p.add_argument("--rows", type=int, metavar="N", help=f"number of rows (default: {ROWS}); not for {IMAGES}")
     p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); only for {IMAGES}")
     _add_shared(p)
@@ -77,8 +77,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     rows = ROWS if options.rows is None else options.rows
     if rows < 1 or options.seed < 0:
         raise UsageError("--rows must be 1 or more, and --seed 0 or more")
-    if os.path.isfile(options.output) and not options.overwrite:
-        raise UsageError(f"{options.output}: exists already; give --overwrite to replace it")
+    storage.check_output(options.output, overwrite=options.overwrite)
     write_sample(options.name, options.output, rows=rows, seed=options.seed)
     text = f"{options.output}: {rows:,} synthetic rows in the format of {options.name} (seed {options.seed})"
     return command.Report(text, {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed})
@@ -88,6 +87,9 @@ def _images(options: argparse.Namespace, *, each: int) -> command.Report:
     folder, seed = options.output, options.seed
     if each < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
+    storage.check_scheme(folder)
+    if not storage.is_local(folder):
+        raise UsageError(f"{folder}: images are drawn into a local folder; copy that folder to the bucket")
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UsageError(f"{folder}: is not a folder; give a folder or a new name")
     there = drawn(folder)

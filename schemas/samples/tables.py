@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.storage import folders
 
 BLOCK = 8192  # rows
 
@@ -211,13 +212,16 @@ def sample_blocks(name: str, *, rows: int, seed: int) -> Iterator[bytes]:
 
 
 def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
-    """Writes a sample to a local file; the file appears under its name when it is complete."""
+    """Writes a sample to a file, local or gs://, which appears under its name when it is complete."""
+    storage.check_scheme(path)
     storage.check_output(path)
-    part = f"{path}.part"
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(part, "wb") as file:
-            file.writelines(sample_blocks(name, rows=rows, seed=seed))
-        os.replace(part, path)
+        if storage.is_local(path):
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with folders.written_locally(path) as local:
+            part = f"{local}.part"
+            with open(part, "wb") as file:
+                file.writelines(sample_blocks(name, rows=rows, seed=seed))
+            os.replace(part, local)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None

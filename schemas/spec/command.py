@@ -26,7 +26,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Lists the schemas that ship with Millrace, or prints one of them, to start your own from.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument(
         "name", nargs="?", choices=shipped.names(), metavar="NAME", help="the schema to print (default: list all)"

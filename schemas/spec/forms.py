@@ -18,6 +18,11 @@ class RawColumn:
     dtype: Literal["float32", "string"]
     width: int | None = None
 
+    @property
+    def shape(self) -> list[int]:
+        """A record's: `[]` or `[width]`."""
+        return [] if self.width is None else [self.width]
+
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:

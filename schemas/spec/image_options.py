@@ -1,4 +1,4 @@
-"""What a schema file says of images: how they are stored and normalised, and how pairs are made of them."""
+"""The image keys of a schema file: how images are stored and normalized, and how pairs are drawn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shorter(Strict):
 
 
 class Exact(Strict):
-    """Height and width become these, whatever the proportions were."""
+    """Resizes to this height and width, regardless of the proportions."""
 
     exact: tuple[Side, Side]
 
@@ -52,7 +52,7 @@ class FixedChannels(Strict):
 
 
 class ImageOptions(Strict):
-    """The key `images`: what is done to each file before it is stored, and what the model's graph does to it."""
+    """The key `images`: how each file is processed before it is stored, and in the model's graph."""
 
     listing: Literal["folders", "csv"] = "folders"  # a file's label: its folder's name, or a line `path,label`
     root: str | None = None  # csv: the folder that the paths are under; relative to the CSV file's own folder

@@ -1,6 +1,6 @@
-"""The schemas of image datasets: classes by folder or list, and pairs of one identity or of two.
+"""The schemas of image datasets: images with classes from folders or a list, and pairs of images.
 
-What one format of images has, and another has not, is said here: all who read such data ask the schema.
+Everything that differs between formats of images is declared here; all readers of such data ask the schema.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a schema file: a small, plain part of YAML, checked against the model, every mistake told at once."""
+"""Reads a schema file, a plain subset of YAML, and reports all of its mistakes at once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ AnySchema = Schema | ImageSchema
 def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
     """The schema that a YAML file declares, local or gs://.
 
-    `for_job`: data is to be written by it, so that what no dataset should be written with is a mistake too. Datasets
-    that earlier releases wrote with such a schema still open.
+    `for_job`: a job is to write data with it. Some schemas with which earlier releases wrote datasets are then
+    mistakes, too; such datasets still open.
 
     Raises:
       UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
@@ -49,7 +49,7 @@ def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
         with storage.wrap_errors(path), storage.open_read(path) as file:
             data = file.read(MAX_BYTES + 1)
     except MillraceError as error:
-        raise UsageError(f"the schema file cannot be read: {error}") from None
+        raise UsageError(f"{error} (the schema file cannot be read)") from None
     return parse_schema(data, path, for_job=for_job)
 
 
@@ -72,7 +72,7 @@ def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchem
 
 
 def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
-    """A mistake that only the raw data shows, at a key of a schema file that has been read, told as all others are."""
+    """Reports a mistake in a schema file that only the raw data shows, in the form of all other mistakes."""
     reader = _Reader()
     reader.read(data)
     return UsageError(report(source, [Mistake(reader.lines[key], key, message)]))

@@ -1,4 +1,4 @@
-"""Puts what the model refused into words: the line, the key path, what was found, what is allowed."""
+"""Formats the mistakes of a schema file: the line, the key path, what was found, what is allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.spec.features import Feature, Label
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
-MAX_TOLD = 200  # of the mistakes in a file; a person mends these first
+MAX_TOLD = 200  # of the mistakes in a file; a person fixes these first
 
 Path = tuple[str | int, ...]
 

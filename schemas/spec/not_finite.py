@@ -1,4 +1,4 @@
-"""What is said of a row of which the transform makes a number that is not finite: by the job, and by a prediction."""
+"""The reason that the job and predictions give for a row whose transform gives a number that is not finite."""
 
 from __future__ import annotations
 

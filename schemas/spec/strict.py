@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
 
@@ -27,6 +27,12 @@ Token = Annotated[str, BeforeValidator(_as_text)]
 Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
 ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
 Positive = Annotated[int, Field(gt=0)]
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
 
 
 class Strict(BaseModel):

@@ -19,7 +19,7 @@ Mistake = tuple[tuple[str | int, ...], str]  # the path of keys that leads to it
 
 
 class Misplaced(ValueError):
-    """Mistakes that no field shows by itself, each with the place that it belongs to."""
+    """Mistakes that involve several fields, each with the place to report it at."""
 
     def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
         super().__init__("; ".join(message for _, message in mistakes))

@@ -1,27 +1,34 @@
-"""Files by path, on local disk and on Google Cloud Storage, each a class of `schemas.storage.store.Store`.
+"""Files by path, on local disk, on Google Cloud Storage and on S3, each a class of `schemas.storage.store.Store`.
 
 `from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
 """
 
 from schemas.storage.disk import open_at_once, sync_folder
 from schemas.storage.inputs import duplicate_note, expand, few, identity, print_duplicates, print_notes
+from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, file_key, list_files, name_hash
 from schemas.storage.paths import (
     check_output,
     check_scheme,
     delete,
     exists,
+    for_each,
     is_local,
     join,
     listdir,
     open_read,
     read_bytes,
     stat,
+    tensorflow_reads,
+    wrap_errors,
     write_bytes,
 )
-from schemas.storage.store import FileStat, check_version, wrap_errors
+from schemas.storage.store import FileStat, check_version, split_address
 
 __all__ = [
+    "FILE_KEYS",
     "FileStat",
+    "ListedFile",
+    "Listing",
     "check_output",
     "check_scheme",
     "check_version",
@@ -32,19 +39,29 @@ __all__ = [
     "exists",
     "expand",
     "few",
+    "file_key",
     "folders",
+    "for_each",
+    "gcs_credentials",
+    "gcs_location",
     "identity",
     "is_local",
     "join",
     "links",
+    "list_files",
     "listdir",
+    "name_hash",
     "open_at_once",
     "open_read",
     "print_duplicates",
     "print_notes",
     "read_bytes",
+    "redact",
+    "split_address",
     "stat",
     "sync_folder",
+    "tensorflow_paths",
+    "tensorflow_reads",
     "tfrecord",
     "wrap_errors",
     "write_bytes",

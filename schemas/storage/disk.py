@@ -1,24 +1,26 @@
-"""Small steps on local disk, each of which survives a power cut once it has returned."""
+"""Durable operations on local disk: once they return, their results survive a power cut."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
 import uuid
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from schemas.errors import MillraceError, UsageError
 
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 _NOT_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 
 
 def write(path: str, data: bytes) -> None:
-    """Puts a whole file: a temporary one in the same folder, flushed to disk, then renamed."""
+    """Writes a file in one step: a temporary file in the same folder, flushed to disk, then renamed."""
     check_output(path)
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
+    temporary = temporary_for(path)
     try:
         with open(temporary, "xb") as file:
             file.write(data)
@@ -31,14 +33,24 @@ def write(path: str, data: bytes) -> None:
     sync_folder(folder)
 
 
+def temporary_for(path: str) -> str:
+    """A new name beside a path, for the bytes that will get its name."""
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is one of `temporary_for`."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def delete(path: str) -> None:
-    """Removes a file; it is no error if there is none."""
+    """Removes a file, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and those above it, to stay there through a power cut."""
+    """Creates a folder and its parents, durably."""
     made, above = [], os.path.abspath(path)
     while not os.path.isdir(above) and above != os.path.dirname(above):
         made.append(above)
@@ -52,14 +64,14 @@ def make_folder(path: str) -> None:
 
 
 def check_output(path: str, *, hint: str = "") -> None:
-    """Refuses to write a file over what is none. A file is put in one rename, which would replace the thing itself.
+    """Refuses an output path that is not a regular file, because writing renames a file over it.
 
     Args:
       path: where a file is to be put.
       hint: what else to do, for the message.
 
     Raises:
-      UsageError: a folder, a link, a pipe or a device stands there.
+      UsageError: the path is a folder, a link, a pipe or a device.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -76,13 +88,13 @@ def open_at_once(path: str, flags: int) -> int:
 
 
 def check_regular(path: str, mode: int) -> None:
-    """MillraceError for what is no file by its mode."""
+    """Raises MillraceError unless the mode is that of a regular file."""
     if not S_ISREG(mode):
         raise MillraceError(f"{path}: is a folder, a pipe or a device; expected a file")
 
 
 def sync_folder(folder: str) -> None:
-    """Makes the names in a local folder survive a power cut, where the system lets one: some network disks do not."""
+    """Flushes the names in a local folder to disk, if the file system allows it: some network disks do not."""
     try:
         handle = os.open(folder, os.O_RDONLY)
         try:

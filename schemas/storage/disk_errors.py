@@ -1,4 +1,4 @@
-"""Errors of a disk that takes no more: it is full, over a quota, read-only or broken, or a file may not grow."""
+"""Recognizes errors of a disk that refuses writes: it is full, over a quota, read-only or broken, or limits files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 
 _CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _REFUSED = re.compile("|".join(re.escape(os.strerror(code)) for code in _CODES))
-_ROUND = re.compile(r"^([\w.]+Error: )+| \[while running '.*'\]$")  # what libraries put before a message and behind it
+_ROUND = re.compile(r"^([\w.]+Error: )+| \[while running '.*'\]$")  # what libraries add before and after a message
 
 
 def refused_by_disk(message: str) -> str | None:
-    """The line of an error's message in which a disk refuses what is written; None where it tells of something else.
+    """The line of an error's message that says that the disk refuses a write; None for any other error.
 
-    Messages are compared, since libraries in C++ hand on the system's words and not its number.
+    Messages are compared, because C++ libraries pass on the system's message and not its error number.
     """
     line = next((line.strip() for line in message.splitlines() if _REFUSED.search(line)), None)
     return None if line is None else _ROUND.sub("", line)[:500]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 
-from schemas.storage.paths import is_local, store_of
+from schemas.storage.paths import for_each, is_local, join, store_of, wrap_errors
 
 
 def make(path: str) -> None:
-    """Makes a local folder and those above it, to stay there through a power cut; GCS needs none."""
+    """Creates a local folder and its parents, durably; does nothing on GCS."""
     store_of(path).make_folder(path)
 
 
 def walk(path: str) -> Iterator[str]:
-    """Every file below a folder, by its path relative to it, sorted."""
-    return store_of(path).walk(path)
+    """Yields the files below a folder, by their paths relative to it, sorted."""
+    with wrap_errors(path):
+        yield from store_of(path).walk(path)
 
 
 def move(source: str, target: str) -> None:
@@ -24,28 +27,74 @@ def move(source: str, target: str) -> None:
         upload(source, target)
         os.unlink(source)
     else:
-        store_of(target).rename(source, target)
+        with wrap_errors(target):
+            store_of(target).rename(source, target)
 
 
 def upload(local: str, target: str) -> None:
     """Copies a local file to a path of either kind, in one put on GCS."""
-    store_of(target).upload(local, target)
+    with wrap_errors(target):
+        store_of(target).upload(local, target)
+
+
+def copy(source: str, target: str, *, exclude: str | None = None) -> None:
+    """Copies all files of a folder. Replaces files of the same names.
+
+    Args:
+      source: the folder, local or gs://.
+      target: the folder to copy to, local or gs://.
+      exclude: folders of this name are not copied.
+    """
+
+    def copy_one(name: str) -> None:
+        there = join(target, name)
+        make(os.path.dirname(there))
+        if is_local(source):
+            upload(join(source, name), there)
+        else:
+            with wrap_errors(there):
+                store_of(source).copy(join(source, name), there)
+
+    names = [name for name in walk(source) if exclude not in name.split("/")[:-1]]
+    for_each(source if is_local(target) else target, copy_one, names)
+
+
+@contextlib.contextmanager
+def written_locally(path: str) -> Iterator[str]:
+    """A local path for libraries that write files and folders: `path` itself, or a temporary one, uploaded at the end.
+
+    Nothing is uploaded if the block raises.
+    """
+    if is_local(path):
+        make(os.path.dirname(path) or ".")
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, os.path.basename(path))
+        yield local
+        if os.path.isdir(local):
+            copy(local, path)
+        else:
+            upload(local, path)
 
 
 def remove(path: str) -> None:
-    """Removes a folder and all below it; it is no error if there is none."""
-    store_of(path).remove_folder(path)
+    """Removes a folder and everything below it, if it exists."""
+    with wrap_errors(path):
+        store_of(path).remove_folder(path)
 
 
 def flush(path: str) -> None:
-    """Has a local folder, all below it, and its own name survive a power cut; on GCS they do.
+    """Flushes a local folder, everything below it, and its own name to disk; does nothing on GCS.
 
     Raises:
-      MillraceError: something cannot be read or written.
+      MillraceError: a file or folder cannot be flushed.
     """
-    store_of(path).flush(path)
+    with wrap_errors(path):
+        store_of(path).flush(path)
 
 
 def flush_name(path: str) -> None:
-    """Has the name of a local file or folder survive a power cut: what flushes it is the folder that holds it."""
-    store_of(path).flush_name(path)
+    """Flushes the name of a local file or folder to disk, by flushing the folder that contains it."""
+    with wrap_errors(path):
+        store_of(path).flush_name(path)

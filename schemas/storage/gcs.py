@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import shutil
 from collections.abc import Hashable, Iterator
 from typing import Any, BinaryIO, cast
 
-from schemas.errors import MillraceError, UsageError
-from schemas.storage.store import Changed, FileStat, Seen, check_version
+from schemas.concurrency import in_threads
+from schemas.errors import MillraceError
+from schemas.storage import gcs_errors, globs
+from schemas.storage.gcs_client import TRANSFERS, client, patience, pool
+from schemas.storage.range_reader import AHEAD, RangeReader
+from schemas.storage.store import Changed, FileStat, Seen, check_version, split_address, split_folder, split_object
 
 PREFIX = "gs://"
-_MAGIC = frozenset("*?[")
-_DOWNLOAD_BYTES = 1 << 20  # the least that is fetched at once
+UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at once
 _BINARY = "application/octet-stream"
 
 
-@functools.cache
-def client() -> Any:
-    """The client library's client, of this process."""
-    from google.cloud import storage as gcs  # imported here: only those who use gs:// wait for it
-
-    return gcs.Client()
-
-
 class GcsStore:
-    """Objects in buckets, as files."""
+    """Objects in buckets, as files. An object of Content-Encoding gzip is read as it is stored, never decompressed."""
+
+    tensorflow_reads = True
+
+    def explain(self, error: Exception) -> str | None:
+        return gcs_errors.explain(error)
+
+    def lacks_bucket(self, error: BaseException) -> bool:
+        return type(error).__name__ == "NotFound"
 
     def stat(self, path: str) -> FileStat:
         blob = _existing(path)
@@ -34,122 +37,166 @@ class GcsStore:
     def open(self, path: str, version: str | None) -> BinaryIO:
         blob = _existing(path)
         check_version(path, version, str(blob.generation))
-        return cast(BinaryIO, _blob(path, generation=blob.generation).open("rb", chunk_size=_DOWNLOAD_BYTES))
+        pinned = _blob(path, generation=blob.generation)
+
+        def fetch(first: int, stop: int) -> bytes:
+            """A request, as a whole: what is repeated is a piece. The bytes are those that are stored, also of gzip."""
+            data = pinned.download_as_bytes(
+                start=first, end=stop - 1, raw_download=True, single_shot_download=True, checksum=None, **patience()
+            )
+            if len(data) != stop - first:
+                found = f"{len(data):,} of {stop - first:,} bytes"
+                raise MillraceError(f"{path}: {found} arrived from byte {first:,} on; run the command again")
+            return cast(bytes, data)
+
+        return cast(BinaryIO, RangeReader(fetch, int(blob.size), pool()))
 
     def read(self, path: str) -> bytes:
-        return cast(bytes, _blob(path).download_as_bytes())  # one request: no generation can go in between
+        """One request, so that all bytes are of one generation; what is missing of a cut answer names it."""
+        return cast(bytes, _blob(path).download_as_bytes(raw_download=True, **patience()))
 
     def write(self, path: str, data: bytes) -> None:
-        _blob(path).upload_from_string(data, content_type=_BINARY)
+        _blob(path).upload_from_string(data, content_type=_BINARY, **patience())
 
     def delete(self, path: str) -> None:
-        with contextlib.suppress(_error("NotFound")):
-            _blob(path).delete()
+        _delete(_blob(path))
 
     def exists(self, path: str) -> bool:
-        return bool(_blob(path).exists()) or bool(self.listdir(path))
+        bucket, prefix = split_folder(path)
+        return _is_object(path) or any(_listed(bucket, prefix, max_results=1))
 
     def listdir(self, path: str) -> list[str]:
-        bucket, prefix = _split(path.rstrip("/") + "/")
-        listing = client().list_blobs(bucket, prefix=prefix, delimiter="/")
+        bucket, prefix = split_folder(path)
+        listing = _listed(bucket, prefix, delimiter="/")
         names = {blob.name[len(prefix) :] for blob in listing}
         return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
 
-    def matches(self, pattern: str) -> list[str]:
-        bucket, name = _split(pattern)
-        if _blob(pattern).exists():
-            return [pattern]
-        blobs = client().list_blobs(bucket, match_glob=name) if _MAGIC & set(name) else ()
-        return [f"{PREFIX}{bucket}/{blob.name}" for blob in blobs if not blob.name.endswith("/")]
+    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
+        """The server filters as far as it can, and lists page by page. A pattern means the same as on local disk."""
+        bucket, name = split_address(pattern)
+        if _is_object(pattern):
+            yield pattern, self.stat(pattern), pattern
+            return
+        if not globs.MAGIC & set(name):
+            return
+        blobs = _listed(
+            bucket,
+            globs.literal_prefix(name),
+            match_glob=globs.for_server(name),
+            fields="items(name,size,generation),nextPageToken",
+        )
+        for blob in blobs:
+            if not blob.name.endswith("/") and globs.matches(blob.name, name):
+                path = f"{PREFIX}{bucket}/{blob.name}"
+                yield path, FileStat(int(blob.size), str(blob.generation)), path
 
     def identity(self, path: str) -> Hashable:
         return path
 
     def make_folder(self, path: str) -> None:
-        """Nothing: there are no folders."""
+        """Does nothing: there are no folders."""
 
     def walk(self, path: str) -> Iterator[str]:
-        bucket, prefix = _split(path.rstrip("/") + "/")
-        yield from (blob.name[len(prefix) :] for blob in client().list_blobs(bucket, prefix=prefix))
+        """Skips the empty objects `name/`, by which TensorFlow creates folders."""
+        bucket, prefix = split_folder(path)
+        names = (blob.name[len(prefix) :] for blob in _listed(bucket, prefix))
+        yield from (name for name in names if name and not name.endswith("/"))
 
     def remove_folder(self, path: str) -> None:
-        bucket, prefix = _split(path.rstrip("/") + "/")
-        for blob in list(client().list_blobs(bucket, prefix=prefix)):
-            with contextlib.suppress(_error("NotFound")):  # another process may be removing the same
-                blob.delete()
+        bucket, prefix = split_folder(path)
+        in_threads(_delete, _listed(bucket, prefix), threads=TRANSFERS)
 
     def rename(self, source: str, target: str) -> None:
-        """A copy on the server's side, and the old object's removal."""
+        """Copies the object on the server, then removes the old one."""
+        self.copy(source, target)
+        self.delete(source)
+
+    def copy(self, source: str, target: str) -> None:
+        if not target.startswith(PREFIX):
+            with self.open(source, None) as file, open(target, "wb") as copied:
+                shutil.copyfileobj(file, copied, AHEAD)
+            return
         blob, destination = _blob(source), _blob(target)
-        token, _, _ = destination.rewrite(blob)
+        token, _, _ = destination.rewrite(blob, **patience())
         while token is not None:
-            token, _, _ = destination.rewrite(blob, token=token)
-        blob.delete()
+            token, _, _ = destination.rewrite(blob, token=token, **patience())
 
     def upload(self, local: str, target: str) -> None:
-        _blob(target).upload_from_filename(local)
+        """A large file in one request after another, each of which is repeated alone if it is cut."""
+        blob = _blob(target)
+        blob.chunk_size = UPLOAD_BYTES
+        blob.upload_from_filename(local, content_type=_BINARY, **patience())
 
     def flush(self, path: str) -> None:
-        """Nothing: what the server has taken, stays."""
+        """Does nothing: the server has stored what it accepted."""
 
     def flush_name(self, path: str) -> None:
-        """Nothing, likewise."""
+        """Does nothing, for the same reason."""
 
     def look(self, path: str) -> Seen:
         blob = _blob(path)
         try:
-            data = blob.download_as_bytes()
+            data = blob.download_as_bytes(raw_download=True, **patience())
         except _error("NotFound"):
             return Seen(None)
         return Seen(data, int(blob.generation))
 
     def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        """The object's generation is the condition, and the server decides."""
+        """The server compares the object's generation."""
         if unless is not None and self.look(unless[0]) != unless[1]:
             raise Changed(unless[0])
         blob = _blob(path)
         try:
             if data is None:
-                blob.delete(if_generation_match=seen.generation)
+                blob.delete(if_generation_match=seen.generation, **patience())
                 return Seen(None)
-            blob.upload_from_string(data, content_type=_BINARY, if_generation_match=seen.generation)
+            condition = {"if_generation_match": seen.generation}
+            blob.upload_from_string(data, content_type=_BINARY, **condition, **patience())
             return Seen(data, int(blob.generation))
         except (_error("PreconditionFailed"), _error("NotFound")) as error:
             now = self.look(path)
-            if now.data == data:  # the client sent it twice: the first answer was lost on its way
+            if now.data == data:  # the client repeated a request whose answer was lost
                 return now
             raise Changed(path) from error
 
     def fence(self, path: str) -> None:
-        """Puts the same bytes under another generation."""
+        """Writes the same bytes under a new generation."""
         seen = self.look(path)
         if seen.data is not None:
-            with contextlib.suppress(Changed):  # by such a swap, which was quicker
+            with contextlib.suppress(Changed):  # a concurrent swap was faster
                 self.swap(path, seen.data, seen, None)
 
 
-def _split(path: str) -> tuple[str, str]:
-    bucket, _, name = path[len(PREFIX) :].partition("/")
-    if not bucket:
-        raise UsageError(f"{path}: expected {PREFIX}bucket/name")
-    return bucket, name
+def _is_object(path: str) -> bool:
+    """Whether there is an object of this name that is a file: `name/` is a folder."""
+    return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**patience()))
 
 
 def _blob(path: str, generation: int | None = None) -> Any:
-    bucket, name = _split(path)
+    bucket, name = split_object(path)
     return client().bucket(bucket).blob(name, generation=generation)
 
 
 def _existing(path: str) -> Any:
-    bucket, name = _split(path)
-    blob = client().bucket(bucket).get_blob(name)
+    bucket, name = split_object(path)
+    blob = client().bucket(bucket).get_blob(name, **patience())
     if blob is None:
         raise MillraceError(f"{path}: no such object")
     return blob
 
 
+def _delete(blob: Any) -> None:
+    """Removes an object, if it exists: a request whose answer was lost may have removed it already."""
+    with contextlib.suppress(_error("NotFound")):
+        blob.delete(**patience())
+
+
+def _listed(bucket: str, prefix: str, **how: Any) -> Any:
+    return client().list_blobs(bucket, prefix=prefix, **how, **patience())
+
+
 def _error(name: str) -> type[Exception]:
-    """A class of `google.api_core.exceptions`, imported only by those who use gs://."""
+    """A class of `google.api_core.exceptions`, imported only if gs:// is used."""
     from google.api_core import exceptions
 
     return cast(type[Exception], getattr(exceptions, name))

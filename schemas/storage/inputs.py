@@ -1,4 +1,4 @@
-"""Which files paths and globs name: each file once, however often it is named."""
+"""Expands paths and globs to files: each file once, however often it is named."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 
 from schemas.errors import UsageError
-from schemas.storage.paths import check_scheme, store_of
-from schemas.storage.store import wrap_errors
+from schemas.storage.paths import check_scheme, store_of, wrap_listing
+from schemas.storage.store import folder_error
 
 _MAGIC = frozenset("*?[")
 
@@ -38,7 +38,7 @@ def expand(
       on_duplicates: called if files are named more than once, with (the path that is read, the other path) for each.
 
     Raises:
-      UsageError: a path does not exist, a glob matches no file, or there is no pattern.
+      UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
     """
     if not patterns:
         raise UsageError("no input: give at least one file or glob pattern")
@@ -46,14 +46,17 @@ def expand(
     twice: dict[tuple[str, str], None] = {}
     for pattern in patterns:
         check_scheme(pattern)
-        with wrap_errors(pattern):
-            matches = store_of(pattern).matches(pattern)
+        with wrap_listing(pattern):
+            store = store_of(pattern)
+            matches = {path: identity for path, _, identity in store.scan(pattern)}
+            if not matches and not _MAGIC & set(pattern) and store.exists(pattern):
+                raise folder_error(pattern)
         if not matches and not _MAGIC & set(pattern):
             raise UsageError(f"{pattern}: no such file")
         if not matches:
             raise UsageError(f"{pattern}: no file matches this pattern")
         for path in sorted(matches):
-            key = identity(path)
+            key = matches[path]
             if key in first:
                 twice[first[key], path] = None
             else:

@@ -1,7 +1,7 @@
 """Finds symbolic links inside dataset directories and exports, where only files and folders belong.
 
-Jobs and exports never write links. The target of a link lies outside the folder that is checked, copied and removed, so
-readers refuse every link, wherever it leads. The folder itself may be reached through links.
+Jobs and exports never write links. The target of a link may be outside the folder that is checked, copied and removed,
+so readers refuse every link. The folder itself may be reached through links.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from schemas.storage.paths import is_local, join
 
 
 def links_to(root: str, names: Iterable[str]) -> list[str]:
-    """Which of the files and of the folders that lead to them are links, relative to `root`, sorted; on GCS none."""
+    """The files, and folders on their paths, that are links: relative to `root`, sorted. On GCS there are none."""
     if not is_local(root):
         return []
     below = set(names)
@@ -31,13 +31,13 @@ def links_in(folder: str) -> list[str]:
     found, waiting = [], [folder]
     while waiting:
         try:
-            with os.scandir(waiting.pop()) as entries:  # which tells links without a look at each
+            with os.scandir(waiting.pop()) as entries:  # finds links without a stat of each entry
                 for entry in entries:
                     if entry.is_symlink():
                         found.append(os.path.relpath(entry.path, folder))
                     elif entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-        except OSError:  # no folder, or none to look into: whoever reads it says so
+        except OSError:  # not a readable folder: its reader reports that
             continue
     return sorted(found)
 

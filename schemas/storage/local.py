@@ -6,17 +6,26 @@ import contextlib
 import glob
 import os
 import shutil
-from collections.abc import Hashable, Iterator
-from stat import S_ISDIR
+from collections.abc import Hashable, Iterator, Sequence
+from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO
 
-from schemas.errors import MillraceError, UsageError
-from schemas.storage import disk, local_swap
-from schemas.storage.store import FileStat, Seen, check_version, wrap_errors
+from schemas.errors import MillraceError
+from schemas.storage import disk, globs, local_swap
+from schemas.storage.redact import redacted
+from schemas.storage.store import FileStat, Seen, check_version, folder_error
 
 
 class LocalStore:
     """Files of this machine."""
+
+    tensorflow_reads = True
+
+    def explain(self, error: Exception) -> str | None:
+        return (error.strerror or redacted(str(error))) if isinstance(error, OSError) else None
+
+    def lacks_bucket(self, error: BaseException) -> bool:
+        return False
 
     def stat(self, path: str) -> FileStat:
         found = os.stat(path)
@@ -50,22 +59,25 @@ class LocalStore:
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path)) if os.path.isdir(path) else []
 
-    def matches(self, pattern: str) -> list[str]:
-        if os.path.exists(pattern):  # also a name that happens to hold a glob's signs
-            return [pattern]
-        # Also links that lead nowhere, and pipes: their reader says so, where leaving them out would be silent.
-        return [path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)]
+    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
+        if os.path.lexists(pattern):  # also a folder, which `identity` refuses
+            yield _looked_at(pattern, self.identity(pattern))
+            return
+        # Also dangling links, and pipes: their reader reports them, instead of silently leaving them out.
+        paths = glob.iglob(pattern, recursive=True) if "**" in pattern else _scan(pattern)
+        for path in paths:
+            if not os.path.isdir(path):
+                yield _looked_at(path, self.identity(path))
 
     def identity(self, path: str) -> Hashable:
-        """Device and inode, links followed; of a file that is not there its path."""
+        """Device and inode, links followed; the resolved path if there is no file."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
             return os.path.realpath(path)
         if S_ISDIR(found.st_mode):
-            globs = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
-            raise UsageError(f"{path}: is a folder; give files, or a glob pattern such as {globs}")
-        # Some network file systems number no files.
+            raise folder_error(path)
+        # Some network file systems have no inode numbers.
         return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 
     def make_folder(self, path: str) -> None:
@@ -78,7 +90,7 @@ class LocalStore:
                 yield os.path.relpath(os.path.join(folder, name), path)
 
     def remove_folder(self, path: str) -> None:
-        while os.path.isdir(path):  # another process may be removing the same: what is gone already is no error
+        while os.path.isdir(path):  # another process may be removing it at the same time, which is no error
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path)
 
@@ -86,22 +98,24 @@ class LocalStore:
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
         shutil.move(source, target)
 
+    def copy(self, source: str, target: str) -> None:
+        shutil.copyfile(source, target)
+
     def upload(self, local: str, target: str) -> None:
         shutil.copyfile(local, target)
 
     def flush(self, path: str) -> None:
-        with wrap_errors(path):
-            for folder, _, names in os.walk(path, onerror=_raise):
-                for name in names:
-                    with open(os.path.join(folder, name), "rb") as file:
-                        os.fsync(file.fileno())
-                disk.sync_folder(folder)
+        for folder, _, names in os.walk(path, onerror=_raise):
+            for name in names:
+                if disk.is_temporary(name):  # another process is writing it, flushes it itself, and may remove it
+                    continue
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
+            disk.sync_folder(folder)
         self.flush_name(path)
 
     def flush_name(self, path: str) -> None:
-        above = os.path.dirname(os.path.abspath(path))
-        with wrap_errors(above):
-            disk.sync_folder(above)
+        disk.sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def look(self, path: str) -> Seen:
         return local_swap.look(path)
@@ -111,6 +125,47 @@ class LocalStore:
 
     def fence(self, path: str) -> None:
         local_swap.fence(path)
+
+
+def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Hashable]:
+    """A path with its size and version; without, for what is no file: its reader reports that."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return path, None, identity
+    return path, FileStat(found.st_size, str(found.st_mtime_ns)) if S_ISREG(found.st_mode) else None, identity
+
+
+def _scan(pattern: str) -> Iterator[str]:
+    """As `glob.iglob`, which holds all names of a folder in memory; patterns with `**` excepted."""
+    parts = pattern.split("/")
+    literal = next((i for i, part in enumerate(parts) if globs.MAGIC & set(part)), len(parts))
+    folder = "/".join(parts[:literal])
+    root = f"{folder.rstrip('/') or folder}/" if literal else ""
+    if parts[-1]:  # a pattern that ends with a slash names folders only
+        yield from _scan_below(root, [part for part in parts[literal:] if part])
+
+
+def _scan_below(root: str, parts: Sequence[str]) -> Iterator[str]:
+    """The paths below `root`, which is empty or ends with a slash, that the parts of a pattern match."""
+    if not parts:
+        return
+    first, rest = parts[0], parts[1:]
+    if not globs.MAGIC & set(first):
+        path = root + first
+        if rest and os.path.isdir(path):
+            yield from _scan_below(f"{path}/", rest)
+        elif not rest and os.path.lexists(path):
+            yield path
+        return
+    with contextlib.suppress(OSError, ValueError), os.scandir(root or ".") as entries:
+        for entry in entries:
+            if globs.part_matches(entry.name, first):
+                path = root + entry.name
+                if not rest:
+                    yield path
+                elif os.path.isdir(path):
+                    yield from _scan_below(f"{path}/", rest)
 
 
 def _raise(error: OSError) -> None:

@@ -1,8 +1,8 @@
-"""Compare and swap on local disk, where nothing is locked: a process that is stopped would keep its lock.
+"""Compare and swap on local disk, without locks, because a stopped process would keep its lock.
 
-A swap writes a pending file beside the file, compares, renames the pending file, and removes all others' pending files
-(the fence). Who compared before that rename has its pending file by then, finds it gone when it renames, and compares
-again.
+A swap writes a pending file next to the file, compares, renames the pending file, and removes all other pending files
+(the fence). Another process that compared before that rename has already written its pending file. It finds this file
+gone when it renames, and compares again.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import uuid
 
 from schemas.storage import disk
 from schemas.storage.store import Changed, Seen
 
 
 def look(path: str) -> Seen:
-    """The file's present bytes."""
+    """The file's current bytes."""
     try:
         with open(path, "rb", opener=disk.open_at_once) as file:
             disk.check_regular(path, os.fstat(file.fileno()).st_mode)
@@ -32,25 +31,25 @@ def swap(path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | N
         return _remove(path, seen)
     disk.make_folder(os.path.dirname(path) or ".")
     while not _renamed(path, data, seen, unless):
-        pass  # another's fence took the pending file: either it changed what is compared, or it came late
+        pass  # a fence removed the pending file, after another swap or late: compare again
     disk.sync_folder(os.path.dirname(path) or ".")
     fence(path)
-    # Of two that compared before either renamed, the later one's stays. Under `unless` there are no two.
+    # Of two swaps that compared before either renamed, the later one stays. With `unless` there is only one.
     if unless is None and look(path).data != data:
         raise Changed(path)
     return Seen(data)
 
 
 def fence(path: str) -> None:
-    """Removes all pending files, and with them what was compared before."""
+    """Removes all pending files, so that their swaps must compare again."""
     folder, name = os.path.dirname(path) or ".", os.path.basename(path)
     for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
         disk.delete(pending)
 
 
 def _renamed(path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
-    """Writes the pending file, compares, renames; False where the pending file was taken away in between."""
-    pending = _pending(path)
+    """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
+    pending = disk.temporary_for(path)
     try:
         with open(pending, "xb") as file:
             file.write(data)
@@ -61,7 +60,7 @@ def _renamed(path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None
         try:
             os.replace(pending, path)
         except FileNotFoundError:
-            return look(path).data == data  # a network file system asked twice: the first answer was lost on its way
+            return look(path).data == data  # a network file system repeated a rename whose answer was lost
     except BaseException:
         disk.delete(pending)
         raise
@@ -69,27 +68,23 @@ def _renamed(path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None
 
 
 def _remove(path: str, seen: Seen) -> Seen:
-    """Removes the file; one that has come into its place since it was compared is put back."""
+    """Removes the file. A file that replaced it after the comparison is put back."""
     _expect((path, seen))
     if seen.data is None:
         return seen
-    aside = _pending(path)
+    aside = disk.temporary_for(path)
     try:
         os.rename(path, aside)
     except FileNotFoundError as error:
         raise Changed(path) from error
     try:
         if look(aside) != seen:
-            with contextlib.suppress(OSError):  # there is a newer one, or no way to do it: whose it is finds it gone
+            with contextlib.suppress(OSError):  # there is a newer file, or links do not work: its writer finds it gone
                 os.link(aside, path)
             raise Changed(path)
     finally:
         disk.delete(aside)
     return Seen(None)
-
-
-def _pending(path: str) -> str:
-    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
 
 
 def _expect(file: tuple[str, Seen] | None) -> None:

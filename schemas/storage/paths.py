@@ -1,38 +1,90 @@
-"""Files by path, whatever the store: the functions that everything else reads and writes files by."""
+"""Reads and writes files by path, on any store. All other code uses these functions."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, TypeVar
 
-from schemas.errors import UsageError
+from schemas.concurrency import in_threads
+from schemas.errors import MillraceError, UsageError
 from schemas.storage import disk
 from schemas.storage.gcs import PREFIX as GCS
 from schemas.storage.gcs import GcsStore
 from schemas.storage.local import LocalStore
-from schemas.storage.store import FileStat, Store, wrap_errors
+from schemas.storage.s3 import PREFIX as S3
+from schemas.storage.s3 import S3Store
+from schemas.storage.store import FileStat, Store
 
-_LOCAL = LocalStore()
-_STORES: dict[str, Store] = {GCS: GcsStore()}  # by prefix; all other paths are local
+_LOCAL: Store = LocalStore()
+_STORES: dict[str, Store] = {GCS: GcsStore(), S3: S3Store()}  # by prefix; all other paths are local
+REMOTE_FILES = 16  # worked on at once in a remote store
+A = TypeVar("A")
+B = TypeVar("B")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_MISSPELT = re.compile(r"(?P<scheme>gs|s3):/+", re.IGNORECASE)
 
 
 def store_of(path: str) -> Store:
-    """The store that a path names."""
-    return next((store for prefix, store in _STORES.items() if path.startswith(prefix)), _LOCAL)
+    """The store that a path names.
+
+    Raises:
+      UsageError: the path is one of a bucket, misspelt, such as gs:/bucket or GS://bucket.
+    """
+    store = next((store for prefix, store in _STORES.items() if path.startswith(prefix)), None)
+    if store is None and (found := _MISSPELT.match(path)):
+        meant = f"{found['scheme'].lower()}://{path[found.end() :]}"
+        raise UsageError(f"{path}: is no address of a bucket; did you mean {meant}? (A local folder is ./{path})")
+    return store or _LOCAL
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is one of this machine's."""
+    """Whether a path is on local disk."""
     return store_of(path) is _LOCAL
 
 
+def tensorflow_reads(path: str) -> bool:
+    """Whether TensorFlow has a client of its own for a path."""
+    return store_of(path).tensorflow_reads
+
+
+@contextlib.contextmanager
+def wrap_errors(path: str) -> Iterator[None]:
+    """Turns errors of any store into a MillraceError that names the file: a copy may fail on either side."""
+    try:
+        yield
+    except Exception as error:
+        # The local disk last: errors of network libraries are errors of the system, too.
+        explained = [store.explain(error) for store in (*_STORES.values(), _LOCAL)]
+        message = next((message for message in explained if message is not None), None)
+        if message is None:
+            raise
+        raise MillraceError(f"{path}: {message}") from error
+
+
+@contextlib.contextmanager
+def wrap_listing(path: str) -> Iterator[None]:
+    """The same for a listing, which fails in a bucket that is not there: an address that was given wrongly."""
+    try:
+        with wrap_errors(path):
+            yield
+    except MillraceError as error:
+        if error.__cause__ is not None and store_of(path).lacks_bucket(error.__cause__):
+            raise UsageError(f"{path}: no such bucket") from error
+        raise
+
+
 def check_scheme(path: str, where: str = "") -> None:
-    """UsageError for an address of another store, such as s3://; `where` stands before it in the message."""
-    if _SCHEME.match(path) and is_local(path):
-        known = ", ".join(_STORES)
+    """Raises UsageError for a path of an unsupported store, such as hdfs://; the message begins with `where`."""
+    try:
+        local = is_local(path)
+    except UsageError as error:
+        raise UsageError(f"{where}{error}") from error
+    if _SCHEME.match(path) and local:
+        known = " or ".join(_STORES)
         raise UsageError(
-            f"{where}{path}: unsupported address; use a local path or {known}, and copy other data there first"
+            f"{where}{path}: unsupported address; use a local path, {known}, and copy other data there first"
         )
 
 
@@ -43,17 +95,17 @@ def stat(path: str) -> FileStat:
 
 
 def open_read(path: str, *, version: str | None = None) -> BinaryIO:
-    """A seekable binary file; where `version` is given, of that very version.
+    """Opens a seekable binary file; if `version` is given, the file must still have it.
 
     Raises:
-        MillraceError: the file cannot be opened, or has another version by now.
+        MillraceError: the file cannot be opened, or has another version.
     """
     with wrap_errors(path):
         return store_of(path).open(path, version)
 
 
 def read_bytes(path: str) -> bytes:
-    """The whole file as it was at one moment, also while another process replaces it.
+    """The complete content at one moment, even if another process replaces the file meanwhile.
 
     Raises:
         MillraceError: the file cannot be read.
@@ -63,7 +115,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Puts a whole file in one step: readers see the old content or the new, never a part.
+    """Writes a file in one step: readers see the old content or the new, never a part.
 
     Local disk: a temporary file in the same folder, flushed to disk, then renamed. GCS: one upload.
     """
@@ -78,32 +130,40 @@ def exists(path: str) -> bool:
 
 
 def join(path: str, *parts: str) -> str:
-    """Path and parts with one slash between; a part never replaces what stands before it."""
+    """Joins with single slashes. Unlike `os.path.join`, an absolute part does not discard the parts before it."""
     tail = "/".join(stripped for part in parts if (stripped := part.strip("/")))
     return path + tail if not path or not tail or path.endswith("/") else f"{path}/{tail}"
 
 
 def listdir(path: str) -> list[str]:
-    """The names in a folder, sorted; empty where there is no such folder."""
-    with wrap_errors(path):
+    """The names in a folder, sorted; empty where there is no such folder. UsageError where there is no such bucket."""
+    with wrap_listing(path):
         return store_of(path).listdir(path)
 
 
 def delete(path: str) -> None:
-    """Removes a file; it is no error if there is none."""
+    """Removes a file, if it exists."""
     with wrap_errors(path):
         store_of(path).delete(path)
 
 
-def check_output(path: str, *, hint: str = "") -> None:
-    """Refuses to write a file over what is none. A file is put in one rename, which would replace the thing itself.
+def for_each(path: str, function: Callable[[A], B], items: Iterable[A]) -> list[B]:
+    """function(item) for each item, in order: in several threads if `path` is remote, where each waits for answers."""
+    return in_threads(function, items, threads=1 if is_local(path) else REMOTE_FILES)
+
+
+def check_output(path: str, *, hint: str = "", overwrite: bool = True) -> None:
+    """Refuses an output path that is not a regular file, because writing renames a file over it.
 
     Args:
-      path: where a file is to be put.
+      path: where a file is to be written.
       hint: what else to do, for the message.
+      overwrite: an existing file may be replaced.
 
     Raises:
-      UsageError: a folder, a link, a pipe or a device stands there.
+      UsageError: the path is a folder, a link, a pipe or a device, or an existing file that may not be replaced.
     """
     if is_local(path):
         disk.check_output(path, hint=hint)
+    if not overwrite and exists(path):
+        raise UsageError(f"{path}: already exists; give --overwrite to replace it")

@@ -1,4 +1,4 @@
-"""Messages of other libraries without what opens a door: they name the addresses that failed, keys and all."""
+"""Removes secrets from messages of other libraries, such as keys in the addresses of failed requests."""
 
 from __future__ import annotations
 

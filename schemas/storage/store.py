@@ -1,19 +1,22 @@
-"""What a store of files can do, and what all stores have in common."""
+"""The interface of a store of files, and what all stores share."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import os
+import re
 from collections.abc import Hashable, Iterator
 from typing import BinaryIO, Protocol
 
-from schemas.errors import MillraceError
-from schemas.storage.redact import redacted
+from schemas.errors import MillraceError, UsageError
+
+_MAX_NAME = 1024  # bytes of an object's name, on Google Cloud Storage and on Amazon S3
+_BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 @dataclasses.dataclass(frozen=True)
 class FileStat:
-    """A file's size in bytes and its version: the mtime in nanoseconds, or the object's generation."""
+    """A file's size in bytes and its version: the mtime in nanoseconds, or the object's generation or ETag."""
 
     size: int
     version: str
@@ -21,39 +24,50 @@ class FileStat:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A file as it was seen: its bytes, None where there was none, and the generation where the store counts them."""
+    """A file as it was read: its bytes (None: no file), and its generation, or ETag, on stores that have these."""
 
     data: bytes | None
-    generation: int = 0
+    generation: int | str = 0
 
 
 class Changed(MillraceError):
-    """The file is not what it was when it was looked at."""
+    """The file has changed since it was read."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: was changed by another process")
 
 
 class Store(Protocol):
-    """Files by path. What goes wrong is raised as the system's or the client library's own error; see `wrap_errors`.
+    """Files by path. Methods raise the errors of the system or the client library; `explain` says what they mean.
 
-    To add a store is to write a class of these methods, and to name its prefix in `schemas.storage.paths`.
+    To add a store, write a class with these methods, and add its prefix to `schemas.storage.paths`.
+
+    Attributes:
+      tensorflow_reads: whether TensorFlow has a client of its own for these paths.
     """
+
+    tensorflow_reads: bool
+
+    def explain(self, error: Exception) -> str | None:
+        """The message of an error that this store raises, in one line without secrets; None for any other error."""
+
+    def lacks_bucket(self, error: BaseException) -> bool:
+        """Whether an error of a listing says that there is no such bucket."""
 
     def stat(self, path: str) -> FileStat:
         """A file's size and version."""
 
     def open(self, path: str, version: str | None) -> BinaryIO:
-        """A seekable binary file; MillraceError unless it is of that version, where one is given."""
+        """Opens a seekable binary file; MillraceError if a version is given and the file has another."""
 
     def read(self, path: str) -> bytes:
-        """The whole file as it was at one moment."""
+        """The complete content at one moment."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Puts a whole file in one step: readers see the old content or the new, never a part."""
+        """Writes a file in one step: readers see the old content or the new, never a part."""
 
     def delete(self, path: str) -> None:
-        """Removes a file; it is no error if there is none."""
+        """Removes a file, if it exists."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a folder of this name."""
@@ -61,61 +75,97 @@ class Store(Protocol):
     def listdir(self, path: str) -> list[str]:
         """The names in a folder, sorted; empty where there is no such folder."""
 
-    def matches(self, pattern: str) -> list[str]:
-        """The paths that a path or a glob names; empty where there are none."""
+    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
+        """The files that a path or a glob names, in any order: path, size and version (None: unknown), and identity.
+
+        Holds little in memory, however many files there are.
+        """
 
     def identity(self, path: str) -> Hashable:
-        """What two paths of one file share."""
+        """A value that is equal for two paths of the same file."""
 
     def make_folder(self, path: str) -> None:
-        """Makes a folder and those above it, to survive a power cut, where the store has folders."""
+        """Creates a folder and its parents, durably; does nothing on a store without folders."""
 
     def walk(self, path: str) -> Iterator[str]:
-        """Every file below a folder, by its path relative to it, sorted."""
+        """Yields the files below a folder, by their paths relative to it, sorted."""
 
     def remove_folder(self, path: str) -> None:
-        """Removes a folder and all below it; it is no error if there is none."""
+        """Removes a folder and everything below it, if it exists."""
 
     def rename(self, source: str, target: str) -> None:
-        """Gives a file of this store another name in it."""
+        """Renames a file within this store."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies a file of this store to another path, of this store or local, in one step."""
 
     def upload(self, local: str, target: str) -> None:
-        """Copies a local file here, in one step."""
+        """Copies a local file to this store, in one step."""
 
     def flush(self, path: str) -> None:
-        """Has a folder, all below it, and its own name survive a power cut."""
+        """Flushes a folder, everything below it, and its own name to disk."""
 
     def flush_name(self, path: str) -> None:
-        """Has the name of a file or folder survive a power cut."""
+        """Flushes the name of a file or folder to disk."""
 
     def look(self, path: str) -> Seen:
-        """The file's present bytes, and what a swap compares with."""
+        """The file's current bytes, and what a swap compares with."""
 
     def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        """Replaces or removes a file that is as it was seen; see `schemas.storage.compare_and_swap.swap`."""
+        """Replaces or removes a file that has not changed; see `schemas.storage.compare_and_swap.swap`."""
 
     def fence(self, path: str) -> None:
-        """From here on no swap succeeds that compared earlier: it finds out that it has to compare again."""
-
-
-@contextlib.contextmanager
-def wrap_errors(path: str) -> Iterator[None]:
-    """Turns what goes wrong with a file, on disk or in the cloud, into a MillraceError that names it."""
-    try:
-        yield
-    except OSError as error:
-        raise MillraceError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:
-        if type(error).__module__.startswith("google."):  # not imported unless gs:// is used
-            if type(error).__name__ == "NotFound":
-                raise MillraceError(f"{path}: no such object or bucket, or it was replaced in the meantime") from error
-            raise MillraceError(f"{path}: {redacted(str(error))}") from error
-        raise
+        """Makes every swap fail that has compared already and is not complete; it must compare again."""
 
 
 def check_version(path: str, expected: str | None, found: str) -> None:
-    """MillraceError unless the version found is the expected one; None: any will do."""
+    """Raises MillraceError unless the version is the expected one; None accepts any."""
     if expected is not None and expected != found:
         raise MillraceError(
             f"{path}: changed while it was being read (version {found}, expected {expected}); start again"
         )
+
+
+def split_address(path: str) -> tuple[str, str]:
+    """The bucket and the name of an address such as gs://bucket/name; the name is '' for the bucket itself.
+
+    Raises:
+      UsageError: there is no bucket, a pattern in place of it, or a name that no object can have.
+    """
+    scheme, _, rest = path.partition("://")
+    bucket, _, name = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise UsageError(f"{path}: expected {scheme}://bucket/name, and {bucket!r} is not the name of a bucket")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path!r}: not valid UTF-8, as the names of objects are") from None
+    return bucket, name
+
+
+def split_folder(path: str) -> tuple[str, str]:
+    """The bucket, and the prefix of all names in a folder; the prefix is '' for the bucket itself."""
+    bucket, name = split_address(path)
+    folder = name.rstrip("/")
+    return bucket, f"{folder}/" if folder else ""
+
+
+def split_object(path: str) -> tuple[str, str]:
+    """The same for an object.
+
+    Raises:
+      UsageError: this is the address of a bucket, or longer than a name can be.
+    """
+    bucket, name = split_address(path)
+    size = len(name.encode())
+    if size > _MAX_NAME:
+        raise UsageError(f"{path[:80]}...: a name of {size:,} bytes; expected at most {_MAX_NAME:,}")
+    if not name:
+        raise UsageError(f"{path}: is a bucket; expected {path.partition('://')[0]}://bucket/name")
+    return bucket, name
+
+
+def folder_error(path: str) -> UsageError:
+    """The error about a folder that is given as a file."""
+    globs = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
+    return UsageError(f"{path}: is a folder; give files, or a glob pattern such as {globs}")

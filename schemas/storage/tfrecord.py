@@ -1,4 +1,4 @@
-"""TFRecord files, frame by frame, each record compared with the checksum that it carries, in bounded memory.
+"""Reads TFRecord files frame by frame, in bounded memory, and compares each record with its checksum.
 
 A frame is the record's length (uint64), the masked CRC-32C of these eight bytes, the record, and its masked CRC-32C.
 The mask is the one of TensorFlow's `lib/hash/crc32c.h`.
@@ -14,13 +14,13 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-HEADER, FOOTER = 12, 4  # bytes before a record, and behind it
+HEADER, FOOTER = 12, 4  # bytes before a record, and after it
 LARGEST = 2**31  # bytes of a record: protobuf reads no larger message
-PIECE = 1 << 16  # bytes that are decompressed at once; they become a thousand times as many at most
+PIECE = 1 << 16  # bytes to decompress at once; the result is at most a thousand times larger
 
 
 class BrokenFileError(Exception):
-    """The rest of a file cannot be read: how many records stand before, where the next begins, what is wrong there."""
+    """The rest of a file cannot be read: the number of records before it, the byte where it begins, and the reason."""
 
     def __init__(self, record: int, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -41,10 +41,10 @@ class Frames:
     """Consecutive records of a file.
 
     Attributes:
-      first: the first one's number, counted from 0.
-      offsets: where each one's frame begins, in (decompressed) bytes, and where the last one ends.
-      records: what the frames hold.
-      damaged: places in `records` of those that do not match their checksum.
+      first: the index of the first record, from 0.
+      offsets: where each record's frame begins, in (decompressed) bytes, and where the last one ends.
+      records: the bytes of each record.
+      damaged: indices in `records` of those that do not match their checksum.
     """
 
     first: int
@@ -54,7 +54,7 @@ class Frames:
 
 
 def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
-    """Cuts a file's bytes into its records; holds a chunk and one record beyond it.
+    """Cuts a file's bytes into its records. Holds at most a chunk and one record in memory.
 
     Raises:
       BrokenFileError: a frame's length does not match its checksum, or the bytes end inside a frame.
@@ -83,7 +83,7 @@ def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
 def _cut(
     data: bytes, first: int, start: int, lengths: dict[bytes, int]
 ) -> tuple[Frames, int, int, BrokenFileError | None]:
-    """The whole frames of `data`; where the rest begins; how many bytes its frame takes; why it cannot be read."""
+    """The complete frames of `data`; where the rest begins; how many bytes its frame takes; why it cannot be read."""
     checksum = google_crc32c.value
     offsets: list[int] = []
     records: list[bytes] = []
@@ -119,16 +119,16 @@ def _cut(
 
 
 def masked(checksums: np.ndarray) -> np.ndarray:
-    """CRC-32C values as TFRecord files hold them, uint32."""
+    """CRC-32C values as TFRecord files store them, uint32."""
     crc = checksums.astype(np.uint32)
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 
 def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Decompresses a gzip'd file, of one member or several, as far as it goes.
+    """Decompresses a gzip'd file, of one or several members, as far as possible.
 
     Raises:
-      BrokenGzipError: it is no gzip stream, it was changed, or it ends early. What stands before has been given.
+      BrokenGzipError: it is not a gzip stream, was changed, or ends early. What precedes the fault was yielded.
     """
     decoder = zlib.decompressobj(wbits=31)
     at = 0
@@ -142,8 +142,8 @@ def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
                 try:
                     out = decoder.decompress(rest)
                 except zlib.error as error:
-                    whole, taken = _until_error(kept, rest)
-                    yield whole
+                    valid, taken = _until_error(kept, rest)
+                    yield valid
                     raise BrokenGzipError(at + taken, str(error)) from None
                 yield out
                 at += len(rest) - len(decoder.unused_data)
@@ -154,11 +154,11 @@ def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _until_error(decoder: Any, data: bytes) -> tuple[bytes, int]:
-    """What `data` decompresses to before it fails, and how many bytes of it that takes: byte by byte."""
-    whole = []
+    """Decompresses `data` byte by byte until it fails: the result, and the number of bytes that it took."""
+    valid = []
     for i in range(len(data)):
         try:
-            whole.append(decoder.decompress(data[i : i + 1]))
+            valid.append(decoder.decompress(data[i : i + 1]))
         except zlib.error:
-            return b"".join(whole), i
-    return b"".join(whole), len(data)
+            return b"".join(valid), i
+    return b"".join(valid), len(data)

@@ -1,4 +1,4 @@
-"""The benchmark's own parts: one measured process, what it refuses, and what is made of its figures.
+"""The benchmark's own parts: its inputs, what it refuses, and what is made of its figures.
 
 None of it needs the optional packages. `python -m benchmarks.bench --quick` runs it all.
 """
@@ -8,27 +8,43 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import itertools
-import multiprocessing
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks import bench, curves, goals, kept, machine, measured_tables, report, results
+from benchmarks import (
+    bench,
+    curves,
+    goals,
+    kept,
+    machine,
+    measured_tables,
+    report,
+    results,
+    shuffle_quality,
+)
 from benchmarks.check import check_written, compare
-from benchmarks.contests import BARE, BARE_PILLOW, CONTESTS, FLOOR, ORIGINAL, ORIGINAL_PLAIN, OURS
+from benchmarks.contests import (
+    BARE,
+    BARE_PILLOW,
+    BARE_SCALED,
+    CONTESTS,
+    FLOOR,
+    ORIGINAL,
+    ORIGINAL_PLAIN,
+    OURS,
+    WEBDATASET,
+)
 from benchmarks.kept import Kept
-from benchmarks.measure import Figures, WorkFailed, measure
+from benchmarks.measure import Figures, WorkFailed
 from benchmarks.rivals import csv_floor
 from benchmarks.sources import QUICK, Source, Sources, lines
 from benchmarks.task import Task
-from benchmarks.worker import cpu_seconds
-from tests.support.measured_work import burn
+from schemas import storage
 
 ROOT = Path(__file__).parents[2]
-HANG_SECONDS = 300
 MACHINE = {"date": "today", "real_data": "false", "load": "0.5"}
 SMALL = dataclasses.replace(QUICK, covertype=200, tiny=100)
 
@@ -45,56 +61,21 @@ def figures(**changes: Any) -> Figures:
     return Figures(**(plain | changes))
 
 
-def test_a_measurement_is_of_its_own_process(tmp_path):
-    ballast = np.ones(300 << 20, np.uint8)  # what this process holds is not counted
-    found = measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
-    assert (tmp_path / "done").exists()
-    assert found.count == 7
-    assert found.whole_seconds >= found.seconds > 0
-    assert found.whole_cpu >= found.cpu
-    assert 100 << 20 < (found.peak_bytes or 0) < len(ballast) + (100 << 20)
+def test_tables_and_goals_do_without_the_ways_that_failed():
+    for contest in CONTESTS:
+        for entry in contest.entries:
+            found = results.Results().with_contest(contest, {entry.name: [figures()]}, {}, load=0.0)
+            assert entry.name in report.table_of(found, contest)
+            goals.table(found)
+            assert len(goals.summary(found).splitlines()) == 2
+            with_more = found.with_contest(contest, {}, {}, load=0.0, more=True)
+            assert list(with_more.medians(contest.name)) == [entry.name]
 
 
-def test_work_that_fails_says_why(tmp_path):
-    with pytest.raises(WorkFailed, match=r"the disk is full"):
-        measure("tests.support.measured_work:fail", Task(source="", output=str(tmp_path)))
-
-
-def test_a_command_may_stand_before_each_measurement(tmp_path):
-    measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path)), under=("env", "X=1"))
-
-
-@pytest.mark.slow
-def test_processes_read_each_shard_once(tmp_path):
-    for i in range(5):
-        (tmp_path / f"{i}.tar").touch()
-    task = Task(source=str(tmp_path), batch_size=8, rows=40)
-    found = measure("tests.support.measured_work:read_shards", task)
-    assert found.classes == {str(i): 8 for i in range(5)}
-    found = measure("tests.support.measured_work:read_shards", dataclasses.replace(task, epochs=0, seconds=1.0))
-    assert found.count > 0
-    assert found.whole_cpu >= found.cpu
-
-
-def test_the_cpu_of_a_process_is_counted_while_it_runs():
-    """It has used half a second by its own account, however long that took; this one only waits."""
-    told, tells = multiprocessing.Pipe(duplex=False)
-    before = cpu_seconds()
-    process = multiprocessing.get_context("spawn").Process(target=burn, args=(tells, 0.5))
-    process.start()
-    try:
-        assert told.poll(HANG_SECONDS)
-        assert process.is_alive()
-        assert cpu_seconds() - before >= 0.4
-    finally:
-        process.kill()
-        process.join()
-
-
-def test_a_process_that_fails_fails_the_reading(tmp_path):
-    (tmp_path / "0.tar").touch()
-    with pytest.raises(WorkFailed, match=r"ended with 1"):
-        measure("tests.support.measured_work:read_badly", Task(source=str(tmp_path)))
+def test_only_ways_that_write_are_read_back():
+    photos = next(c for c in CONTESTS if c.name == "images_12mp")
+    assert [e.name for e in photos.entries if not e.writes] == [BARE_SCALED, BARE_PILLOW]
+    assert all(entry.writes for entry in photos.entries if not entry.bound)
 
 
 @pytest.mark.slow
@@ -173,6 +154,15 @@ def test_inputs_know_whether_they_are_real(monkeypatch, tmp_path):
     assert not Sources(str(tmp_path), SMALL)["photos"].real
 
 
+def test_more_images_than_there_are_files_are_files_of_their_own(monkeypatch, tmp_path):
+    """The job reads a file once, whatever the number of its names."""
+    monkeypatch.delenv("MILLRACE_TEST_DATA", raising=False)
+    source = Sources(str(tmp_path), dataclasses.replace(SMALL, images=100))["photos"]
+    found = list(Path(source.path).glob("*/*"))
+    assert len({path.read_bytes() for path in found}) < source.rows == 100
+    assert len({storage.identity(str(path)) for path in found}) == 100
+
+
 def test_results_are_kept_contest_by_contest(tmp_path):
     path = tmp_path / "results.json"
     assert results.load(path) == results.Results()
@@ -193,20 +183,50 @@ def test_goals_are_told_where_they_were_measured():
 
 
 @pytest.mark.parametrize(("faster", "slower"), [(BARE, BARE_PILLOW), (BARE_PILLOW, BARE)])
-def test_images_are_held_against_the_faster_bound(faster, slower):
+def test_images_are_held_against_webdataset_and_the_faster_bound(faster, slower):
     runs = {
         OURS: [figures(seconds=4.0)],
-        "tf.data loop": [figures(seconds=5.0)],
+        "tf.data loop": [figures(seconds=2.0)],
+        WEBDATASET: [figures(seconds=5.0)],
         slower: [figures(seconds=2.0)],
         faster: [figures(seconds=1.0)],
     }
     contest = next(c for c in CONTESTS if c.name == "images")
     found = results.Results().with_contest(contest, runs, {}, load=0.0)
-    best, bound = goals.goals(found)
-    assert "(tf.data loop)" in best.what
+    rival, bound = goals.goals(found)
+    assert (rival.wanted, rival.wall, rival.met) == (0.9, 1.25, True)
     assert f"({faster})" in bound.what
     assert bound.wall == 0.25
-    assert goals.summary(found).splitlines()[-1].endswith("| tf.data loop: 20 | tf.data loop: 20 | 100 |")
+    assert goals.summary(found).splitlines()[-1].endswith(f"| tf.data loop: 50 | {WEBDATASET}: 20 | 100 |")
+
+
+@pytest.mark.parametrize(("cpu", "met"), [(1.0, True), (1.1, False)])
+def test_large_photos_are_judged_by_the_least_cpu_of_the_others(cpu, met):
+    runs = {
+        OURS: [figures(seconds=9.0, cpu=cpu)],
+        "tf.data loop": [figures(seconds=1.0, cpu=3.0)],
+        WEBDATASET: [figures(seconds=2.0, cpu=1.0)],
+        BARE_SCALED: [figures(cpu=0.1)],
+    }
+    contest = next(c for c in CONTESTS if c.name == "images_12mp")
+    found = results.Results().with_contest(contest, runs, {}, load=0.0)
+    (goal,) = goals.goals(found)
+    assert f"({WEBDATASET})" in goal.what
+    assert goal.met is met
+    assert "| >= 1x by CPU |" in goals.table(found)
+
+
+@pytest.mark.parametrize(("rate", "told"), [(1234.5, "1,234"), (100.4, "100"), (35.14, "35.1"), (6.0, "6")])
+def test_low_rates_keep_three_digits(rate, told):
+    assert results.shown(rate) == told
+
+
+def test_shuffle_scores_of_several_rounds_are_root_mean_squares():
+    scores = [shuffle_quality.Score(place=p, shard=0.0, neighbour=0.1, spread=s, rows=9) for p, s in ((3, 1), (-4, 3))]
+    found = shuffle_quality.over_rounds(scores)
+    assert found.place == pytest.approx(12.5**0.5)
+    assert found.neighbour == pytest.approx(0.1)
+    assert found.spread == 2
 
 
 def test_reading_images_is_held_against_both_ways_to_resize():
@@ -269,13 +289,16 @@ def test_the_training_table_tells_steps_a_second():
 
 def test_the_shuffle_table_tells_what_chance_would_give():
     fair = {"place": 0.001, "shard": 0.002, "neighbour": -0.003, "spread": 0.0005, "rows": 10_000}
-    scores = {"the job's 8 shards": fair, "training, all in memory": fair}
-    assert measured_tables.shuffle(Kept(MACHINE, {"rows": 10_000, "shards": 8, "scores": scores})).splitlines() == [
+    found: dict[str, Any] = {"rows": 10_000, "shards": 8, "runs": 3}
+    found["scores"] = {"the job's 8 shards": fair, "training, all in memory": fair}
+    assert measured_tables.shuffle(Kept(MACHINE, found)).splitlines() == [
         "| 10,000 rows | place | shard | neighbour | spread |",
         "|---|--:|--:|--:|--:|",
         "| the job's 8 shards | 0.0010 | 0.0020 | -0.0030 | 0.000500 |",
         "| training, all in memory | 0.0010 |  | -0.0030 |  |",
         "| chance: one standard deviation, and the spread expected | 0.0100 | 0.0100 | 0.0100 | 0.000700 |",
+        "",
+        "Runs, each with its seed: 3.",
     ]
 
 

@@ -100,7 +100,7 @@ def test_a_name_that_can_mean_two_columns_is_refused() -> None:
         feature_values({"area": [1], "size": [2]}, schema)
 
 
-def test_what_is_lacking_is_told_with_what_would_do() -> None:
+def test_the_message_names_missing_columns_and_how_to_give_them() -> None:
     schema = csv_schema("covertype")
     named = pd.DataFrame([range(54)], columns=[f"c{i}" for i in range(54)])
     with pytest.raises(UsageError) as refused:

@@ -1,4 +1,4 @@
-"""What `Model.predict` makes of rows and images, before the model sees them."""
+"""How `Model.predict` converts rows and images to a request."""
 
 from __future__ import annotations
 

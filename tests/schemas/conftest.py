@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.storage import gcs
+from schemas.storage import gcs_client
 from tests.support import gcs_emulator
 
 
@@ -17,13 +17,17 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with gcs_emulator.running() as host:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "none")  # else the client asks for one, off this machine
-        gcs.client.cache_clear()
+        gcs_client.client.cache_clear()
         yield "gs://b"
-        gcs.client.cache_clear()
+        gcs_client.client.cache_clear()
 
 
-@pytest.fixture(params=["local", "gcs"])
+@pytest.fixture(params=["local", "gcs", *(pytest.param(name, marks=pytest.mark.cloud) for name in ("server", "s3"))])
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty folder, on disk and in a bucket."""
+    """An empty folder: on disk, in a bucket, and in buckets of servers that others wrote."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('running_s3').new_bucket()}/out"
+    if request.param == "server":
+        return f"{request.getfixturevalue('running_cloud').new_bucket()}/out"
     parent = str(tmp_path) if request.param == "local" else request.getfixturevalue("bucket")
     return f"{parent}/out"

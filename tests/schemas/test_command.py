@@ -1,8 +1,10 @@
-"""What commands share: one JSON object on standard output with --json, and errors told alike."""
+"""What commands share: one JSON object on standard output with --json, and errors printed alike."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -31,7 +33,7 @@ def test_for_people(capsys):
     assert capsys.readouterr().out == "working\nfor people\n"
 
 
-def test_for_programs_there_is_nothing_else_on_standard_output(capsys):
+def test_with_json_standard_output_holds_nothing_else(capsys):
     assert run(chatty, ["--json"], prog="python -m a.b") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"loss": None, "steps": [1, 2.5], "nested": [{"best": None}]}
@@ -65,6 +67,16 @@ def test_errors(error, message, code, prog, capsys):
     assert captured.err == f"error: {message}\n"
 
 
+def test_standard_output_that_is_closed_early():
+    """As by `| head`: more than fits in a pipe, and nobody reads on."""
+    code = "from schemas.command import Report, run; exit(run(lambda *_: Report('x' * 1_000_000, {}), [], prog='x'))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
 def test_what_the_parser_refuses_is_a_usage_error():
     parser = Parser(prog="python -m a.b")
     parser.add_subparsers(required=True, dest="what").add_parser("c").add_argument("--n", type=int)
@@ -77,10 +89,12 @@ def test_what_the_parser_refuses_is_a_usage_error():
     [
         (["--json"], True),
         (["--json", "--steps", "3"], True),
+        (["--json", "-"], True),
+        (["--json=-"], True),
         (["--json", "figures.json"], False),
         (["--json=figures.json"], False),
         ([], False),
     ],
 )
-def test_json_to_a_file_leaves_standard_output_to_people(argv, asked):
+def test_json_to_a_file_leaves_standard_output_to_the_text(argv, asked):
     assert wants_json(argv, takes_file=True) == asked

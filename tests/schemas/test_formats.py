@@ -76,7 +76,7 @@ def test_single_records_are_read_and_decoded_as_they_were_in_the_file(opened):
     assert (again.read, again.rejects) == (whole.read, whole.rejects)
 
 
-def test_a_place_where_no_record_begins_is_refused(opened):
+def test_an_offset_that_begins_no_record_is_refused(opened):
     rows, file, schema = opened
     with pytest.raises(MillraceError, match="no record begins at byte"):
         rows.read_records(file, schema, [file.size - 3])
@@ -91,7 +91,7 @@ def test_a_record_made_of_cells_is_read_as_these_cells(opened):
     assert row == {name: [7.5] if name == "age" else list(cell) for name, cell in cells.items()}
 
 
-def test_the_names_of_columns_stand_beside_what_reads_them(opened):
+def test_column_names_are_shown_beside_their_features(opened):
     _, file, _ = opened
     assert file.labels == tuple((name, (name,)) for name in ("id", "age", "city", "y"))
 

@@ -13,7 +13,7 @@ from schemas.quick_import import quick_import
 
 @pytest.fixture
 def probe(tmp_path, monkeypatch) -> Iterator[str]:
-    """A module that says whether the collector ran on while it was imported, and that fails where it is told to."""
+    """A module that records whether the garbage collector ran while it was imported, and that fails on request."""
     (tmp_path / "collector_probe.py").write_text("import gc\nenabled = gc.isenabled()\n")
     (tmp_path / "collector_failing.py").write_text("raise ImportError('no such library')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -22,7 +22,7 @@ def probe(tmp_path, monkeypatch) -> Iterator[str]:
     gc.unfreeze()
 
 
-def test_the_collector_pauses_for_the_import_and_leaves_what_it_made_alone(probe):
+def test_the_garbage_collector_is_paused_during_the_import_and_skips_its_objects(probe):
     quick_import("json", probe)
     assert not sys.modules[probe].enabled
     assert gc.isenabled()

@@ -1,4 +1,4 @@
-"""Folders that all workers of a session share: the first to need one builds it, the others wait for it."""
+"""Folders that all workers of a test run share: the first worker that needs a folder builds it, others wait for it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def built_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path
 
     Args:
       factory: pytest's `tmp_path_factory`.
-      name: tells the folder from others of the session.
-      build: fills the empty folder, in one of the workers. Where it fails, the next worker tries again.
+      name: identifies the folder in this test run.
+      build: fills the empty folder, in one of the workers. If it fails, the next worker tries again.
     """
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -26,7 +26,7 @@ def built_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path
     shared.mkdir(exist_ok=True)
     folder, built = shared / name, shared / f"{name}.built"
     with (shared / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a worker that dies gives it back
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when a worker dies
         if not built.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()

@@ -1,16 +1,22 @@
-"""One process of a parameter-server cluster; its role is in TF_CONFIG. A test starts one for each role.
+"""A parameter-server cluster: a process for each role, forked from a process that has imported TensorFlow.
 
-    python -m tests.support.cluster_worker MODEL_DIR REPORT_DIR
+    python -m tests.support.cluster_worker MODEL_DIR REPORT_DIR TF_CONFIGS
 
-The trainers (chief and worker) leave a JSON report in REPORT_DIR when they are done; the evaluator ends when it has
-evaluated the last checkpoint; the parameter server serves until it is killed.
+TF_CONFIGS is a JSON object: the TF_CONFIG of each role. The trainers (chief and worker) leave a JSON report in
+REPORT_DIR when they are done; the evaluator ends when it has evaluated the last checkpoint; the parameter server serves
+until it is killed, after the others have ended or one of them has failed. Each role writes to ROLE.log in REPORT_DIR.
+Prints the exit status of each role as JSON, null for a role that had to be killed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +28,12 @@ from trainer.estimator import tf_estimator
 
 MAX_STEPS = 200
 MEET_SECONDS = 300.0
+SECONDS = 600.0  # only a hang reaches this limit
+PR_SET_PDEATHSIG = 1
 
 
 def _wait_for_started(folder: Path, trainers: int) -> None:
-    """Returns when so many trainers have taken their first step."""
+    """Returns when this many trainers have taken their first step."""
     deadline = time.monotonic() + MEET_SECONDS
     while len(list(folder.glob("*.started"))) < trainers:
         if time.monotonic() > deadline:
@@ -34,7 +42,7 @@ def _wait_for_started(folder: Path, trainers: int) -> None:
 
 
 class Trainer(tf_estimator.SessionRunHook):
-    """Notes a trainer's steps and the rows they saw, and holds it after its first step until every trainer took one."""
+    """Records a trainer's steps and their rows, and stops it after its first step until every trainer has taken one."""
 
     def __init__(self, *, name: str, trainers: int, folder: Path) -> None:
         self.name, self.trainers, self.folder = name, trainers, folder
@@ -67,20 +75,21 @@ def _model_fn(features: dict[str, tf.Tensor], labels: Any, mode: str, params: di
 
 
 def _train_input(config: Any) -> tf.data.Dataset:
-    """A trainer's own part of the rows, by its place in the cluster, with each row's number."""
+    """A trainer's share of the rows, by its index in the cluster, with each row's number."""
     numbered = {**features(), "row": np.arange(len(LABELS["sign"]))}
     rows = tf.data.Dataset.from_tensor_slices((numbered, LABELS["sign"]))
     return rows.shard(config.num_worker_replicas, config.global_id_in_cluster).repeat().batch(32)
 
 
-def main(model_dir: Path, report_dir: Path) -> None:
+def perform(model_dir: Path, report_dir: Path) -> None:
+    """Performs the role that TF_CONFIG names."""
     config = tf_estimator.RunConfig(
         model_dir=str(model_dir), tf_random_seed=1, save_checkpoints_steps=50, experimental_max_worker_delay_secs=0
     )
     name = f"{config.task_type}-{config.task_id}"
     trainer = Trainer(name=name, trainers=config.num_worker_replicas, folder=report_dir)
     if config.task_type == "worker":
-        # A worker that finds the chief's variables not yet initialised looks again only 30 s later.
+        # A worker that finds the chief's variables uninitialized checks again only after 30 s.
         _wait_for_started(report_dir, 1)
     tf_estimator.train_and_evaluate(
         tf_estimator.Estimator(_model_fn, config=config, params={"learning_rate": 0.1}),
@@ -97,5 +106,43 @@ def main(model_dir: Path, report_dir: Path) -> None:
         (report_dir / f"{name}.json").write_text(json.dumps(trainer.report()))
 
 
+def fork(role: str, tf_config: dict[str, Any], model_dir: Path, report_dir: Path) -> int:
+    """Starts a role in its own process, which ends with this one; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    status = 70
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        log = os.open(report_dir / f"{role}.log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ["TF_CONFIG"] = json.dumps(tf_config)
+        perform(model_dir, report_dir)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main(model_dir: Path, report_dir: Path, tf_configs: dict[str, dict[str, Any]]) -> None:
+    deadline = time.monotonic() + SECONDS
+    children = {fork(role, tf_config, model_dir, report_dir): role for role, tf_config in tf_configs.items()}
+    ended: dict[str, int | None] = dict.fromkeys(tf_configs)
+    while set(children.values()) - {"ps"} and not any(ended.values()) and time.monotonic() < deadline:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child:
+            ended[children.pop(child)] = os.waitstatus_to_exitcode(status)
+        else:
+            time.sleep(0.05)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    print(json.dumps(ended))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]))

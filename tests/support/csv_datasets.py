@@ -32,7 +32,7 @@ PEOPLE_HEADER = "id,age,s0,s1,s2,hours,work,city,pet0,pet1,pet2,member,title,wor
 
 
 def people_row(i: int) -> str:
-    """A valid row whose label follows from the age and the pet; with missing values here and there."""
+    """A valid row whose label depends on the age and the pet; some values are missing."""
     age, pet = 20 + 37 * i % 50, i % 3
     scores = ",".join("?" if i % 13 == k else str((i + k) % 10) for k in range(3))
     work = ["Private", " Private", "State-gov", "?", "", "Self "][i % 6]

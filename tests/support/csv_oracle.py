@@ -1,4 +1,4 @@
-"""What Python's csv module makes of a text's records, to compare the reader with."""
+"""The records of a text according to Python's csv module, to check the reader against."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LABEL = {"name": "l", "kind": "category", "column": 2}
 DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 WHITE = b" \t\n\v\f\r"
 Row = tuple[bytes, float, bytes]
-csv.field_size_limit(1 << 30)  # the reader knows no largest field either
+csv.field_size_limit(1 << 30)  # the reader has no limit either
 Encoding = Literal["utf-8", "marked utf-8", "latin-1", "utf-16", "marked utf-16-le", "marked utf-16-be"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """How a text's bytes are written to a file. With ASCII alone, every encoding says the same."""
+    """How a text's bytes are written to a file. ASCII text means the same in every encoding."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -38,15 +38,15 @@ class Written:
     def schema(self, *, quoted_newlines: bool) -> Schema:
         """Three columns: a text, a number and a label."""
         options: dict[str, Any] = {"delimiter": self.delimiter, "quote": self.quote, "quoted_newlines": quoted_newlines}
-        if not self.encoding.startswith("marked"):  # a mark says it by itself
+        if not self.encoding.startswith("marked"):  # a byte order mark shows it
             options["encoding"] = self.encoding
         return schema_of(FEATURES, label=LABEL, header="none", num_columns=3, **options)
 
     def text(self, data: bytes) -> bytes:
-        """The text as the reader counts its offsets: bytes of UTF-8 or Latin-1, from behind any mark."""
+        """The text as the reader counts its offsets: bytes of UTF-8 or Latin-1, after any byte order mark."""
         data = data.translate(bytes.maketrans(b',"', (self.delimiter + self.quote).encode()))
         if sys.version_info < (3, 11):
-            data = data.replace(b"\x00", b"")  # the csv module refuses it there
+            data = data.replace(b"\x00", b"")  # the csv module rejects it
         if "16" in self.encoding:
             both = data.decode("utf-8", "surrogateescape").encode("utf-16-le", "surrogatepass")
             return both.decode("utf-16-le", "surrogatepass").encode("utf-8", "surrogatepass")
@@ -81,12 +81,12 @@ class Written:
         return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
 
     def fields(self, row: list[str]) -> list[bytes]:
-        """Fields that were read as one character a byte, as the bytes that come out."""
+        """The bytes of fields that were read as one character per byte."""
         return [f.encode("utf-8" if self.encoding == "latin-1" else "latin-1") for f in row]
 
 
 def parsed(fields: list[bytes]) -> Row | None:
-    """What three fields mean; None if the row must be rejected."""
+    """The values of three fields; None if the row must be rejected."""
     if len(fields) != 3:
         return None
     text, number, label = fields[0], fields[1].strip(WHITE), fields[2].strip(WHITE)
@@ -96,7 +96,7 @@ def parsed(fields: list[bytes]) -> Row | None:
         value = struct.unpack("<f", struct.pack("<f", float(number)))[0] if DECIMAL.fullmatch(number) else None
     except (UnicodeDecodeError, OverflowError):
         return None
-    is_word = label and not set(b"\r\n") & set(label)  # which the label's vocabulary can hold
+    is_word = label and not set(b"\r\n") & set(label)  # allowed in the label's vocabulary
     return (text, value, label) if is_word and value is not None and not math.isinf(value) else None
 
 
@@ -106,14 +106,14 @@ def _row(row: tuple[str, ...], written: Written) -> Row | None:
 
 
 def csv_rows(text: str, written: Written) -> list[list[str]]:
-    """The rows of a whole text; it holds one character per byte."""
+    """The rows of a complete text; it holds one character per byte."""
     return list(written.reader(io.StringIO(text, newline="")))
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def line_alone(line: bytes, written: Written) -> Row | None:
     """One line that is not empty, without its line end; quotes must come in pairs."""
-    # Strict about one thing only: a quote that never closes, which csv takes to close at the end.
+    # Stricter than csv in one case: an unclosed quote, which csv closes at the end.
     closed = line.replace(b"\r", b" ").decode("latin-1") + f"\n\n{3 * written.delimiter}\n"
     unterminated = len(csv_rows(closed, written)) == 1
     try:
@@ -125,7 +125,7 @@ def line_alone(line: bytes, written: Written) -> Row | None:
 
 
 def line_by_line(text: bytes, written: Written) -> list[tuple[int, Row | None]]:
-    """(offset, row or None) of each line that is not empty, each read alone."""
+    """(offset, row or None) for each line that is not empty; each line is read alone."""
     found = []
     offset = 0
     for line in text.split(b"\n"):
@@ -136,7 +136,7 @@ def line_by_line(text: bytes, written: Written) -> list[tuple[int, Row | None]]:
 
 
 def whole_text(text: bytes, written: Written) -> list[Row | None]:
-    """Each record that is not empty, of the whole text; a quote that never closes makes the last one bad."""
+    """Each record of the text that is not empty; an unclosed quote makes the last one invalid."""
     characters = text.decode("latin-1")
     rows = csv_rows(characters, written)
     more = csv_rows(characters + "\n\n" + 3 * written.delimiter + "\n", written)

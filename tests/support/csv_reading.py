@@ -1,4 +1,4 @@
-"""Reading whole CSV files in tests: the rows and rejects of every range, as plain Python values."""
+"""Reading complete CSV files in tests: the rows and rejects of every range, as plain Python values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def schema_of(
     split: Mapping[str, object] | None = None,
     **csv: object,
 ) -> Schema:
-    """A schema; without more said, three text columns a, b, c, where c is the label and nothing means missing."""
+    """A schema; by default, three text columns a, b, c, where c is the label and no value means missing."""
     values: dict[str, Any] = {
         "name": "some",
         "format": "csv",
@@ -41,7 +41,7 @@ def schema_of(
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """All that was read of one file. A row holds its values by column name; one value of a vector stands for itself."""
+    """The result of reading one file. A row has its values by column name; a vector of one value is that value."""
 
     rows: list[dict[str, Any]]
     rejects: list[Reject]

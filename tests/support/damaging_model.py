@@ -1,4 +1,4 @@
-"""A linear model that, while it is trained, damages a shard that is being read, or its own weights."""
+"""A linear model that damages a shard that is being read, or its own weights, during training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Hparams:
 
 
 class Damage(tf.compat.v1.train.SessionRunHook):
-    """Does it once, when the step has come."""
+    """Does the damage once, at its step."""
 
     def __init__(self, shard: Path, how: str, at_step: int) -> None:
         self._shard, self._how, self._at_step = shard, how, at_step
@@ -49,7 +49,7 @@ class Damage(tf.compat.v1.train.SessionRunHook):
 
 
 def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    """Logistic regression on two numbers, and the damage to it."""
+    """Logistic regression on two numbers, with the damage."""
     spec = own_models.model_fn(features, labels, mode, {"learning_rate": LEARNING_RATE})
     if mode != tf_estimator.ModeKeys.TRAIN:
         return spec

@@ -1,4 +1,4 @@
-"""Every fault that can befall a dataset that a job wrote, and the problems that verification is to find."""
+"""Faults of a dataset that a job wrote, and the problems that verification must find."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_json(path: Path, change: Callable[[dict], None]) -> None:
     path.write_text(json.dumps(text))
 
 
-# Each fault: what is done; then (a part of the path, kind, a pattern of what is said) of every problem that is found.
+# Each fault: a function that causes it; then (part of the path, kind, pattern of the message) of every problem found.
 Expected = list[tuple[str, str, str]]
 
 
@@ -36,7 +36,7 @@ def cut_at_a_record(data: Written) -> Expected:
     frames = data.content(shard)
     end = frame_ends(frames)[4]
     data.put(shard, frames[:end])
-    if data.compressed:  # whole gzip again, so that nothing but the manifest can tell
+    if data.compressed:  # valid gzip again, so that only the manifest shows the fault
         left = (data.path / shard.path).stat().st_size
         return [
             (
@@ -70,7 +70,7 @@ def flip_a_bit_of_a_record(data: Written) -> Expected:
     shard = data.shards()[2]
     ends = frame_ends(data.content(shard))
     if data.compressed:
-        flip(data.path / shard.path, shard.bytes - 6)  # of the stream's own checksum
+        flip(data.path / shard.path, shard.bytes - 6)  # in the stream's own checksum
         return [
             (
                 shard.path,
@@ -95,7 +95,7 @@ def swap_two_shards(data: Written) -> Expected:
 
 
 def flip_bits_in_several_places(data: Written) -> Expected:
-    """Two records of one shard, and the length of a record of another."""
+    """In two records of one shard, and in the length of a record of another."""
     one, other = data.shards()[0], data.shards("eval")[0]
     frames, more = bytearray(data.content(one)), bytearray(data.content(other))
     ends, length = frame_ends(bytes(frames)), frame_ends(bytes(more))[1]
@@ -113,7 +113,7 @@ def flip_bits_in_several_places(data: Written) -> Expected:
 
 
 def write_a_shard_again(data: Written) -> Expected:
-    """The same records in another order: every checksum of its own is right."""
+    """The same records in another order: the checksum of every record is correct."""
     shard = data.shards()[0]
     frames = data.content(shard)
     first = frame_ends(frames)[0]

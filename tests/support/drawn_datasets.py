@@ -59,7 +59,7 @@ def write_images(folder: Path, schema: str, images: dict[str, list[np.ndarray]])
 
 
 def write_colors(folder: Path, *, each: int = 20) -> Dataset:
-    """Seven classes: sheets of one color, with noise."""
+    """Seven classes: images of one color, with noise."""
     rng = np.random.default_rng(1)
     sheets = {
         name: [(np.array(color) + rng.normal(0, 25, (36, 36, 3))).clip(0, 255).astype(np.uint8) for _ in range(each)]
@@ -69,7 +69,7 @@ def write_colors(folder: Path, *, each: int = 20) -> Dataset:
 
 
 def write_patterns(folder: Path, *, identities: int = 32, each: int = 5) -> Dataset:
-    """Pairs: each identity is a gray pattern of 6x6 squares, seen through noise and in changing light."""
+    """Pairs: each identity is a gray pattern of 6x6 squares, with noise and changing brightness."""
     rng = np.random.default_rng(1)
     patterns = {}
     for i in range(identities):
@@ -90,7 +90,7 @@ split: {by: content, train: 0.6, eval: 0.2, test: 0.2}
 
 
 def striped(kind: str, seed: int) -> np.ndarray:
-    """uint8 `[40 to 59, 40 to 59, 3]`: stripes that lie or stand, or a checkerboard, in random colors and widths."""
+    """uint8 `[40 to 59, 40 to 59, 3]`: stripes of either direction, or a checkerboard, in random colors and widths."""
     rng = np.random.default_rng(seed)
     height, width = rng.integers(40, 60, 2)
     rows, columns = np.indices((height, width)) // rng.integers(5, 9)

@@ -1,4 +1,4 @@
-"""Image files for tests: drawn, and broken on purpose."""
+"""Image files for tests: drawn, and damaged on purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def draw(kind: int, seed: int, *, height: int = 40, width: int = 50) -> np.ndarray:
-    """uint8 `[height, width, 3]`: a disc (0) or a bar (1), somewhere, on noise."""
+    """uint8 `[height, width, 3]`: a disc (0) or a bar (1) at a random position, on noise."""
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 60, (height, width, 3))
     y, x = np.mgrid[:height, :width]
@@ -20,10 +20,10 @@ def draw(kind: int, seed: int, *, height: int = 40, width: int = 50) -> np.ndarr
 
 
 def write_folders(folder: Path, *, each: int) -> None:
-    """`each` PNG and JPEG files of discs and bars in a folder of their own."""
+    """`each` PNG and JPEG files of discs and bars in a folder for each class."""
     for kind, name in enumerate(("disc", "bar")):
         (folder / name).mkdir(parents=True)
         for i in range(each):
             image = draw(kind, 1000 * kind + i)
             data = tf.io.encode_png(image) if i % 2 else tf.io.encode_jpeg(image)
-            (folder / name / f"{i:03d}.{'png' if i % 3 else 'jpg'}").write_bytes(data.numpy())  # whatever the name says
+            (folder / name / f"{i:03d}.{'png' if i % 3 else 'jpg'}").write_bytes(data.numpy())  # whatever its name is

@@ -34,7 +34,7 @@ def features() -> dict[str, np.ndarray]:
 
 
 def feature_columns() -> tuple[list[Any], list[Any]]:
-    """Columns for a linear model, and for a deep one. Only the deep one is given the word, which tells the sign."""
+    """Columns for a linear model, and for a deep one. Only the deep one reads the word, which determines the sign."""
     word = tf.feature_column.categorical_column_with_vocabulary_list("word", ["up", "down"])
     x = tf.feature_column.numeric_column("x", shape=(3,))
     return [x], [x, tf.feature_column.embedding_column(word, dimension=2)]

@@ -1,7 +1,7 @@
-"""Trains on two replicas, two logical CPUs of this process; prints what came of it as a line of JSON. A test runs it.
+"""Trains on two replicas, two logical CPUs of this process; prints the result as a line of JSON. A test runs it.
 
-A process of its own, because logical devices are made before TensorFlow's first operation. The all-reduce that
-MirroredStrategy picks by itself deadlocks between logical CPUs; ReductionToOneDevice does not.
+It runs in its own process, because logical devices are created before TensorFlow's first operation. The all-reduce that
+MirroredStrategy picks by default deadlocks between logical CPUs; ReductionToOneDevice does not.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Runs commands in children of a process that has imported the heavy libraries once, and kills or copies on the way.
+"""Runs commands in children of a process that has imported the heavy libraries once; kills them or copies their files.
 
-Reads a line of JSON from stdin, a list of commands that are to run side by side: {"argv": [...], "program":
-"preprocess" or "dataset", "kill_after": seconds, "kill_at": n, "snapshots": [folder, copies]}; all but the first may be
-missing. Answers with a line, a list of {"status": exit status or -signal, "seconds": ..., "steps": ..., "stderr": ...}.
+Reads lines of JSON from stdin, each a list of commands to run at the same time: {"argv": [...], "program":
+"preprocess", "dataset" or "job", "kill_after": seconds, "kill_at": n, "snapshots": [folder, copies]}; all but the
+first may be missing. Answers with a line, a list of {"status": exit status or -signal, "seconds": ..., "steps": ...,
+"stderr": ...}.
 
-A step is a file or folder renamed, removed, made or opened for writing; of a job or a replay those since the phase
-"committing" began, cleaning up included. `kill_at` n kills the process with SIGKILL just before its n-th step.
-`snapshots` copies the folder to copies/n just before each: what SIGKILL would leave, for what the process has in its
-memory is lost to both. "steps" has a letter for each step that it took: "m" for the manifest's, "." for others.
+A step is a file or folder that is renamed, removed, created or opened for writing; in a job or a replay, only steps
+since the phase "committing" began count, cleanup included. `kill_at` n kills the process with SIGKILL just before its
+n-th step. `snapshots` copies the folder to copies/n just before each step: the copy is what SIGKILL would leave.
+"steps" has a letter for each step: "m" for a step on the manifest, "." for others.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class Job:
             self._child()
 
     def _child(self) -> NoReturn:
-        from beam_jobs import preprocess
+        from beam_jobs import job, preprocess
         from schemas.dataset import command
 
-        main = preprocess.main if self.program == "preprocess" else command.main
+        main = {"preprocess": preprocess.main, "dataset": command.main, "job": job.main}[self.program]
         os.dup2(self.stderr.fileno(), 1)
         os.dup2(self.stderr.fileno(), 2)
         phase = "committing" if self.program == "preprocess" else None
-        sys.addaudithook(Steps(phase, told=self.steps.fileno(), kill_at=self.kill_at, snapshots=self.snapshots))
+        sys.addaudithook(Steps(phase, letters=self.steps.fileno(), kill_at=self.kill_at, snapshots=self.snapshots))
         status = 3
         try:
             status = main(self.argv)
@@ -61,7 +62,7 @@ class Job:
             os._exit(status)
 
     def report(self) -> dict[str, Any] | None:
-        """How it ended, once it has; kills it when its time is over."""
+        """The job's result once it has ended. Kills the job when its time is up."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         seconds = time.monotonic() - self.begun
         if not pid:
@@ -84,10 +85,12 @@ class Job:
 
 
 class Steps:
-    """Follows this process's steps in a phase, or all of them; writes a letter to `told` for each."""
+    """Counts this process's steps in a phase, or all of them; writes a letter to the file `letters` for each."""
 
-    def __init__(self, phase: str | None, *, told: int, kill_at: int | None, snapshots: tuple[str, str] | None) -> None:
-        self.phase, self.told, self.kill_at, self.snapshots = phase, told, kill_at, snapshots
+    def __init__(
+        self, phase: str | None, *, letters: int, kill_at: int | None, snapshots: tuple[str, str] | None
+    ) -> None:
+        self.phase, self.letters, self.kill_at, self.snapshots = phase, letters, kill_at, snapshots
         self.count = 0
         self._lock = threading.Lock()  # the lease's thread waits while a copy is made
         self._copying: int | None = None
@@ -112,11 +115,11 @@ class Steps:
             self._copying = threading.get_ident()
             copy(self.snapshots[0], os.path.join(self.snapshots[1], str(self.count)))
             self._copying = None
-        os.write(self.told, b"m" if any(layout.MANIFEST in str(a) for a in arguments) else b".")
+        os.write(self.letters, b"m" if any(layout.MANIFEST in str(a) for a in arguments) else b".")
 
 
 def copy(folder: str, target: str) -> None:
-    """Copies a folder; again, where another thread's step was under way and took a file from under it."""
+    """Copies a folder. Starts again if another thread has removed a file meanwhile."""
     while True:
         try:
             shutil.copytree(folder, target)
@@ -127,7 +130,7 @@ def copy(folder: str, target: str) -> None:
 
 
 def serve() -> None:
-    """Runs what stdin asks for until it ends. This process has no threads and runs no TensorFlow: it can be forked."""
+    """Runs commands until stdin ends. This process has no threads and runs no TensorFlow, so that it can be forked."""
     import tensorflow as tf  # noqa: F401
 
     from beam_jobs.output import pipeline_end  # noqa: F401

@@ -1,11 +1,11 @@
-"""Trainings that can be killed, in processes that start at once: forked off one that has imported TensorFlow.
+"""Trainings that can be killed, in processes that start at once, forked from one that has imported TensorFlow.
 
     python -m tests.support.forking_trainer
 
-Reads requests from standard input, one JSON object a line: `argv` of `trainer.task`; `log`, the file that its output
-goes to; `kill_after` seconds, or null, and by which `signal`; `disk_bytes`, or null: the size of a disk of its own that
-is mounted on the model directory, whose files are then copied to `copy_to`. Answers each with the exit status, negative
-for the signal that ended it, and the seconds that it took.
+Reads requests from standard input, one JSON object per line: `argv` of `trainer.task`; `log`, the file for its output;
+`kill_after`, a number of seconds or null, and the `signal` to kill it with; `disk_bytes`, or null: the size of a
+separate disk that is mounted on the model directory, whose files are then copied to `copy_to`. Answers each request
+with the exit status, negative for the signal that ended the process, and the seconds that it took.
 """
 
 from __future__ import annotations
@@ -21,21 +21,53 @@ import time
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-NO_DISK = 77  # the status of a child that may not mount one
+NO_DISK = 77  # the status of a child that may not mount a disk
+
+
+class Forking:
+    """The process that forks, as a context: call it to run `trainer.task`, and get the exit status."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.forking_trainer"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.seconds = 0.0  # that the last one took
+
+    def __call__(self, argv: list[str], *, log: Path, **request: Any) -> int:
+        request = {"kill_after": None, "signal": None, "disk_bytes": None, "copy_to": None, **request}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"argv": argv, "log": str(log), **request}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        self.seconds = float(answer["seconds"])
+        return int(answer["status"])
+
+    def __enter__(self) -> Forking:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
 
 
 def main() -> None:
     import trainer.loop.train
     import trainer.model_dir.failures
-    import trainer.task  # noqa: F401 - all are imported so that the children need not
+    import trainer.task  # noqa: F401 - imported here once for all children
 
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), flush=True)
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
-    """Forks a training, kills it when it is time, and waits for its end."""
+    """Forks a training, kills it after `kill_after`, and waits until it has ended."""
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -76,7 +108,7 @@ def train(request: dict[str, Any]) -> int:
 
 
 def mount_disk(folder: str, size: int) -> bool:
-    """Mounts a disk of so many bytes where this process alone sees it; whether the system lets us."""
+    """Mounts a disk of `size` bytes that only this process sees; returns whether the system allows it."""
     if ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0 and not be_root_of_a_namespace():
         return False
     os.makedirs(folder, exist_ok=True)
@@ -86,7 +118,7 @@ def mount_disk(folder: str, size: int) -> bool:
 
 
 def be_root_of_a_namespace() -> bool:
-    """Becomes root in a user namespace of its own, who may mount there; whether the system lets us."""
+    """Becomes root in a new user namespace, where it may mount; returns whether the system allows it."""
     maps = {"setgroups": "deny", "uid_map": f"0 {os.getuid()} 1", "gid_map": f"0 {os.getgid()} 1"}
     if ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
         return False

@@ -1,4 +1,4 @@
-"""As much of Google Cloud Storage as the project uses, on loopback, for the real client library to talk to."""
+"""The parts of Google Cloud Storage that the project uses, on loopback, for the real client library."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Objects by name in one bucket; each put makes a new generation, and may ask for the one before it."""
+    """Objects by name in one bucket; each put makes a new generation, and may require the previous one."""
 
     objects: dict[str, tuple[bytes, int]]
     puts: Iterator[int]
     lock: threading.Lock
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer leaves in one piece: header and body apart wait 40 ms for each other on a live connection
+    wbufsize = -1  # an answer is sent at once: if header and body are sent separately, a connection waits 40 ms
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """Says nothing."""
+        """Logs nothing."""
 
     def _answer(self, status: int, body: bytes, content_type: str = "application/json", **headers: str) -> None:
         self.send_response(status)
@@ -106,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(204 if found else 404, b"")
 
     def _refuses(self, name: str) -> bool:
-        """Answers 412, and returns True, where another generation was asked for; 0 asks for none."""
+        """Answers 412 and returns True if the request requires another generation; 0 means that there is no object."""
         wanted = parse_qs(urlsplit(self.path).query).get("ifGenerationMatch")
         _, generation = self.objects.get(name, (b"", 0))
         if wanted is None or int(wanted[0]) == generation:
@@ -117,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
-    """Starts the emulator, empty; yields what STORAGE_EMULATOR_HOST must hold."""
+    """Starts an empty emulator; yields the value for STORAGE_EMULATOR_HOST."""
     handler = type("Handler", (Handler,), {"objects": {}, "puts": itertools.count(1), "lock": threading.Lock()})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

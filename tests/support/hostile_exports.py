@@ -1,4 +1,4 @@
-"""Exports as somebody with bad intentions would make them: another graph, and notes that fit it."""
+"""Hostile exports: their graphs are changed, and their notes match."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trainer.export.saved_model import read_notes, write_notes
 
 @dataclasses.dataclass
 class Hostile:
-    """An export's graph, open to be changed.
+    """An export's graph, to be changed.
 
     Attributes:
-      meta_graph: all but the nodes.
+      meta_graph: everything except the nodes.
       graph: the nodes.
-      victim: a file that is to be read, or to be written.
+      victim: a file to read or to write.
     """
 
     meta_graph: Any
@@ -34,7 +34,7 @@ class Hostile:
             self._replace_outputs("probabilities", tf.identity)
 
     def answer(self, text: Any) -> None:
-        """Puts a string in the place of each key."""
+        """Replaces each key by a string."""
         self._replace_outputs("key", lambda tensor: tf.fill(tf.shape(tensor), text))
 
     def _replace_outputs(self, name: str, replace: Callable[[Any], Any]) -> None:
@@ -59,7 +59,7 @@ class Hostile:
 
 
 def make_hostile(export: Path, victim: Path, change: Callable[[Hostile], None]) -> None:
-    """Changes an export's graph, and its notes with it."""
+    """Changes an export's graph, and its notes accordingly."""
     path = export / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     (meta_graph,) = saved_model.meta_graphs
@@ -72,7 +72,7 @@ def make_hostile(export: Path, victim: Path, change: Callable[[Hostile], None]) 
 
 
 def forge_notes(export: Path) -> None:
-    """Puts the checksums of the files as they are into an export's notes."""
+    """Writes the checksums of the current files into an export's notes."""
     _, notes = read_notes(str(export))
     write_notes(str(export), notes, (export / "assets.extra" / "schema.yaml").read_bytes())
 
@@ -205,7 +205,7 @@ def foreign_table(model: Hostile) -> None:
 
 
 def asset_that_no_one_feeds(model: Hostile) -> None:
-    """An asset's tensor is fed by the loader when the init op is run, and has its own value in a signature."""
+    """The loader feeds an asset's tensor when the init op runs; in a signature, the tensor has its own value."""
     path = tf.constant(str(model.victim))
     asset = meta_graph_pb2.AssetFileDef(filename="work")
     asset.tensor_info.name = path.name

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def png(pixels: np.ndarray, *, color_type: int = 2, palette: bytes = b"", size: tuple[int, int] | None = None) -> bytes:
-    """A PNG of uint8 or uint16 `[height, width, channels]`; `size` (height, width) lies in the header."""
+    """A PNG of uint8 or uint16 `[height, width, channels]`; `size` (height, width) is written to the header."""
     height, width = size or pixels.shape[:2]
     rows = pixels.astype(">u2") if pixels.dtype == np.uint16 else pixels
     lines = b"".join(b"\0" + row.tobytes() for row in rows)
@@ -45,7 +45,7 @@ def bmp(
 
 
 def gif(frames: list[np.ndarray], *, size: tuple[int, int] | None = None, comment: bytes = b"") -> bytes:
-    """A GIF of frames of indices 0 to 3 into black, red, green, blue; `size` (height, width) is told of every frame."""
+    """A GIF of frames of indices 0 to 3 into black, red, green, blue; `size` (height, width) is that of every frame."""
     colors = bytes([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
     out = b"GIF89a" + struct.pack("<HHBBB", *frames[0].shape[::-1], 0x81, 0, 0) + colors
     if comment:
@@ -57,7 +57,7 @@ def gif(frames: list[np.ndarray], *, size: tuple[int, int] | None = None, commen
 
 
 def _lzw(frame: np.ndarray) -> bytes:
-    """Codes of 3 bits, with a clear code before every second one, so that no longer code ever comes up."""
+    """Codes of 3 bits, with a clear code before every second one, so that no longer code is needed."""
     codes: list[int] = []
     for i, value in enumerate(frame.reshape(-1).tolist()):
         codes += [4, value] if i % 2 == 0 else [value]
@@ -73,7 +73,7 @@ def _sub_blocks(data: bytes) -> bytes:
 def jpeg_header(
     height: int, width: int, *, coding: int = 0, bits: int = 8, scan: int = 3, before: bytes = b""
 ) -> bytes:
-    """A JPEG up to its first scan's header; there are no pixels in it."""
+    """A JPEG up to its first scan's header, without pixels."""
     frame = struct.pack(">HBHHB", 17, bits, height, width, 3) + bytes([1, 17, 0, 2, 17, 0, 3, 17, 0])
     scan_header = struct.pack(">HB", 6 + 2 * scan, scan) + bytes(2 * scan + 3)
     return b"\xff\xd8" + before + b"\xff" + bytes([0xC0 + coding]) + frame + b"\xff\xda" + scan_header

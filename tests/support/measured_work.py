@@ -1,4 +1,4 @@
-"""Pieces of work for the tests of measuring, which import nothing heavy."""
+"""Tasks for the tests of measurements; they import nothing heavy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def write(task: Task) -> None:
     (Path(task.output) / "done").write_text(str(held.sum()))
 
 
-def burn(tells: Connection, seconds: float) -> None:
-    """Uses so many seconds of CPU, says so, and waits to be killed."""
+def burn(connection: Connection, seconds: float) -> None:
+    """Uses this many seconds of CPU, reports that, and waits to be killed."""
     while time.process_time() < seconds:
         np.sort(np.random.default_rng().random(100_000))
-    tells.send_bytes(b"done")
+    connection.send_bytes(b"done")
     time.sleep(3600)
 
 
@@ -33,8 +33,13 @@ def fail(task: Task) -> None:
     raise OSError("the disk is full")
 
 
+def hang(task: Task) -> None:
+    """Does not end."""
+    time.sleep(3600)
+
+
 def read_shards(task: Task) -> Iterator[np.ndarray]:
-    """The labels that the shards' names tell, each shard read by one process, which takes its time."""
+    """Labels that are the shards' names; each shard is read by one process, slowly."""
 
     def pipeline(shards: list[str], shuffle: int) -> Iterator[Batch]:
         for path in shards[int(os.environ["WORKER"]) :: int(os.environ["NUM_WORKERS"])]:
@@ -48,7 +53,7 @@ def read_shards(task: Task) -> Iterator[np.ndarray]:
 
 
 def read_badly(task: Task) -> Iterator[np.ndarray]:
-    """Fails in its processes."""
+    """Fails in the processes that read."""
 
     def pipeline(shards: list[str], shuffle: int) -> Iterator[Batch]:
         raise OSError("no such shard")

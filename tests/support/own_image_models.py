@@ -1,4 +1,4 @@
-"""A model of one's own on images, as a user would write it, for `--model tests.support.own_image_models:model_fn`."""
+"""A custom model on images, as a user would write it, for `--model tests.support.own_image_models:model_fn`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of one's own, as a user would write them, for `--model tests.support.own_models:<function>`."""
+"""Custom models, as a user would write them, for `--model tests.support.own_models:<function>`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.spec.task_spec import Dense, TaskSpec
 
 @dataclasses.dataclass(frozen=True)
 class Hparams:
-    """For both functions."""
+    """The hyper-parameters of both functions."""
 
     learning_rate: float = 0.05
     units: int = 4
@@ -50,7 +50,7 @@ def keras_model(task_spec: TaskSpec, hparams: Hparams) -> Any:
 
 
 def keras_model_of_0_1(problem: TaskSpec, hparams: Hparams) -> Any:
-    """As release 0.1.0 called the parameter."""
+    """With the parameter's name of release 0.1.0."""
     return keras_model(problem, hparams)
 
 

@@ -51,34 +51,7 @@ def people_row(i: int) -> str:
     )
 
 
-# The same file with what makes analysis slow left out, for the tests that are about something else.
-PLAIN_SCHEMA = """\
-name: people
-format: csv
-csv: {header: present, missing: ["?", ""]}
-features:
-  - {name: id, kind: key}
-  - {name: age, kind: numeric, transform: z_score, missing: mean}
-  - {name: height, kind: ignore}
-  - {name: pay, kind: ignore}
-  - {name: size, kind: numeric, transform: none}
-  - {name: steps, kind: ignore}
-  - {name: point, columns: [p0, p2], kind: numeric, transform: {scale: [0, 10]}}
-  - {name: city, kind: category, values: [a, b, c], missing: nowhere}
-  - {name: grade, kind: ignore}
-  - {name: street, kind: ignore}
-  - {name: member, kind: ignore}
-  - {name: pet, columns: [pet0, pet2], kind: one_hot}
-  - {name: words, kind: ignore}
-  - {name: bag, kind: ignore}
-  - {name: note, kind: ignore}
-  - {name: w, kind: ignore}
-label: {name: y, kind: category, values: [no, yes], aliases: {"yes!": yes}}
-split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
-"""
-
-
-# Nothing is measured, and hardly anything is traced: for the tests that are about what becomes of records and files.
+# Nothing is measured, and almost nothing is traced: for tests of records and files.
 _LEAN = """\
 name: people
 format: csv
@@ -94,7 +67,7 @@ split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
 """
 _IGNORED = [name for name in HEADER.split(",") if name not in ("id", "age", "size", "p0", "p1", "p2", "y")]
 LEAN_SCHEMA = _LEAN % "\n".join(f"  - {{name: {name}, kind: ignore}}" for name in _IGNORED)
-# The same with a mean and a deviation, for which the train split is read first.
+# The same with a mean and a standard deviation, for which the train split is read first.
 MEASURED_SCHEMA = LEAN_SCHEMA.replace("transform: none, missing: 0.0", "transform: z_score, missing: mean")
 
 

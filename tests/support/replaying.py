@@ -1,4 +1,4 @@
-"""Rows of which some are rejected, what they should have been, and a folder to run jobs and replays in."""
+"""Rows of which some are rejected, their corrections, and a folder to run jobs and replays in."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.replay.run import Outcome, run_replay
 from beam_jobs.runtime.job import run_job
+from schemas import storage
 from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.rejects import Reject, read_rejects
@@ -31,7 +32,7 @@ label: {name: y, kind: category}
 split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
 """
 ROWS = [f'k{i},{20 + i % 7},"{"abc"[i % 3]}, Köln",{["no", "yes"][i % 2]}' for i in range(40)]
-# What is wrong with some of the rows, and how it is found out.
+# Invalid rows by index, and the reason of their rejects.
 BROKEN = {
     3: ('k3,old,"a, Köln",yes', "not_a_number"),
     8: ('k8,21,"c, Köln', "unterminated_quote"),
@@ -44,7 +45,7 @@ HEADER = "id,age,city,y"
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """Where a test works: raw files, the job on them, its rejects corrected, and the replay."""
+    """A test's folder: raw files, the job on them, its corrected rejects, and the replay."""
 
     path: Path
 
@@ -63,12 +64,12 @@ class Folder:
         run_job(JobOptions(schema=path, input=inputs, **options))
         return open_dataset(options["output"])
 
-    def correct(self, dataset: Dataset, mend: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
-        """The dataset's rejects with what `mend` makes of each; None leaves one out."""
+    def correct(self, dataset: Dataset, fix: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
+        """Writes the dataset's rejects, corrected by `fix`, without those for which it returns None."""
         lines = []
         for reject in rejects_of(dataset):
             row = json.loads(reject.to_json())
-            text = mend(reject)
+            text = fix(reject)
             if text is not None:
                 row.pop("raw_base64", None)
                 lines.append(json.dumps(row | {"raw": text}, ensure_ascii=False))
@@ -79,7 +80,7 @@ class Folder:
 
 
 def write_rejecting(path: Path) -> tuple[Folder, Dataset]:
-    """The 40 rows in a folder, and their dataset, which rejects the broken ones."""
+    """Writes the 40 rows to a folder, and their dataset, which rejects the invalid ones."""
     folder = Folder(path)
     dataset = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *BAD]))
     assert sorted(r.reason for r in rejects_of(dataset)) == sorted(reason for _, reason in BROKEN.values())
@@ -87,11 +88,12 @@ def write_rejecting(path: Path) -> tuple[Folder, Dataset]:
 
 
 def rejects_of(dataset: Dataset) -> list[Reject]:
-    return [r for path in sorted(Path(dataset.run_dir).glob("rejects-*")) for r in read_rejects(path.read_bytes())]
+    names = [name for name in storage.listdir(dataset.run_dir) if name.startswith("rejects-")]
+    return [r for name in names for r in read_rejects(storage.read_bytes(storage.join(dataset.run_dir, name)))]
 
 
 def as_good(reject: Reject) -> str:
-    """The row that a bad one should have been, by its key."""
+    """The valid row for an invalid one."""
     return next(ROWS[i] for i, (bad, _) in BROKEN.items() if bad == reject.raw.decode())
 
 
@@ -100,7 +102,7 @@ def contents(dataset: Dataset) -> dict[str, collections.Counter[bytes]]:
 
 
 def accounts_hold(dataset: Dataset) -> None:
-    """The manifest agrees with itself, with every shard's records and with the files of rejects."""
+    """Asserts that the manifest agrees with itself, with every shard's records and with the rejects files."""
     assert verify_dataset(dataset.path) == []
     manifest = dataset.manifest
     assert manifest.read == manifest.written + manifest.rejected

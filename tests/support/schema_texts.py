@@ -1,4 +1,4 @@
-"""Schema files as text, with one thing in them that a test is about."""
+"""Schema files as text, with the part that a test is about."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ FEATURE = "- {name: x, kind: numeric}"
 
 
 def text(*features: str, label: str = "{name: y, kind: category}", more: str = "") -> str:
-    """A schema file: features from line 4 on, the label behind them, then `more`."""
+    """A schema file: features from line 4 on, then the label, then `more`."""
     lines = [
         "name: d",
         "format: csv",

@@ -12,7 +12,7 @@ FOLDER = Path(schemas.__file__).parent
 
 
 def csv_schema(name: str) -> Schema:
-    """The one of a CSV dataset, by its name."""
+    """The schema of a CSV dataset that ships, by its name."""
     schema = load_schema(str(FOLDER / f"{name}.yaml"))
     assert isinstance(schema, Schema)
     return schema

@@ -1,8 +1,8 @@
-"""Jobs and prunes that take milliseconds, one step after another: the lease, a run folder, the manifest, the clean-up.
+"""Jobs and prunes that take milliseconds, in steps: the lease, a run folder, the manifest, the cleanup.
 
-A step is a generator's, so that a test can have other processes' work done between any two. In between, and inside, the
-file operations are those of the package: `interrupted` calls a function just before the n-th of them, which is where a
-process may be stopped for hours.
+They are generators, so that a test can run the work of other processes between any two steps. The file operations are
+those of the package. `interrupted` calls a function just before the n-th of them, where a process may be stopped for
+hours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.dataset.manifest import Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap
+from schemas.storage import compare_and_swap, s3
 
 STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "os.link"})
 
@@ -29,12 +29,12 @@ Work = Generator[None, None, None]
 
 
 def shard(run: str) -> Shard:
-    """The only one of a run."""
+    """The only shard of a run."""
     return Shard(path=f"{run}/train-00000-of-00001.tfrecord", rows=1, bytes=4, crc32c="00000000")
 
 
 def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ...] = ()) -> Manifest:
-    """Of a run with one shard, and with the shards of others that it was appended to."""
+    """The manifest of a run with one shard, and with the shards of earlier runs that it keeps."""
     shards = (*keeps, shard(run))
     return Manifest(
         run=run,
@@ -66,12 +66,12 @@ def run_folder(data_dir: str, run: str) -> None:
 
 
 def held_from(data_dir: str, run: str) -> contextlib.AbstractContextManager[Lease]:
-    """A lease whose last heartbeat is always stale; it writes none by itself."""
+    """A lease whose last heartbeat is always stale; it renews none by itself."""
     return hold(data_dir, run=run, beat_seconds=1e6, stale_seconds=-1)
 
 
 def job(data_dir: str, run: str, *, appends: bool, committed: list[str]) -> Work:
-    """A job, or a replay that keeps the shards that there are. Adds its run to `committed` when it ends with 0."""
+    """A job, or a replay that keeps the existing shards. Adds its run to `committed` when it ends with 0."""
     with held_from(data_dir, run) as held:
         replaces = compare_and_swap.look(storage.join(data_dir, layout.MANIFEST))
         yield
@@ -97,7 +97,7 @@ def pruning(data_dir: str, *, keep_previous: bool) -> Work:
 
 
 def advance(work: Work, steps: int | None = None) -> None:
-    """Does so many steps of a job, all that are left by default; it may find that it was overtaken."""
+    """Runs this many steps of a job, by default all that are left; the job may find that another was faster."""
     with contextlib.suppress(MillraceError):
         for i, _ in enumerate(work, 1):
             if i == steps:
@@ -105,7 +105,7 @@ def advance(work: Work, steps: int | None = None) -> None:
 
 
 class Interrupted:
-    """Calls functions just before given file operations of the block, local or in the cloud, in its thread alone."""
+    """Calls functions just before given file operations, local or in the cloud, of the block's own thread."""
 
     def __init__(self, calls: dict[int, list[Callable[[], None]]]) -> None:
         self.calls = calls
@@ -125,42 +125,71 @@ class Interrupted:
         self.count += 1
 
 
-_current: list[Interrupted] = []
-
-
-def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if _current and event in STEPS:
-        _current[-1].step()
-
-
 @contextlib.contextmanager
 def interrupted(data_dir: str, calls: dict[int, list[Callable[[], None]]]) -> Iterator[Interrupted]:
     """Counts the block's file operations, and makes the calls before them."""
     counter = Interrupted(calls)
     if storage.is_local(data_dir):
-        if not getattr(_hook, "added", False):
-            sys.addaudithook(_hook)
-            _hook.added = True  # type: ignore[attr-defined]
-        _current.append(counter)
-        try:
-            yield counter
-        finally:
-            _current.pop()
-        return
+        operations = _of_the_system(counter.step)
+    elif data_dir.startswith(s3.PREFIX):
+        operations = _of_boto3(counter.step)
+    else:
+        operations = _of_requests(counter.step)
+    with operations:
+        yield counter
+
+
+_steps: list[Callable[[], None]] = []
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if _steps and event in STEPS:
+        _steps[-1]()
+
+
+@contextlib.contextmanager
+def _of_the_system(step: Callable[[], None]) -> Iterator[None]:
+    if not getattr(_hook, "added", False):
+        sys.addaudithook(_hook)
+        _hook.added = True  # type: ignore[attr-defined]
+    _steps.append(step)
+    try:
+        yield
+    finally:
+        _steps.pop()
+
+
+@contextlib.contextmanager
+def _of_boto3(step: Callable[[], None]) -> Iterator[None]:
+    events = s3.client().meta.events
+
+    def before_send(**_: Any) -> None:
+        step()
+
+    events.register("before-send.s3", before_send)
+    try:
+        yield
+    finally:
+        events.unregister("before-send.s3", before_send)
+
+
+@contextlib.contextmanager
+def _of_requests(step: Callable[[], None]) -> Iterator[None]:
+    """Google's client library sends its requests with this package."""
     from requests import Session
 
     original = Session.request
 
     def request(self: Session, *args: Any, **kwargs: Any) -> Any:
-        counter.step()
+        step()
         return original(self, *args, **kwargs)
 
     with mock.patch.object(Session, "request", request):
-        yield counter
+        yield
 
 
 def missing(data_dir: str) -> list[str]:
-    """What the manifest names and is not there."""
+    """The shards that the manifest names and that do not exist."""
     return [s.path for s in shards_of(read_manifest(data_dir)) if not storage.exists(storage.join(data_dir, s.path))]
 
 

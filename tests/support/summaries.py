@@ -1,4 +1,4 @@
-"""What a training or an evaluation wrote for TensorBoard, read back."""
+"""Reads what a training or an evaluation wrote for TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings, by the command or by hand, and what they leave."""
+"""Trainings, by the command or by calling Estimator, and their results."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from schemas.dataset import Dataset
 from trainer import task
+from trainer.estimator import tf_estimator
+from trainer.export.graph_values import plain_session
 
 
 @dataclasses.dataclass
 class Trained:
-    """An Estimator, and what it was trained on."""
+    """An Estimator, and the dataset that it was trained on."""
 
     dataset: Any
     estimator: Any
@@ -34,8 +36,22 @@ class TrainedModel:
         return export
 
 
-def run(dataset, model_dir, *argv: str, model: str = "linear", steps: int = 40) -> int:
-    """The exit code of `trainer.task`, with a checkpoint and an evaluation every 20 steps."""
+def brief_config(model_dir: object, **settings: Any) -> Any:
+    """The `RunConfig` of a training of few steps: it neither optimizes its graph nor writes it, which takes longer."""
+    return tf_estimator.RunConfig(
+        model_dir=str(model_dir),
+        tf_random_seed=1,
+        session_config=plain_session(),
+        checkpoint_save_graph_def=False,
+        **settings,
+    )
+
+
+def run(dataset, model_dir, *argv: str, model: str = "softmax", steps: int = 40) -> int:
+    """The exit code of `trainer.task`, with a checkpoint and an evaluation every 20 steps.
+
+    Of the built-in models, `softmax` has the smallest graphs: its training takes half as long as that of `linear`.
+    """
     fixed = ["--data_dir", dataset.path, "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps)]
     return task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv])
 

@@ -20,7 +20,7 @@ FOLDERS += "channels: {means: [123, 117, 104]}, store: %s}\n"
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A dataset directory, and what its manifest says."""
+    """A dataset directory, and its manifest."""
 
     path: Path
     manifest: Manifest

@@ -1,4 +1,4 @@
-"""What a dataset holds, read back from its shards."""
+"""Reads a dataset's records from its shards."""
 
 from __future__ import annotations
 

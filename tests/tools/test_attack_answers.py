@@ -41,7 +41,7 @@ class TestServing:
             "a good row has an error",
         }
 
-    def test_odd_rows_are_told_from_good_ones(self):
+    def test_suspicious_rows_are_distinguished_from_valid_ones(self):
         draw, judging = random.Random(1), Judge(every_kind())
         assert not any(serve.draw_row(draw, judging, i, odd=False).wrong for i in range(200))
         wrong = set().union(*(serve.draw_row(draw, judging, i, odd=True).wrong for i in range(2000)))
@@ -216,7 +216,7 @@ class TestImages:
         assert off is not None
         assert off > fuzz_images.NEAR
 
-    def test_what_befalls_files_is_what_it_says(self):
+    def test_every_damage_matches_its_description(self):
         draw = random.Random(1)
         for fmt in image_bytes.FORMATS:
             for _ in range(60):

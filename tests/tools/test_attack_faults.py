@@ -103,7 +103,7 @@ class TestKnownFaults:
 @pytest.mark.slow
 class TestDamages:
     @pytest.mark.parametrize("what", sorted({d.__name__ for d in damage.DAMAGES}))
-    def test_each_of_them_changes_the_data_set(self, whole, tmp_path, what):
+    def test_each_of_them_changes_the_dataset(self, whole, tmp_path, what):
         for seed in range(6):
             data = tmp_path / str(seed) / "data"
             shutil.copytree(whole.data, data)
@@ -132,7 +132,7 @@ def state(folder: Path) -> dict[str, object]:
 
 class TestKills:
     @pytest.mark.slow
-    def test_a_child_dies_where_it_is_told_to(self, whole, children, tmp_path):
+    def test_a_child_dies_at_the_given_operation(self, whole, children, tmp_path):
         argv = job_arguments(whole.schema, whole.inputs, tmp_path / "out")
         unhurt, killed = children.run(
             Ask("beam_jobs.preprocess", argv, watched=str(tmp_path / "out")),
@@ -152,7 +152,7 @@ class TestKills:
             "before or after the lease",
         )
 
-    def test_every_scene_comes_once_in_as_many_rounds_as_there_are(self):
+    def test_every_scene_is_played_once_in_as_many_rounds_as_there_are_scenes(self):
         rounds = [
             [kill.scene(f"7:kill:{turn * len(kill.SCENES) + i}") for i in range(len(kill.SCENES))] for turn in range(9)
         ]

@@ -45,7 +45,7 @@ def test_a_vulnerability_fails_the_audit(tmp_path, capsys):
     assert "a 1.0: PYSEC-1 (fixed in 1.1): raise the pin, or accept it in audit.yaml" in capsys.readouterr().out
 
 
-def test_an_accepted_one_is_told_with_its_reason_and_date(tmp_path, capsys):
+def test_an_accepted_finding_is_listed_with_its_reason_and_date(tmp_path, capsys):
     assert audit(tmp_path, report(vulns=[BAD]), ACCEPTED) == 0
     assert "a CVE-1: accepted on 2026-01-31: not called here" in capsys.readouterr().out
     assert audit(tmp_path, report(), ACCEPTED) == 0
@@ -57,7 +57,7 @@ def test_what_could_not_be_looked_up_fails_the_audit(tmp_path, capsys):
     assert "1 pins could not be looked up, so nothing is known of them: b" in capsys.readouterr().out
 
 
-def test_a_program_that_is_not_there_or_says_nothing_fails_the_audit(tmp_path, capsys):
+def test_a_missing_or_silent_program_fails_the_audit(tmp_path, capsys):
     (tmp_path / "pins.txt").write_text(PINS)
     (tmp_path / "audit.yaml").write_text("accepted: []")
     for program, message in (("nowhere", "No such file"), ("true", "gave no report (exit code 0): no word why")):

@@ -13,13 +13,12 @@ from schemas.samples.tables import write_sample
 from tests.support.built_once import built_once
 from tests.support.csv_datasets import LATE, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
-from tests.support.training import TrainedModel, train_own
+from tests.support.training import TrainedModel, brief_config, train_own
 from trainer import task
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import CheckedExport
-from trainer.export.graph_values import plain_session
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import read_task_spec
@@ -43,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def share(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
-    """`built_once` in this session: `share(name, build)`."""
+    """`built_once` in this test run: `share(name, build)`."""
     return functools.partial(built_once, tmp_path_factory)
 
 
@@ -128,7 +127,7 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
     ) -> object:
         if estimator is None:
             model_dir = model_dir or str(tmp_path_factory.mktemp("model"))
-            config = tf_estimator.RunConfig(model_dir=model_dir, tf_random_seed=1, session_config=plain_session())
+            config = brief_config(model_dir)
             estimator = BUILT_IN[model].build(read_task_spec(dataset), BUILT_IN[model].hparams(), config)
         wrapped = with_keys_and_classes(estimator, dataset)
         mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1)

@@ -15,7 +15,7 @@ import pytest
 
 from schemas.dataset import Dataset
 from tests.support import paced_models
-from tests.support.told_at_once import assert_told_at_once
+from tests.support.light_commands import assert_light
 from trainer import doctor
 from trainer.data.reading import input_options
 from trainer.doctor import diagnose
@@ -50,13 +50,13 @@ class TestFinds:
         """By a clock on which a step of the model takes 40 ms, and all else next to nothing."""
         paced_models.runs.clear()
         ticks = itertools.count()
-        clock = Clock(wall=lambda: 0.04 * len(paced_models.runs) + 1e-4 * next(ticks), cpu=lambda: 0.0)
+        clock = Clock(wall=lambda: 0.04 * len(paced_models.runs) + 5e-4 * next(ticks), cpu=lambda: 0.0)
         training = TrainOptions(data_dir=people.path, model_dir="", model=f"{MODELS}:counted", batch_size=16)
         found = diagnose(training, Length(seconds=4, rounds=5), str(tmp_path), clock=clock)
         assert found.bound_by == "model"
         assert found.share < 0.1
         assert 0.04 <= found.memory.seconds < 0.05
-        assert found.alone.seconds < 0.001
+        assert found.alone.seconds < 0.005
         assert list(found.stages) == ["gather"]
 
     @pytest.mark.slow
@@ -70,7 +70,7 @@ class TestFinds:
         assert not list(scratch.glob("millrace-*"))
 
     @pytest.mark.slow
-    def test_a_stage_of_the_input_for_each_that_there_is(self, stripes, tmp_path, scratch):
+    def test_every_stage_of_the_input_is_measured(self, stripes, tmp_path, scratch):
         """Large crops, colours and sizes changed for each, and a model that does next to nothing."""
         slow = ["--augment", "color_jitter=0.4", "resized_crop=0.5"]
         found = examined(stripes, tmp_path, "--model", f"{MODELS}:trivial", *slow)
@@ -113,14 +113,18 @@ class TestRefuses:
             (["--data_dir", "d", "--seconds", "nan"], 2, "--seconds nan: must be 1 or more"),
             (["--data_dir", "d", "--json", "/"], 2, "/: is a folder, which a file would replace; give a file name"),
             (["--data_dir", "d", "--json", "/dev/null"], 2, "/dev/null: is a pipe, a socket or a device"),
+            (["--data_dir", "d", "--json", __file__], 2, f"{__file__}: already exists; give --overwrite to replace it"),
+            (["--data_dir", "d", "--json", __file__, "--overwrite"], 2, "d: no manifest.json"),
+            (["--data_dir", "d", "--json", "-"], 2, "d: no manifest.json"),
             (["--data_dir", "d", "--json", "/dev/stdout"], 2, "/dev/stdout: is a link"),
             (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is not a writable folder"),
             (["--data_dir", "d", "--model", "cnn"], 2, "--model cnn: unknown model; choose from linear, dnn"),
             (["--data_dir", "d"], 2, "d: no manifest.json"),
+            (["--data_dir", __file__], 2, f"{__file__}: is a file; expected a dataset directory"),
         ],
     )
     def test_without_a_heavy_import(self, argv, code, message):
-        assert_told_at_once("trainer.doctor", argv, code=code, message=message)
+        assert_light("trainer.doctor", argv, code=code, message=message)
 
     @pytest.mark.slow
     def test_a_model_that_fails(self, people, capsys, scratch):
@@ -223,7 +227,7 @@ class TestVerdict:
 
 
 class HandClock:
-    """A clock that goes on when it is told to."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.wall = self.cpu = 0.0
@@ -265,7 +269,7 @@ class TestRounds:
         assert not Rounds(("b",), rounds.length, costs={"b": [Cost(1, 1)] * 3}, short=Counter(b=1)).hurried()
         assert "raise --seconds" in dataclasses.replace(diagnosis(10, 2, 10), short=True).caution
 
-    def test_heavy_ways_are_left_out_where_they_take_too_long(self):
+    def test_heavy_ways_are_left_out_if_they_take_too_long(self):
         clock = HandClock()
         rounds = Rounds(("a", "b"), Length(seconds=0.2, rounds=2), heavy={"b": 4}, clock=clock.clock)
         for _ in rounds:

@@ -1,4 +1,4 @@
-"""What a training tells its user to do next fits the data that it was trained on."""
+"""The command that a training suggests next fits the data that it was trained on."""
 
 from __future__ import annotations
 

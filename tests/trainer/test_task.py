@@ -10,7 +10,7 @@ import pytest
 
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
-from tests.support.told_at_once import assert_told_at_once
+from tests.support.light_commands import assert_light
 from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
@@ -44,17 +44,30 @@ class TestAnswersAtOnce:
                 "--model cnn: unknown model; choose from linear, dnn, wide_deep, softmax",
             ),
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
+            (["--data_dir", "d", "--model_dir", "s3://b/m"], 2, "s3://b/m: TensorFlow cannot read or write s3://"),
             (DIRS, 2, "d: no manifest.json"),
         ],
     )
     def test_without_a_heavy_import(self, argv, code, message):
-        assert_told_at_once("trainer.task", argv, code=code, message=message)
+        assert_light("trainer.task", argv, code=code, message=message)
+
+    def test_vertex_ai_may_say_where_the_model_goes(self, monkeypatch):
+        monkeypatch.setenv(task.MODEL_DIR, "gs://b/out/model/")
+        assert task.parse_options(["--data_dir", "d"]).model_dir == "gs://b/out/model"
+        assert task.parse_options(DIRS).model_dir == "m"
 
     @pytest.mark.parametrize(
         ("argv", "message"),
         [
             (["--batch_size", "-1"], "--batch_size -1: must be 1 or more"),
+            (["--num_gpus", "2"], "--num_gpus 2: --strategy none trains on one device; use --strategy mirrored"),
             (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
+            (["--cycle_length", "0"], "--cycle_length 0: must be 1 or more"),
+            (["--block_length", "0"], "--block_length 0: must be 1 or more"),
+            (["--prefetch", "-1"], "--prefetch -1: must be 0 or more"),
+            (["--read_threads", "0"], "--read_threads 0: must be 1 or more"),
+            (["--inter_op_threads", "0"], "--inter_op_threads 0: must be 1 or more"),
+            (["--intra_op_threads", "-2"], "--intra_op_threads -2: must be 1 or more"),
             (["--early_stopping_steps", "10"], "must be at least --save_checkpoints_steps 20"),
             (["--hparams", "learning_rate"], "'learning_rate': expected key=value"),
             (["--augment", "flip=false"], "--augment is for images"),
@@ -68,7 +81,7 @@ class TestAnswersAtOnce:
 
 @pytest.fixture(scope="module")
 def model_dir(late, tmp_path_factory) -> Path:
-    """40 steps of `linear`; not to be changed."""
+    """40 steps of `softmax`; not to be changed."""
     folder = tmp_path_factory.mktemp("task") / "model"
     assert run(late, folder, "--evaluate_test") == 0
     return folder
@@ -76,10 +89,11 @@ def model_dir(late, tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 class TestTraining:
-    def test_model_json_says_what_it_is(self, late, model_dir):
+    def test_model_json_describes_the_model(self, late, model_dir):
         manifest = json.loads((model_dir / "model.json").read_text())
-        assert manifest["current"]["model"] == "linear"
-        assert manifest["current"]["hparams"] == {"learning_rate": 0.01, "decay": True}
+        assert manifest["current"]["model"] == "softmax"
+        hparams = {"learning_rate": 0.001, "indicator_limit": 64, "embedding_size": 0}
+        assert manifest["current"]["hparams"] == hparams
         assert manifest["current"]["data"]["run"] == late.run
         assert manifest["current"]["versions"]["tensorflow-estimator"] == "2.15.0"
 
@@ -88,7 +102,7 @@ class TestTraining:
         metrics = json.loads((model_dir / f"metrics-{split}.json").read_text())
         assert (metrics["split"], metrics["rows"], metrics["data_run"]) == (split, late.rows(split), late.run)
         assert metrics["metrics"]["global_step"] == 40
-        assert 0 <= metrics["metrics"]["auc"] <= 1
+        assert 0 <= metrics["metrics"]["accuracy"] <= 1
 
     def test_each_checkpoint_is_evaluated(self, model_dir):
         assert [e["global_step"] for e in read_evaluations(str(model_dir))] == [20, 40]
@@ -100,9 +114,10 @@ class TestTraining:
         assert len(numbered(model_dir / "export" / "best")) >= 1
         assert len(numbered(model_dir / "export" / "final")) == 1
         assert list(model_dir.glob("events.out.tfevents.*"))
+        assert not [path.name for path in model_dir.iterdir() if path.suffix in (".pbtxt", ".meta")]
         assert list((model_dir / "eval").glob("events.out.tfevents.*"))
 
-    def test_goes_on_where_it_stopped(self, late, model_dir, tmp_path, capsys):
+    def test_resumes_where_it_stopped(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(late, tmp_path / "model", steps=60) == 0
         out, err = capsys.readouterr()
@@ -120,9 +135,9 @@ class TestTraining:
     @pytest.mark.parametrize(
         ("argv", "model", "data", "message"),
         [
-            (["--hparams", "learning_rate=0.5"], "linear", "late", "its learning_rate is 0.01, not 0.5"),
-            ([], "softmax", "late", "its model is 'linear', not 'softmax'"),
-            ([], "linear", "wages", "it was trained on run "),
+            (["--hparams", "learning_rate=0.5"], "softmax", "late", "its learning_rate is 0.001, not 0.5"),
+            ([], "linear", "late", "its model is 'softmax', not 'linear'"),
+            ([], "softmax", "wages", "it was trained on run "),
         ],
     )
     def test_another_training_is_refused(self, request, model_dir, capsys, argv, model, data, message):
@@ -131,17 +146,17 @@ class TestTraining:
         assert message in capsys.readouterr().err
         assert (model_dir / "model.json").read_bytes() == before
 
-    def test_unless_told(self, late, model_dir, tmp_path):
+    def test_unless_allow_changes(self, late, model_dir, tmp_path):
         copy = tmp_path / "model"
         shutil.copytree(model_dir, copy)
         assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=41) == 0
         manifest = json.loads((copy / "model.json").read_text())
         rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
-        assert rates == [0.01, 0.5]
+        assert rates == [0.001, 0.5]
 
     def test_a_checkpoint_that_does_not_fit(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
-        assert run(late, tmp_path / "model", "--allow_changes", model="softmax") == 1
+        assert run(late, tmp_path / "model", "--allow_changes", model="linear") == 1
         assert "its last checkpoint belongs to another model" in capsys.readouterr().err
 
 

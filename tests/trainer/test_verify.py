@@ -92,7 +92,7 @@ class TestExport:
 
 
 class TestRecords:
-    def test_there_must_be_some(self, copied):
+    def test_an_empty_file_is_refused(self, copied):
         for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED):
             Path(layout.join(copied.run_dir, name)).write_bytes(b"")
         with pytest.raises(MillraceError, match="0 raw and 0 transformed parity records"):
@@ -128,7 +128,7 @@ class TestCommand:
         assert "skew: record 7, 'age': expected " in capsys.readouterr().err
 
     @pytest.mark.parametrize("missing", ["saved_model.pb", "assets.extra/millrace.json", "assets.extra/schema.yaml"])
-    def test_what_is_no_whole_export_is_refused(self, titanic, titanic_model, tmp_path, capsys, missing):
+    def test_an_incomplete_export_is_refused(self, titanic, titanic_model, tmp_path, capsys, missing):
         export = Path(shutil.copytree(titanic_model.export, tmp_path / "1"))
         (export / missing).unlink()
         assert verify.main(["--data_dir", titanic.path, "--saved_model", str(export)]) == 2

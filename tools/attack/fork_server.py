@@ -123,11 +123,11 @@ def claim_system(name: str) -> None:
     """Has this process pass for one of another machine, whose processes cannot be seen here."""
     import socket
 
-    from schemas.dataset import lease
+    from schemas.dataset import holders
 
     socket.gethostname = lambda: name
-    if hasattr(lease, "_system"):
-        lease._system = lambda: name
+    if hasattr(holders, "_system"):
+        holders._system = lambda: name
 
 
 def count_changes(folder: str, told: int, struck_at: int | None, struck_by: int) -> None:

@@ -1,15 +1,15 @@
 """Reads a dataset's records: shards in, batches of (features, label) out.
 
-Transformed records of a CSV dataset are parsed many at a time, in C++: record by record is a tenth of the rate. In
-training the shards are opened in random order and read side by side, in blocks, each of which the thread that has read
-it also parses; windows of many blocks are then shuffled whole (`trainer.data.window_shuffle`). What is done for every
-record by itself is what limits the rate. (The job has dealt the records to the shards at random, and shuffled each
-shard whole.) A split of moderate size is read once and held in memory, which leaves more of the cores to the model.
+Transformed records of a CSV dataset are parsed in blocks, in C++; parsing them one by one is ten times slower. In
+training the shards are opened in random order and read in parallel, in blocks. The thread that reads a block also
+parses it. Windows of many blocks are then shuffled completely (`trainer.data.window_shuffle`): a stage that handles
+records one by one would limit the rate. (The job has distributed the records among the shards at random, and shuffled
+each shard.) A split of moderate size is read once and cached in memory, which leaves more of the cores to the model.
 Evaluation and prediction read the shards one after the other, so that every run sees the same records in the same
 order.
 
-Images are decoded, and in training cropped and changed at random, one by one on every core (`trainer.images.inputs`);
-there each shard has a shuffle buffer of its own, so that they are shuffled in parallel.
+Images are decoded, and in training cropped and augmented, one by one on every core (`trainer.images.inputs`). Each
+open shard has a shuffle buffer of its own, so that images are shuffled in parallel.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
+from trainer.data.data_service import prepared_by
+from trainer.data.epochs import epochs, number
 from trainer.data.input_options import InputOptions
-from trainer.data.interleave import READ_BUFFER, side_by_side
-from trainer.data.window_shuffle import GATHERED, kept, shuffled_batches, windows
+from trainer.data.interleave import side_by_side, stored, with_threads
+from trainer.data.window_shuffle import GATHERED, kept, shuffled_batches, windows, without_first
 from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split
@@ -33,10 +35,12 @@ from trainer.images.inputs import image_examples, record_spec
 
 ModeKeys = tf_estimator.ModeKeys
 READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn
+ROW_BLOCK, IMAGE_BLOCK = 64, 16  # at least
 UNPACKED = 8  # times the size of a compressed shard: about what its records take
 STRING = 64  # bytes, about what one takes
 
 
+@tf.autograph.experimental.do_not_convert  # here no Python `if` or loop depends on a tensor; to convert takes a second
 def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, config: Any = None) -> tf.data.Dataset:
     """Reads a split.
 
@@ -60,12 +64,15 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     if mode == ModeKeys.TRAIN and config is not None:
         options = options.for_task(config)
     if dataset.image_schema is not None:
-        read = images(dataset, stored_records(dataset, split, mode, options), mode, options)
+        read = images(dataset, split, stored_records(dataset, split, mode, options), mode, options)
     elif mode == ModeKeys.TRAIN and parsed_in_blocks(dataset):
         read = row_batches(dataset, split, options, parser(dataset, mode))
     else:
         read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
-    return read.prefetch(options.prefetch)
+    if mode == ModeKeys.TRAIN:
+        read = prepared_by(read, options.data_service)
+    read = read.prefetch(options.prefetch)
+    return with_threads(read, dataset.shards(split), options) if mode == ModeKeys.TRAIN else read
 
 
 def stored_records(dataset: Dataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
@@ -78,8 +85,7 @@ def stored_records(dataset: Dataset, split: str, mode: str, options: InputOption
     rows = dataset.image_schema is None
     if mode == ModeKeys.TRAIN:
         return row_batches(dataset, split, options) if rows else shuffled(dataset, split, options)
-    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression, READ_BUFFER)
-    records = records.repeat(options.num_epochs or 1)
+    records = stored(list(dataset.shards(split)), dataset.compression).repeat(options.num_epochs or 1)
     return untuned(records.batch(options.batch_size, options.drop_remainder)) if rows else records
 
 
@@ -114,20 +120,27 @@ def row_batches(
     Args:
       parse: takes string `[n]` and gives dense tensors `[n, ...]`.
     """
-    blocks = row_blocks(dataset, split, options, parse)
+
+    def blocks(seed: tf.Tensor) -> tf.data.Dataset:
+        return row_blocks(dataset, split, options, parse, seed=seed)
+
+    any_order = tf.zeros([2], tf.int64)
     if not options.shuffle_buffer:
-        return untuned(blocks.repeat(options.num_epochs).rebatch(options.batch_size, options.drop_remainder))
-    rows, epochs = dataset.rows(split), options.num_epochs
+        more = None if options.num_epochs is None else options.num_epochs - 1
+        first = without_first(blocks(any_order), options.start.record)
+        rows_in_order = first.concatenate(blocks(any_order).repeat(more))
+        return untuned(rows_in_order.rebatch(options.batch_size, options.drop_remainder))
+    rows = dataset.rows(split)
+    passes: dict[str, Any] = {"num_epochs": options.num_epochs, "seed": options.seed, "start": options.start}
     if is_held(dataset, split, options):
-        parts = kept(blocks, rows=rows, num_epochs=epochs)
+        parts = kept(blocks(any_order), rows=rows, **passes)
     else:
         rows = math.ceil(rows / options.num_workers)
-        parts = windows(blocks, rows=rows, window=window_rows(options), num_epochs=epochs, seed=options.seed)
+        parts = windows(blocks, rows=rows, window=window_rows(options), **passes)
     batches = shuffled_batches(
         parts,
         batch_size=options.batch_size,
         drop_remainder=options.drop_remainder,
-        seed=options.seed,
         deterministic=options.deterministic,
     )
     return untuned(batches)
@@ -139,18 +152,41 @@ def window_rows(options: InputOptions) -> int:
 
 
 def row_blocks(
-    dataset: Dataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
+    dataset: Dataset,
+    split: str,
+    options: InputOptions,
+    parse: Callable[[tf.Tensor], Any] | None = None,
+    *,
+    seed: tf.Tensor,
 ) -> tf.data.Dataset:
-    """The same once through, in blocks, and shuffled no more than by the order in which shards are opened."""
+    """The same once through, in blocks, and shuffled no more than by the order in which shards are opened.
+
+    Args:
+      parse: as above.
+      seed: the epoch's, int64 `[2]`.
+    """
 
     def blocks(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
-        share = (
-            window_rows(options) // (4 * open_shards) if options.shuffle_buffer else 0
-        )  # several blocks of each shard
-        found = records.batch(min(READ_TOGETHER, max(options.block_length, share)))
+        found = records.batch(block_length(dataset, options, open_shards))
         return found if parse is None else found.map(parse)
 
-    return side_by_side(dataset, split, options, blocks, block_length=1)
+    return side_by_side(dataset, split, options, blocks, seed=seed, block_length=1)
+
+
+def block_length(dataset: Dataset, options: InputOptions, open_shards: int | None = None) -> int:
+    """The records that training takes from one shard before the next one's turn.
+
+    Args:
+      dataset: the dataset.
+      options: by default, a window is of several blocks of each shard.
+      open_shards: how many are read in turns; None: as many as the options allow.
+    """
+    if options.block_length is not None:
+        return options.block_length
+    if dataset.image_schema is not None:
+        return IMAGE_BLOCK
+    share = window_rows(options) // (4 * (open_shards or options.cycle_length)) if options.shuffle_buffer else 0
+    return min(READ_TOGETHER, max(ROW_BLOCK, share))
 
 
 def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
@@ -171,7 +207,7 @@ def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: Inpu
     return batches.map(parser(dataset, mode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
 
 
-def images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
+def images(dataset: Dataset, split: str, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
     """Batches of (features, label) of an image dataset's serialized records."""
     assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
     training = mode == ModeKeys.TRAIN
@@ -179,10 +215,17 @@ def images(dataset: Dataset, records: tf.data.Dataset, mode: str, options: Input
         records,
         dataset.image_schema,
         augment.augment_options(options.augmentation, dataset.image_schema.images.input_size),
-        seeds=augment.seeds(options.seed) if training else None,
+        seeds=image_seeds(options, dataset.rows(split)) if training else None,
         deterministic=options.deterministic or not training,
     )
     return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
+
+
+def image_seeds(options: InputOptions, rows: int) -> tf.data.Dataset:
+    """The seeds of the augmentations in TRAIN: of each image of each epoch of `rows`."""
+    if options.data_service is not None:  # a dispatcher would hand out the others one by one
+        return tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    return augment.seeds(options.seed, begin=options.start.records(rows))
 
 
 def stored_spec(dataset: Dataset) -> dict[str, Any]:
@@ -211,10 +254,13 @@ def shuffled(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dat
 
     def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
         size = math.ceil(options.shuffle_buffer / open_shards)
-        return records.shuffle(size, seed=seed) if size else records
+        return records.shuffle(size, seed=number(seed), reshuffle_each_iteration=False) if size else records
 
-    once = side_by_side(dataset, split, options, records_of, block_length=options.block_length)
-    return once.repeat(options.num_epochs)
+    def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
+        length = block_length(dataset, options)
+        return side_by_side(dataset, split, options, records_of, seed=seed, block_length=length).skip(before)
+
+    return epochs(epoch, seed=options.seed, num_epochs=options.num_epochs, start=options.start)
 
 
 def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:

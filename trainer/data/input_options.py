@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from trainer.data.position import Position
 from trainer.spec.augmentation import Augmentation
 
-_LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
+_LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "read_threads", "num_workers"), 1)
 _LEAST |= {"shuffle_buffer": 0, "cache_bytes": 0, "prefetch": -1}
 
 
@@ -25,11 +26,16 @@ class InputOptions:
         shards' bytes count, `UNPACKED` times if they are compressed.
       num_epochs: passes over the split; None repeats forever in TRAIN, and is one pass otherwise.
       cycle_length: the number of shards read in parallel in TRAIN.
-      block_length: records taken from one shard before the next one's turn; more for rows if windows are large.
+      block_length: records taken from one shard before the next one's turn; None: 16 images, and of rows a share of a
+        window, up to `READ_TOGETHER`.
       prefetch: batches to prefetch; -1 lets tf.data choose.
+      read_threads: threads of the pipeline's own; None: it shares those of the `tf.Session` that runs it.
       drop_remainder: drop a last batch that is not full, so that shapes are static.
       deterministic: in TRAIN, reproduce the order for a given seed, at some cost in speed.
       seed: of the shuffling; None draws one.
+      start: where TRAIN begins, for a training that resumes. Exact where the order is: with `deterministic` and a seed.
+      data_service: in TRAIN, the address of a tf.data service that prepares the batches; see
+        `trainer.data.data_service`.
       num_workers: the number of workers that share the split in TRAIN, each reading its own part of it.
       worker: the index of this worker, from 0.
       augmentation: image augmentation in TRAIN.
@@ -40,19 +46,23 @@ class InputOptions:
     cache_bytes: int = 128 << 20
     num_epochs: int | None = None
     cycle_length: int = 8
-    block_length: int = 64
+    block_length: int | None = None
     prefetch: int = -1
+    read_threads: int | None = None
     drop_remainder: bool = False
     deterministic: bool = False
     seed: int | None = None
+    start: Position = dataclasses.field(default_factory=Position)
+    data_service: str | None = None
     num_workers: int = 1
     worker: int = 0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
     def __post_init__(self) -> None:
         for name, low in _LEAST.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}; must be {low} or more")
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ValueError(f"{name} is {value}; must be {low} or more")
         if self.num_epochs is not None and self.num_epochs < 1:
             raise ValueError(f"num_epochs is {self.num_epochs}; must be 1 or more, or None")
         if not 0 <= self.worker < self.num_workers:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from schemas.dataset import Dataset
+from schemas.errors import UsageError
+from trainer.data.input_fn import training_spec
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.spec.augmentation import augmentation
@@ -11,22 +15,46 @@ from trainer.spec.options import TrainOptions
 SHUFFLE_ROWS = 50_000
 SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large, and three windows of rows are held
 EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
-IMAGE_BLOCK = 16
 
 
-def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: str) -> InputOptions:
-    """How a split is read in a mode."""
+def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: str, replicas: int = 1) -> InputOptions:
+    """How a split is read in a mode. Replicas share each batch of a training: what each gets is read as a batch."""
     images = dataset.image_schema is not None
     batch_size = options.batch(images=images)
-    small = images or mode == tf_estimator.ModeKeys.TRAIN or options.eval_steps is not None
+    training = mode == tf_estimator.ModeKeys.TRAIN
+    if training:
+        batch_size //= replicas
+    small = images or training or options.eval_steps is not None
     return InputOptions(
-        block_length=IMAGE_BLOCK if images else InputOptions.block_length,
+        cycle_length=options.cycle_length or InputOptions.cycle_length,
+        block_length=options.block_length,
+        prefetch=InputOptions.prefetch if options.prefetch is None else options.prefetch,
+        read_threads=options.read_threads,
+        data_service=options.data_service if training else None,
+        cache_bytes=InputOptions.cache_bytes if options.data_service is None else 0,  # its workers share nothing
         augmentation=augmentation(options.augment),
         batch_size=batch_size if small else max(batch_size, EVAL_BATCH),
         shuffle_buffer=shuffle_rows(dataset, split, options.shuffle_buffer),
         seed=options.seed,
         deterministic=options.deterministic,
+        drop_remainder=training and (options.drop_remainder or options.tpu is not None),
     )
+
+
+def check_dense(dataset: Dataset, tpu: str) -> None:
+    """Refuses a dataset for a TPU whose features are not all dense numbers or ids.
+
+    Raises:
+      UsageError: a feature is sparse or a string.
+    """
+    if dataset.image_schema is not None:
+        return
+    for name, entry in training_spec(dataset).items():
+        if getattr(entry, "shape", None) is None or entry.dtype == tf.string:
+            raise UsageError(
+                f"--tpu {tpu}: {dataset.path}: the feature {name!r} is sparse or a string, which a TPU does not "
+                "compute with; give a text a length in the schema, or leave the feature out"
+            )
 
 
 def shuffle_rows(dataset: Dataset, split: str, asked: int | None) -> int:

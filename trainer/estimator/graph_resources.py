@@ -5,7 +5,7 @@ table, in a circle that only the garbage collector takes apart. On collection su
 destroys its table: in whatever graph is then the default one. The collector runs at any moment, also while that graph
 is adding an operation and holds its lock; the same thread then waits for itself. (Seen with TensorFlow 2.21.)
 
-In a TF1 graph the tables belong to the session, which destroys them: there is nothing for the object to do.
+In a TF1 graph the tables belong to the `tf.Session`, which destroys them: there is nothing for the object to do.
 """
 
 from __future__ import annotations

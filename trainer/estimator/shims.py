@@ -99,14 +99,18 @@ def _distributed_training() -> dict[str, Any]:
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(
-            "A tf.distribute strategy across several machines needs the distribute coordinator, which left TensorFlow."
+            "A tf.distribute strategy across several machines is not supported: TensorFlow no longer ships Estimator's"
+            " part of it (estimator_training), and trainer.estimator replaces only what one machine needs."
             " Train on a cluster with parameter servers (TF_CONFIG and no train_distribute), or use a strategy within"
             " one machine (no cluster in TF_CONFIG)."
         )
 
     def init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
         if config._experimental_distribute:
-            raise NotImplementedError("RunConfig(experimental_distribute=...): pass train_distribute, eval_distribute.")
+            raise NotImplementedError(
+                "RunConfig(experimental_distribute=...) is for strategies across several machines, which are not"
+                " supported; for one machine, pass train_distribute and eval_distribute."
+            )
         cluster = tf_config.get("cluster", {})
         if config._train_distribute and cluster and "master" not in cluster:
             refuse()

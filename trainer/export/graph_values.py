@@ -14,7 +14,7 @@ def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
     """The parsing spec of raw records. They contain every column, so a missing one is an error here."""
     import tensorflow as tf
 
-    return {c.name: tf.io.FixedLenFeature([] if c.width is None else [c.width], tf.as_dtype(c.dtype)) for c in columns}
+    return {c.name: tf.io.FixedLenFeature(c.shape, tf.as_dtype(c.dtype)) for c in columns}
 
 
 def plain_session() -> Any:
@@ -68,13 +68,15 @@ def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]
     import tensorflow as tf
     import tensorflow_transform as tft
 
+    from trainer.spec.transform_graph import transformed
+
     output = tft.TFTransformOutput(dataset.graphs_dir)
 
-    def transformed(serialized: Any) -> Mapping[str, Any]:
+    def parsed_and_transformed(serialized: Any) -> Mapping[str, Any]:
         parsed = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
-        return dict(output.transform_raw_features(parsed, drop_unused_features=True))
+        return transformed(output, parsed)
 
-    return graph_values(transformed, raw)
+    return graph_values(parsed_and_transformed, raw)
 
 
 def _records_of(sparse: Any) -> list[Any]:

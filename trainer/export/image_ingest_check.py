@@ -12,7 +12,7 @@ import tensorflow as tf
 from schemas.dataset import Dataset
 from schemas.spec.image_keys import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.spec.images import ImageSchema
-from trainer.export.image_receivers import ingest_records, load_ingest
+from trainer.export.image_receivers import load_ingest
 
 LABEL = "label"  # key of the class name in a raw parity record
 _STRINGS, _INTEGERS = (ENCODED, FORMAT), (HEIGHT, WIDTH)
@@ -33,7 +33,7 @@ def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Te
     strings = tf.io.FixedLenFeature([], tf.string)
     raw = tf.io.parse_example(serialized, dict.fromkeys((*names, LABEL), strings))
     ingest = load_ingest(dataset)
-    records = {schema.stored_key(n, k): v for n in names for k, v in ingest_records(ingest, raw[n]).items()}
+    records = {schema.stored_key(n, k): v for n in names for k, v in ingest.batch(raw[n]).items()}
     equal = tf.equal(raw[LABEL][:, tf.newaxis], tf.constant(list(dataset.manifest.classes)))
     ids = tf.where(tf.reduce_any(equal, 1), tf.argmax(equal, 1), -1)
     texts = {} if schema.text_key is None else {schema.text_key: raw[LABEL]}

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
 from schemas.images.header import MAGIC
-from schemas.spec.image_keys import ENCODED, FORMAT, HEIGHT, WIDTH
 from schemas.spec.images import ImageSchema
 from schemas.spec.raw_columns import RawColumn
-from trainer.export.image_isolation import PARALLEL_IMAGES, map_isolated
+from trainer.export.image_isolation import map_isolated
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
 from trainer.images.inputs import stored_image
@@ -28,32 +27,15 @@ def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
 
 
 def load_ingest(dataset: Dataset) -> Any:
-    """Loads the dataset's ingest graph into the current graph, or eagerly; `record` takes the bytes of one file.
+    """Loads the dataset's ingest graph into the current graph, or eagerly.
+
+    Its `record` takes the bytes of one file, its `batch` those of several. Both return what is stored:
+    `image/encoded` and `image/format`, strings, `image/height` and `image/width`, int64. A file that is
+    not an image, or exceeds the schema's limits, is an InvalidArgumentError.
 
     It has no variables, so nothing needs to be initialized.
     """
     return tf.saved_model.load(layout.join(dataset.graphs_dir, layout.INGEST_FN))
-
-
-def ingest_records(ingest: Any, files: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Converts files to the form in which they are stored.
-
-    Args:
-      ingest: the result of `load_ingest`.
-      files: string `[batch]`.
-
-    Returns:
-      `image/encoded` and `image/format`, strings, `image/height` and `image/width`, int64; each `[batch]`.
-
-    Raises:
-      tf.errors.InvalidArgumentError: a file is not an image, or exceeds the schema's limits.
-    """
-    strings, sizes = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
-    signature = {ENCODED: strings, FORMAT: strings, HEIGHT: sizes, WIDTH: sizes}
-    records: dict[str, tf.Tensor] = tf.map_fn(
-        ingest.record, files, fn_output_signature=signature, parallel_iterations=PARALLEL_IMAGES
-    )
-    return records
 
 
 def at_least_one(images: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

@@ -25,10 +25,13 @@ from schemas.dataset import Dataset
 from schemas.spec.features import CategoryLabel
 from schemas.spec.table import Schema
 from trainer.estimator import tf_estimator
+from trainer.estimator.interrupts import with_interrupts
 from trainer.export.image_receivers import at_least_one
 from trainer.export.receivers import key_name
 from trainer.export.row_errors import ROW_ERROR, in_rows
 from trainer.model_dir.checkpoint_saver import with_safe_saving
+from trainer.models.warm_start import WarmStart, with_warm_start
+from trainer.strategies.whole_variables import with_whole_variables
 
 KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
 ERROR = "error"
@@ -53,12 +56,17 @@ def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tupl
     return tuple(v.decode() for v in transform_output.vocabulary_by_name(schema.label.name))
 
 
-def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
+def with_keys_and_classes(estimator: Any, dataset: Dataset, *, warm_start: WarmStart | None = None) -> Any:
     """Wraps an Estimator: variables, training and evaluation are unchanged, predictions are as above.
 
     The model does not see the key. It must predict `probabilities` or `logits` `[batch, classes]` (`[batch]` or
     `[batch, 1]` are allowed for two classes), or for a numeric label one of `value`, `predictions`, `logits`. A single
     output of any name is used as `probabilities` or `value`.
+
+    Args:
+      estimator: the Estimator.
+      dataset: what it is trained on.
+      warm_start: what a training begins with, unless there is a checkpoint to resume from.
 
     Returns:
       An Estimator with the same `model_dir`, config and warm start.
@@ -70,9 +78,10 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset) -> Any:
         count = None
         if mode == tf_estimator.ModeKeys.PREDICT and dataset.image_schema is not None:
             inputs, count = at_least_one(inputs)
-        spec = estimator.model_fn(inputs, labels, mode, config)
+        spec = with_interrupts(estimator.model_fn(inputs, labels, mode, config))
         if mode == tf_estimator.ModeKeys.TRAIN:
-            return with_safe_saving(spec, config)
+            spec = with_safe_saving(with_warm_start(spec, warm_start, config), config)
+            return with_whole_variables(spec)
         if mode != tf_estimator.ModeKeys.PREDICT:
             return spec
         predictions = named_predictions(spec.predictions, names)

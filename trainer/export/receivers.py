@@ -27,6 +27,7 @@ from schemas.spec.table import Schema
 from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import image_columns, served_images
 from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors
+from trainer.spec.transform_graph import transformed
 
 RAW = "serving_default"
 EXAMPLES = "examples:serving_default"
@@ -84,8 +85,8 @@ def key_name(dataset: Dataset) -> str | None:
 
 def transform(transform_output: tft.TFTransformOutput, raw: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """Raw features -> transformed features, without label and weight."""
-    transformed = transform_output.transform_raw_features(dict(raw), drop_unused_features=True)
-    return {name: transformed[name] for name in transformed if name not in not_features(schema)}
+    found = transformed(transform_output, raw)
+    return {name: found[name] for name in found if name not in not_features(schema)}
 
 
 def not_features(schema: Schema) -> frozenset[str]:
@@ -97,10 +98,9 @@ def raw_example_spec(columns: tuple[RawColumn, ...]) -> dict[str, tf.io.FixedLen
     """The parsing spec for `tf.Example`s of raw features; absent features are missing (NaN, '')."""
     spec = {}
     for column in columns:
-        shape = [] if column.width is None else [column.width]
         missing: Any = "" if column.dtype == "string" else float("nan")
         default = missing if column.width is None else [missing] * column.width
-        spec[column.name] = tf.io.FixedLenFeature(shape, tf.as_dtype(column.dtype), default)
+        spec[column.name] = tf.io.FixedLenFeature(column.shape, tf.as_dtype(column.dtype), default)
     return spec
 
 
@@ -134,7 +134,7 @@ def _placeholders(
 
 
 def _placeholder(column: RawColumn, default: tf.Tensor) -> tf.Tensor:
-    shape = [None] if column.width is None else [None, column.width]
+    shape = [None, *column.shape]
     return tf.compat.v1.placeholder_with_default(default, shape, f"raw/{column.name}")
 
 

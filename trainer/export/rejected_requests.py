@@ -2,7 +2,8 @@
 
 Takes a good row and makes bad rows of it, for each input and rule. Each is processed twice: by the job's reader and
 transform as a record of a file, and by the exported model as a request. Verdicts and reasons must agree, a rejected row
-must have no prediction, and the predictions of other rows must not change by a single bit. Images are checked alike.
+must have no prediction, and the predictions of other rows must not change by a single bit. Images are checked in the
+same way.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from schemas.dataset import Dataset
+from schemas.dataset.input_files import read_inputs
 from schemas.errors import SkewError
 from schemas.formats import row_format
 from schemas.images.header import BadImage
@@ -86,8 +88,9 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str
       cases: each replaces one of the record's columns.
     """
     schema = dataset.schema
-    first = dataset.manifest.inputs[0]
-    header = None if first.header is None else dataset.manifest.headers[first.header]
+    part = next(part for part in read_inputs(dataset.path, dataset.manifest) if part.inputs)
+    first = part.inputs[0]
+    header = part.header_of(first)
     rows = row_format(schema)
     file = rows.file_from_manifest(first.path, schema, encoding="utf-8", header=header)
     cells = {
@@ -142,12 +145,12 @@ def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
     """The job's verdict on each file: `<input>: <reason>`, or '' if it accepts the file."""
     import tensorflow as tf
 
-    from trainer.export.image_receivers import ingest_records, load_ingest
+    from trainer.export.image_receivers import load_ingest
 
     schema = dataset.image_schema
     assert schema is not None  # noqa: S101 - the caller has checked
 
-    with opened_graph(lambda files: ingest_records(load_ingest(dataset), files)) as ingested:
+    with opened_graph(lambda files: load_ingest(dataset).batch(files)) as ingested:
 
         def verdict(case: Case) -> str:
             try:

@@ -14,6 +14,7 @@ from schemas.dataset.checksums import checksums, difference
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import AnySchema, parse_schema
+from schemas.storage.gcs_credentials import check_tensorflow
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
@@ -110,6 +111,7 @@ class ServedModel:
     """
 
     def __init__(self, export_dir: str, *, checked: bool = False, trust: bool = False) -> None:
+        check_tensorflow(export_dir)
         if not checked:
             check_files(export_dir, read_notes(export_dir)[1])
             if not trust:
@@ -146,7 +148,7 @@ class ServedModel:
         return self._session.run(fetches, feeds)
 
     def close(self) -> None:
-        """Frees the session."""
+        """Frees the `tf.Session`."""
         self._session.close()
 
     def __enter__(self) -> ServedModel:

@@ -138,10 +138,13 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
 def _estimator_predictions(dataset: Dataset, records: ParityRecords, estimator: Any, checkpoint_path: str) -> Batch:
     import numpy as np
 
+    from trainer.strategies.run_config import as_exported
+
     def input_fn() -> Any:
         return _stored_features(dataset, records.transformed)
 
-    batches = list(estimator.predict(input_fn, checkpoint_path=checkpoint_path, yield_single_examples=False))
+    predictions = as_exported(estimator).predict(input_fn, checkpoint_path=checkpoint_path, yield_single_examples=False)
+    batches = list(predictions)
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 

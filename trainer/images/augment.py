@@ -9,6 +9,7 @@ TensorFlow's decoders do, in training and serving alike.
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import tensorflow as tf
 
@@ -58,13 +59,15 @@ def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> Augmen
     return AugmentOptions(size=size, **dataclasses.asdict(augmentation))
 
 
-def seeds(seed: int | None = None) -> tf.data.Dataset:
-    """An endless dataset of seeds, int64 `[2]`, new ones in each iteration; zip it with the images of TRAIN.
+def seeds(seed: int | None = None, *, begin: int = 0) -> tf.data.Dataset:
+    """An endless dataset of seeds, int64 `[2]`; zip it with the images of TRAIN, of all epochs.
 
     Args:
-      seed: makes the sequence repeatable.
+      seed: makes the sequence repeatable; None draws one.
+      begin: how many of the sequence are left out, since their images were read before.
     """
-    return tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    drawn = random.SystemRandom().getrandbits(30) if seed is None else seed % (1 << 30)
+    return tf.data.Dataset.range((drawn << 32) + 2 * begin, tf.int64.max).batch(2, drop_remainder=True)
 
 
 def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from trainer.spec.transform_graph import transformed
+
 PIXELS = "pixels"  # the transform graph's one feature: float32 [3], a pixel
 
 
@@ -19,5 +21,5 @@ def normalized(images: tf.Tensor, transform_output: tft.TFTransformOutput) -> tf
       float32 `[batch, height, width, 3]`, of the images' static shape.
     """
     flat = tf.reshape(tf.cast(images, tf.float32), [-1, 3])
-    transformed = transform_output.transform_raw_features({PIXELS: flat}, drop_unused_features=True)[PIXELS]
-    return tf.ensure_shape(tf.reshape(transformed, tf.shape(images)), images.shape)
+    pixels = transformed(transform_output, {PIXELS: flat})[PIXELS]
+    return tf.ensure_shape(tf.reshape(pixels, tf.shape(images)), images.shape)

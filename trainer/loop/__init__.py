@@ -1,3 +1,3 @@
 """The training loop: train, evaluate, stop early, export, and end cleanly."""
 
-__all__ = ["progress", "signals", "train"]
+__all__ = ["building", "progress", "train"]

@@ -6,30 +6,34 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from schemas import storage
+from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
+from schemas.storage.gcs_credentials import check_tensorflow
+from trainer.data.data_service import check_reachable
 from trainer.data.input_fn import input_fn
+from trainer.data.position import Position
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import BEST, FINAL, MARK, best_metric, exporters
-from trainer.export.outputs import with_keys_and_classes
+from trainer.loop import hypertune
+from trainer.loop.building import build_estimator, find_model
 from trainer.loop.early_stopping import EarlyStopping, StopWithChief, clear_ended, mark_ended, read_ended
 from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
 from trainer.loop.progress import Display, ProgressHook
+from trainer.loop.resuming import input_start, tell_resumed
 from trainer.model_dir.checkpoints import recover_checkpoint
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import claim_model_dir, describe_training
-from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.spec.augmentation import augmentation
-from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainOptions
-from trainer.spec.task_spec import read_task_spec
+from trainer.strategies.chief_first import wait_for_chief
+from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 
 ModeKeys = tf_estimator.ModeKeys
 
@@ -64,12 +68,13 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The training in this process: the options, the dataset, the Estimator and the display."""
+    """The training in this process: the options, the dataset, the Estimator, the display; where its input begins."""
 
     options: TrainOptions
     dataset: Dataset
     estimator: Any
     display: Display
+    start: Position = dataclasses.field(default_factory=Position)
 
     @property
     def config(self) -> Any:
@@ -80,10 +85,16 @@ class Task:
         """Examples per step."""
         return self.options.batch(images=self.dataset.image_schema is not None)
 
-    def reader(self, split: str, mode: str) -> Callable[[], tf.data.Dataset]:
-        """The `input_fn` of a split, without arguments as Estimator calls it."""
-        options = input_options(self.dataset, self.options, split=split, mode=mode)
-        return lambda: input_fn(self.dataset, split, mode=mode, options=options, config=self.config)
+    def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
+        """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
+        options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
+
+        def read(params: Mapping[str, Any]) -> tf.data.Dataset:
+            size = params.get("batch_size", options.batch_size)
+            given = dataclasses.replace(options, batch_size=size, start=self.start)
+            return input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
+
+        return read
 
 
 def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained | None:
@@ -102,39 +113,28 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if options.augment and dataset.image_schema is None:
         raise UsageError(f"--augment is for images, but {dataset.path} contains none")
+    check_tensorflow(options.model_dir)
+    if options.data_service is not None:
+        check_reachable(options.data_service)
     _, hparams = find_model(options)
-    config = tf_estimator.RunConfig(
-        model_dir=options.model_dir,
-        tf_random_seed=options.seed,
+    config = run_config(
+        options,
+        options.model_dir,
         save_checkpoints_steps=options.save_checkpoints_steps,
         keep_checkpoint_max=options.keep_checkpoints,
+        # Nothing reads graph.pbtxt and *.meta, which take seconds to write where a graph is large: TensorBoard has the
+        # graph from the events.
+        checkpoint_save_graph_def=False,
+        experimental_max_worker_delay_secs=0,  # a worker waits for the chief itself
     )
+    check_shared(options.batch(images=dataset.image_schema is not None), replicas_of(config))
     if config.is_chief:
         begin(dataset, options, hparams, display)
-    estimator = build_estimator(dataset, options, config)
-    return run_task(Task(options, dataset, estimator, display))
-
-
-def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
-    """The model that the options name, and its hyper-parameters.
-
-    Raises:
-      UsageError: an unknown model or hyper-parameter.
-    """
-    model = BUILT_IN[options.model] if options.model in BUILT_IN else custom.load(options.model)
-    return model, parse_hparams(model.hparams, options.hparams, model=options.model)
-
-
-def build_estimator(dataset: Dataset, options: TrainOptions, config: Any) -> Any:
-    """The Estimator that the options name, for this dataset, in the config's model_dir.
-
-    Raises:
-      UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
-      MillraceError: no model can be built for the dataset.
-    """
-    model, hparams = find_model(options)
-    task_spec = read_task_spec(dataset, max_steps=options.max_steps)
-    return with_keys_and_classes(model.build(task_spec, hparams, config), dataset)
+    estimator = build_estimator(dataset, options, config, display.line)
+    task = Task(options, dataset, estimator, display)
+    tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
+    start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
+    return run_task(dataclasses.replace(task, start=start))
 
 
 def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:
@@ -149,6 +149,7 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
         model=options.model,
         hparams=dataclasses.asdict(hparams),
         augment=dataclasses.asdict(augmentation(options.augment)) if dataset.image_schema is not None else {},
+        warm_start_from=options.warm_start_from,
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
     stale = claim_model_dir(
@@ -185,18 +186,20 @@ def run_task(task: Task) -> Trained | None:
             )
     elif config.task_type == "worker":
         hooks.append(StopWithChief(options.model_dir))
+        wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
-    tf_estimator.train_and_evaluate(
-        task.estimator,
-        tf_estimator.TrainSpec(task.reader("train", ModeKeys.TRAIN), max_steps=options.max_steps, hooks=hooks),
-        tf_estimator.EvalSpec(
-            task.reader(options.eval_split, ModeKeys.EVAL),
-            steps=task.options.eval_steps,
-            exporters=[best, record],  # in this order: if the process is killed between them, both are repeated
-            start_delay_secs=0,
-            throttle_secs=0,
-        ),
-    )
+    with without_notices():
+        tf_estimator.train_and_evaluate(
+            task.estimator,
+            tf_estimator.TrainSpec(task.reader("train", ModeKeys.TRAIN), max_steps=options.max_steps, hooks=hooks),
+            tf_estimator.EvalSpec(
+                task.reader(options.eval_split, ModeKeys.EVAL),
+                steps=task.options.eval_steps,
+                exporters=[best, record],  # in this order: if the process is killed between them, both are repeated
+                start_delay_secs=0,
+                throttle_secs=0,
+            ),
+        )
     seconds = time.monotonic() - started
     if config.is_chief and read_ended(options.model_dir) is None:
         mark_ended(options.model_dir, f"--max_steps {options.max_steps:,} reached")
@@ -216,9 +219,12 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
     started = time.monotonic()
     seen = None
     model_dir = task.options.model_dir
-    for checkpoint in tf.train.checkpoints_iterator(
-        model_dir, timeout=10, timeout_fn=lambda: read_ended(model_dir) is not None
-    ):
+
+    def ended() -> bool:
+        interrupts.check()
+        return read_ended(model_dir) is not None
+
+    for checkpoint in tf.train.checkpoints_iterator(model_dir, timeout=10, timeout_fn=ended):
         seen = checkpoint
         if evaluate_checkpoint(task, checkpoint, [best, record])["global_step"] >= task.options.max_steps:
             break
@@ -284,6 +290,8 @@ def latest_step(task: Task) -> int:
 
 def _report_evaluation(task: Task, metrics: Metrics) -> None:
     chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
+    if chosen in metrics:
+        hypertune.report(chosen, metrics[chosen], int(metrics["global_step"]))
     names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
     task.display.line(f"step {metrics['global_step']:,}: {task.options.eval_split} {values}")

@@ -17,13 +17,19 @@ def with_safe_saving(spec: Any, config: Any) -> Any:
 
     Args:
       spec: an `EstimatorSpec`.
-      config: the `RunConfig`, which says where and how often to save.
+      config: the `RunConfig`, which says where and how often to save, and whether with the graph.
     """
     own = [h for h in (*spec.training_hooks, *spec.training_chief_hooks) if isinstance(h, CheckpointSaverHook)]
     steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
     if own or not (steps or secs):
         return spec
-    hook = SaveCheckpoints(config.model_dir, save_steps=steps, save_secs=secs, scaffold=spec.scaffold)
+    hook = SaveCheckpoints(
+        config.model_dir,
+        save_steps=steps,
+        save_secs=secs,
+        saver=spec.scaffold.saver,
+        save_graph=config.checkpoint_save_graph_def,
+    )
     return spec._replace(training_chief_hooks=[hook, *spec.training_chief_hooks])
 
 
@@ -37,9 +43,12 @@ class SaveCheckpoints(CheckpointSaverHook):
       OutOfRangeError, which its sessions treat as the end of the input.)
     """
 
-    def __init__(self, model_dir: str, *, save_steps: int | None, save_secs: float | None, scaffold: Any) -> None:
-        super().__init__(model_dir, save_secs, save_steps, scaffold=scaffold)
+    def __init__(
+        self, model_dir: str, *, save_steps: int | None, save_secs: float | None, saver: Any, save_graph: bool
+    ) -> None:
+        super().__init__(model_dir, save_secs, save_steps, saver=saver, save_graph_def=save_graph)
         self._model_dir = model_dir
+        self._save_graph = save_graph
         self._names: list[str] = []
         self._all_finite: Any = None
         self._starting = False
@@ -66,7 +75,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         try:
             if not (self._starting and tf.train.latest_checkpoint(self._model_dir) == f"{self._save_path}-{step}"):
                 self._check_finite(session, step)
-                self._get_saver().save(session, self._save_path, global_step=step)
+                self._get_saver().save(session, self._save_path, global_step=step, write_meta_graph=self._save_graph)
             stop = False
             for listener in self._listeners:
                 stop = bool(listener.after_save(session, step)) or stop

@@ -29,12 +29,16 @@ class TrainedOn(Strict):
 
 
 class Training(Strict):
-    """One training: model, hyper-parameters, data, and augmentation (None: written before this was recorded)."""
+    """One training: model, hyper-parameters, data, and augmentation (None: written before this was recorded).
+
+    `warm_start_from` is the checkpoint that it was asked to begin with.
+    """
 
     started: str
     model: str
     hparams: dict[str, Any]
     augment: dict[str, Any] | None = None
+    warm_start_from: str | None = None
     data: TrainedOn
     versions: dict[str, str]
 
@@ -53,7 +57,12 @@ class ModelManifest(Strict):
 
 
 def describe_training(
-    dataset: Dataset, *, model: str, hparams: dict[str, Any], augment: dict[str, Any] | None = None
+    dataset: Dataset,
+    *,
+    model: str,
+    hparams: dict[str, Any],
+    augment: dict[str, Any] | None = None,
+    warm_start_from: str | None = None,
 ) -> Training:
     """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -62,6 +71,7 @@ def describe_training(
         model=model,
         hparams={name: list(v) if isinstance(v, tuple) else v for name, v in hparams.items()},
         augment=augment,
+        warm_start_from=warm_start_from,
         data=TrainedOn(
             path=dataset.path,
             name=dataset.declared.name,

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from schemas.errors import UsageError
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.table import Schema
+from trainer.models import rates
 from trainer.models.squeezenext_variants import VARIANTS
-from trainer.spec.image_task_spec import ImageTaskSpec
 
-__all__ = ["BUILT_IN", "BuiltIn", "custom"]
-
-COLUMNS, IMAGES, PAIRS = "columns of a CSV dataset", "images", "pairs of images"  # what models read
+__all__ = ["BUILT_IN", "BuiltIn", "custom", "warm_start"]
 
 
 def _check(hparams: Any, **least: float) -> None:
@@ -49,10 +50,10 @@ class DnnHparams:
     Attributes:
       hidden_units: the layers' widths.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
-      dropout: share of the activations left out, each layer.
+      dropout: fraction of each layer's activations that is dropped in training.
       batch_norm: normalise each layer's activations over the batch.
       indicator_limit: a feature with more ids than this is embedded.
-      embedding_size: of each embedding; 0 chooses by the number of ids.
+      embedding_size: the size of each embedding; 0 chooses it by the number of ids.
     """
 
     hidden_units: tuple[int, ...] = (256, 256, 128)
@@ -102,16 +103,15 @@ class SqueezenextHparams:
 
     Attributes:
       variant: one of `trainer.models.squeezenext_variants.VARIANTS`.
-      stem_stride: of the first convolution; none: 2, but 1 for images with a side below 64.
-      learning_rate: at the end of the warm-up; it decays to 0 over the training's steps.
-      warmup: share of the training's steps over which the rate grows from 0.
-      power: of the decay.
-      momentum: of the optimizer.
+      stem_stride: the stride of the first convolution; none: 2, or 1 for images with a side below 64.
+      learning_rate: its value at the end of the warm-up; it then decays to 0 over the training's steps.
+      warmup: fraction of the training's steps over which the learning rate grows from 0.
+      power: the exponent of the polynomial decay.
+      momentum: the momentum of the optimizer.
       l2: weight of the squared kernels in the loss.
-      batch_norm_momentum: of the moving averages, in a long training; a short one looks back less far.
-      fine_tune_checkpoint: a checkpoint, or a model directory, of the same variant: training starts from its weights,
-        those of the last layer excepted.
-      image_summary_steps: some of the batch's images are written as a summary each so many steps; 0 writes none.
+      batch_norm_momentum: the momentum of batch norm's moving averages; lower in short trainings.
+      fine_tune_checkpoint: a checkpoint or model directory of the same variant: initializes all layers but the last.
+      image_summary_steps: number of steps between summaries of some input images; 0 writes none.
     """
 
     variant: str = "1.0-SqNxt-23"
@@ -139,14 +139,14 @@ class FacePairsHparams:
     """A small convolutional tower over both images of a pair, and how it is trained.
 
     Attributes:
-      width: channels of the first convolution; each of the next ones has twice as many, up to 8 times as many.
-      embedding_size: of an image.
-      dropout: share of the last convolution's outputs left out in training.
-      grayscale: the tower sees brightness alone.
-      contrast: weight of the second loss, which asks of each image that it find its partner among the batch's.
+      width: channels of the first convolution; each later one has twice as many as the one before, up to 8 * width.
+      embedding_size: the size of an image's embedding.
+      dropout: fraction of the last convolution's outputs that is dropped in training.
+      grayscale: convert images to grayscale first.
+      contrast: weight of a contrastive loss, by which each image must find its partner among those of the batch.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps.
       l2: weight of the squared kernels in the loss.
-      image_summary_steps: some of the batch's pairs are written as a summary each so many steps; 0 writes none.
+      image_summary_steps: number of steps between summaries of some input pairs; 0 writes none.
     """
 
     width: int = 16
@@ -165,12 +165,21 @@ class FacePairsHparams:
 
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
-    """A model that ships: its hyper-parameters, the module that builds it, and what it reads."""
+    """A model that ships.
+
+    Attributes:
+      summary: what it is, for --help.
+      hparams: the dataclass of its hyper-parameters.
+      module: the module that builds it.
+      reads: the schemas of the datasets that it can be trained on.
+      rate: its learning rate, by hyper-parameters, step and the training's steps.
+    """
 
     summary: str
     hparams: type[Any]
     module: str
-    reads: tuple[str, ...] = (COLUMNS,)
+    reads: tuple[type[Any], ...] = (Schema,)
+    rate: Callable[[Any, int, int], float] = rates.cosine
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
         """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
@@ -178,38 +187,39 @@ class BuiltIn:
         Raises:
           UsageError: the model does not read data of this kind.
         """
-        kind = kind_of(task_spec)
-        if kind not in self.reads:
+        data = task_spec.schema_class
+        if data not in self.reads:
             name = self.module.rpartition(".")[2]
-            fitting = ", ".join(other for other, model in BUILT_IN.items() if kind in model.reads)
-            raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {kind} use: {fitting}")
+            read = " or ".join(schema.records for schema in self.reads)
+            models = ", ".join(other for other, model in BUILT_IN.items() if data in model.reads)
+            raise UsageError(f"model {name!r} reads {read}; for {data.records} use: {models or 'a model of your own'}")
         return importlib.import_module(self.module).build(task_spec, hparams, config)
-
-
-def kind_of(task_spec: Any) -> str:
-    """COLUMNS, IMAGES or PAIRS."""
-    if not isinstance(task_spec, ImageTaskSpec):
-        return COLUMNS
-    return PAIRS if task_spec.pairs else IMAGES
 
 
 BUILT_IN: dict[str, BuiltIn] = {
     "linear": BuiltIn("one weight for each number and id", LinearHparams, "trainer.models.linear"),
-    "dnn": BuiltIn("hidden layers over numbers, indicators and embeddings", DnnHparams, "trainer.models.dnn"),
-    "wide_deep": BuiltIn("linear over ids and crosses, beside a dnn", WideDeepHparams, "trainer.models.wide_deep"),
+    "dnn": BuiltIn("hidden layers over numbers, indicator columns and embeddings", DnnHparams, "trainer.models.dnn"),
+    "wide_deep": BuiltIn(
+        "a linear model of ids and crosses, trained together with a dnn", WideDeepHparams, "trainer.models.wide_deep"
+    ),
     "softmax": BuiltIn(
-        "one dense layer, as a model_fn written out: classes only, small images too",
+        "one dense layer, written as a model_fn: classification only; takes small images too",
         SoftmaxHparams,
         "trainer.models.softmax",
-        (COLUMNS, IMAGES),
+        (Schema, ImageFolderSchema),
+        rates.constant,
     ),
     "squeezenext": BuiltIn(
-        "a small convolutional network, for images", SqueezenextHparams, "trainer.models.squeezenext", (IMAGES,)
+        "a small convolutional network, for images",
+        SqueezenextHparams,
+        "trainer.models.squeezenext",
+        (ImageFolderSchema,),
+        rates.polynomial,
     ),
     "face_pairs": BuiltIn(
-        "whether two images show the same, by a convolutional network that both go through",
+        "tells whether two images show the same identity; both pass through one convolutional network",
         FacePairsHparams,
         "trainer.models.face_pairs",
-        (PAIRS,),
+        (ImagePairsSchema,),
     ),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.models.feature_columns import prepare
@@ -22,7 +24,8 @@ def with_prepared_ids(estimator: Any, task_spec: TaskSpec) -> Any:
     """The same Estimator, its features brought into the form that feature columns read (see `columns.prepare`)."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        return estimator.model_fn(prepare(features, task_spec.inputs), labels, mode, config)
+        build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers are of graphs already
+        return build(prepare(features, task_spec.inputs), labels, mode, config)
 
     return tf_estimator.Estimator(model_fn, config=estimator.config)
 

@@ -1,6 +1,6 @@
 """A custom model: `--model package.module:function`.
 
-Its parameters tell which of two kinds the function is:
+The function has one of two forms, which its parameter names tell apart:
 
 * `model_fn(features, labels, mode, params)`, with an optional `config` as in Estimator. `params` holds the
   hyper-parameters by name, and `task_spec`: a `trainer.spec.task_spec.TaskSpec`, or for images a
@@ -9,7 +9,7 @@ Its parameters tell which of two kinds the function is:
 
 `problem`, the name of `task_spec` in release 0.1.0, still works in both.
 
-The hyper-parameters are a frozen dataclass called `Hparams` in the function's module; without one there are none.
+Hyper-parameters are declared in a frozen dataclass `Hparams` in the function's module; without it there are none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoHparams:
 
 @dataclasses.dataclass(frozen=True)
 class Custom:
-    """A function of one's own, found and understood."""
+    """A custom model: the imported function, and which form it has."""
 
     name: str
     function: Callable[..., Any]
@@ -65,7 +65,7 @@ def load(name: str) -> Custom:
     """Imports `package.module:function`.
 
     Raises:
-      UsageError: there is no such module or function, or its parameters are neither form's.
+      UsageError: there is no such module or function, or its parameters fit neither form.
     """
     module_name, _, function_name = name.partition(":")
     try:

@@ -45,7 +45,7 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> I
     Args:
       schema: of the dataset that the model was trained on.
       paths: the input files.
-      root: what `--root` gives.
+      root: the value of `--root`.
 
     Raises:
       UsageError: a file or `root` does not fit the format. Raised by the call, before the first item.
@@ -54,7 +54,7 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> I
 
 
 def list_images(paths: Sequence[str], root: str | None) -> Iterator[Item]:
-    """Each file is an image; `root` is of no use."""
+    """Each file is an image; `root` is ignored."""
     (image,) = ImageFolderSchema.image_names
     return (
         Item(path, place, {image: path}, problem=name_problem(path), raw=os.fsencode(path))

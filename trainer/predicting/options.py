@@ -88,8 +88,7 @@ class PredictOptions:
         for path in existing:
             if storage.identity(path) in read:
                 raise UsageError(f"{path}: is both an input and an output")
-            if not self.overwrite:
-                raise UsageError(f"{path}: already exists; give --overwrite to replace it")
+            storage.check_output(path, overwrite=self.overwrite)
 
 
 @dataclasses.dataclass(frozen=True)

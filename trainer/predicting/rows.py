@@ -135,7 +135,7 @@ class LateRejects:
             self._rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b""))
 
     def outcomes(self, *, before: RowFile | None = None) -> Iterator[Outcome]:
-        """The rejects with their raw bytes, if there are many, or if the next rows are of another file or the end."""
+        """Yields the rejects with their raw bytes if there are many, or if rows of another file or no rows follow."""
         if self._file is None or (self._file is before and len(self._rejects) < self.AT_ONCE):
             return
         offsets = [reject.offset for reject in self._rejects]

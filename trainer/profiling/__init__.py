@@ -1,3 +1,3 @@
-"""What the doctor measures: a training, its input stage by stage, and changes of it."""
+"""Measures for `trainer.doctor`: a training, the stages of its input, and the input with other settings."""
 
 __all__ = ["diagnosis", "examination", "turns"]

@@ -1,4 +1,4 @@
-"""What a training's measured figures say: the verdict, a table, JSON. Nothing here imports TensorFlow."""
+"""The diagnosis of a measured training: verdict, table, JSON. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from trainer.profiling.turns import Cost
 
-SMALL_SHARE = 0.1  # of a step: an input that costs less is no matter
-WORTHWHILE = 0.9  # of the time before: a change that leaves more is not named
+SMALL_SHARE = 0.1  # of a step: an input that costs less does not matter
+WORTHWHILE = 0.9  # of the time before: a change that saves less is not recommended
 
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """A setting that was changed, and what the input alone cost for a batch before and after.
+    """A setting that was changed, and the cost of a batch of the input alone before and after.
 
     Attributes:
-      setting: as it is typed, and where.
-      before, after: the input alone, a batch.
+      setting: the flag or schema key, as it is typed.
+      before, after: a batch of the input alone.
       sampled: whether both read a sample of the records.
     """
 
@@ -28,21 +28,26 @@ class Tried:
     sampled: bool = False
 
     @property
+    def cpu_ratio(self) -> float:
+        """The CPU of a batch beside what it was; 1 if the clock saw none of either."""
+        return max(self.after.cpu, 1e-9) / max(self.before.cpu, 1e-9)
+
+    @property
     def pays(self) -> bool:
         """Whether a batch takes clearly less time or CPU, and not clearly more of the other."""
-        ratios = self.after.seconds / self.before.seconds, self.after.cpu / max(self.before.cpu, 1e-9)
+        ratios = self.after.seconds / self.before.seconds, self.cpu_ratio
         return min(ratios) < WORTHWHILE and max(ratios) < 1 / WORTHWHILE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What was measured of a training; all costs are of a step, which takes one batch.
+    """The measurements of a training. All costs are those of a step, which takes one batch.
 
     Attributes:
       batch_size: examples a step.
       training: a step fed from the dataset.
-      memory: a step fed with the same batch again and again, from memory.
-      alone: a batch of the whole input, without a model.
+      memory: a step fed with the same batch each time, from memory.
+      alone: a batch of the complete input, without a model.
       stages: what each stage of the input adds, in order: differences between prefixes of the pipeline.
       to_device: what copying a batch to the accelerator adds; None where there is none.
       bigger: a step with a larger batch from memory, and that batch's size; None where it was not measured.
@@ -50,7 +55,7 @@ class Diagnosis:
       changed: a step of training with the change of that name.
       sample: a step fed from the unchanged sample of the records; None where it was not measured.
       held: whether the split is held in memory.
-      short: whether turns of the input were too short to use up what it had made ahead.
+      short: whether turns of the input were too short to use up what it had prefetched.
     """
 
     batch_size: int
@@ -68,7 +73,7 @@ class Diagnosis:
 
     @property
     def share(self) -> float:
-        """The part of a step that the input costs: what is saved where the batch is in memory already."""
+        """The share of a step that the input costs: what a batch from memory saves."""
         return max(0.0, 1 - self.memory.seconds / self.training.seconds)
 
     @property
@@ -86,7 +91,7 @@ class Diagnosis:
 
     @property
     def advice(self) -> list[str]:
-        """Settings to change, each with what was measured, the best one first; empty where none paid."""
+        """Settings to change with their measurements, the best one first; empty if none helped."""
         if self.bound_by == "model":
             if self.bigger is None:
                 return []
@@ -94,7 +99,7 @@ class Diagnosis:
             now, then = self.batch_size / self.memory.seconds, size / cost.seconds
             faster = then * WORTHWHILE > now
             return [f"--batch_size {size}: {then:,.0f} examples/s instead of {now:,.0f}, from memory"] if faster else []
-        paying = sorted((t for t in self.tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu)
+        paying = sorted((t for t in self.tried if t.pays), key=lambda t: t.cpu_ratio)
         return [self._advised(t) for t in paying]
 
     def _advised(self, tried: Tried) -> str:
@@ -107,7 +112,7 @@ class Diagnosis:
 
     @property
     def why_none(self) -> str:
-        """What to say where there is no advice."""
+        """Why there is no advice."""
         if self.bound_by == "model" and self.bigger is None:
             return "a larger batch was not tried, because it would take too long: raise --seconds"
         if self.bound_by != "model" and not self.tried:
@@ -116,7 +121,7 @@ class Diagnosis:
 
     @property
     def caution(self) -> str:
-        """What to hold against the figures; empty where there is nothing."""
+        """A warning about the accuracy of the figures; empty if there is none."""
         if not self.short:
             return ""
         return (
@@ -126,7 +131,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """One plain sentence or two."""
+        """What training is bound by, in one or two sentences."""
         step, memory, alone = (f"{c.seconds * 1e3:.2f} ms" for c in (self.training, self.memory, self.alone))
         measured = f"a step takes {step}, and {memory} where its batch is in memory already"
         most = f"{self.costliest} costs most of it, {self.stages[self.costliest].cpu * 1e3:.2f} ms of CPU a batch"
@@ -140,7 +145,7 @@ class Diagnosis:
         )
 
     def table(self) -> str:
-        """The figures, a line each."""
+        """The figures, one per line."""
         lines = [f"{'':<38}{'ms':>10}{'ms CPU':>10}{'steps/s':>10}{'examples/s':>12}"]
 
         def line(name: str, cost: Cost, batch: int | None = None) -> None:
@@ -175,7 +180,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything measured, in seconds, and what follows from it."""
+        """All measurements, in seconds, and the conclusions."""
         return {
             **dataclasses.asdict(self),
             "share": self.share,
@@ -188,9 +193,9 @@ class Diagnosis:
 
 
 def differences(prefixes: Mapping[str, Cost]) -> dict[str, Cost]:
-    """What each stage adds to the prefix before it, the last (the whole input, made ahead) excepted.
+    """What each stage adds to the prefix before it, except the last, which is the complete input with prefetching.
 
-    A prefix that runs on several cores may take less time than a shorter one, which does not: it adds nothing then.
+    A prefix that runs on several cores may take less time than a shorter one on a single core: it then adds nothing.
     """
     found, before = {}, Cost(0, 0)
     for name, cost in list(prefixes.items())[:-1]:

@@ -1,4 +1,4 @@
-"""Measures a training: its input stage by stage, changes of it, and steps fed from the dataset and from memory."""
+"""Measures a training: the stages of its input, the input with other settings, and steps fed from disk and memory."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import dataclasses
 import os
 from collections.abc import Callable
 
+from schemas import interrupts
 from schemas.dataset import Dataset
 from trainer.data.input_fn import input_fn, is_held
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
-from trainer.loop.train import build_estimator
+from trainer.loop.building import build_estimator
 from trainer.profiling.diagnosis import Diagnosis, Tried, differences
 from trainer.profiling.input_changes import Change, Source, changes
 from trainer.profiling.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, made_ahead, prefixes
 from trainer.profiling.training_ways import Batches, from_memory, train_in_turns
 from trainer.profiling.turns import CLOCK, Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
+from trainer.strategies.run_config import check_shared, replicas_of, run_config
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 DATA, MEMORY, BIGGER = "from the dataset", "from memory", "from memory, larger batches"
 SAMPLE = "a sample of the records as they are"
-TIMES = 4  # as large
+TIMES = 4  # the larger batch, in batches
 PREFETCH = 2  # batches
 
 
@@ -34,7 +36,7 @@ def examine(
     folder: str,
     clock: Clock = CLOCK,
 ) -> Diagnosis:
-    """Measures for about `length.seconds`, half of them the input alone; all it writes is in a folder.
+    """Measures for about `length.seconds`, half of it the input alone. Writes only to `folder`.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, or a model for other data.
@@ -42,19 +44,17 @@ def examine(
     """
     half = dataclasses.replace(length, seconds=length.seconds / 2)
     source = measured(dataset, options)
-    config = tf_estimator.RunConfig(
-        model_dir=os.path.join(folder, "model"),
-        tf_random_seed=options.seed,
-        save_checkpoints_steps=None,
-        save_checkpoints_secs=None,
-    )
+    config = run_config(options, os.path.join(folder, "model"), save_checkpoints_steps=None, save_checkpoints_secs=None)
+    replicas = replicas_of(config)
+    check_shared(source.options.batch_size, replicas)
     estimator = build_estimator(dataset, options, config)  # first: reports invalid usage at once
     possible = changes(source, os.path.join(folder, "samples"), tell)
     costs, tried, short = measure_input(source, possible, half, tell, clock)
-    best = min((t for t in tried if t.pays), key=lambda t: t.after.cpu / t.before.cpu, default=None)
+    best = min((t for t in tried if t.pays), key=lambda t: t.cpu_ratio, default=None)
 
     def reader(where: Source) -> Batches:
-        return lambda: input_fn(where.dataset, "train", mode=TRAIN, options=where.options)
+        shared = dataclasses.replace(where.options, batch_size=where.options.batch_size // replicas)
+        return lambda: input_fn(where.dataset, "train", mode=TRAIN, options=shared)
 
     size = TIMES * source.options.batch_size
     larger = Source(dataset, dataclasses.replace(source.options, batch_size=size))
@@ -89,22 +89,22 @@ def examine(
 
 
 def measured(dataset: Dataset, options: TrainOptions) -> Source:
-    """What training reads, and how; only that batches made ahead do not become more.
+    """The input of the training, with a fixed number of prefetched batches: as asked, or two.
 
-    tf.data makes more ahead each time that what there was is used up, as it is in every turn; it would fill up during
-    the next way's turn, at that one's cost. Training that waits for its model stays at two.
+    tf.data prefetches more each time that its buffer runs empty, which happens in every turn. It would refill the
+    buffer during the turns of other ways and slow them down. Training that waits for its model stays at two batches.
     """
     how = input_options(dataset, options, split="train", mode=TRAIN)
-    return Source(dataset, dataclasses.replace(how, prefetch=PREFETCH))
+    return Source(dataset, how if options.prefetch is not None else dataclasses.replace(how, prefetch=PREFETCH))
 
 
 def measure_input(
     source: Source, possible: list[Change], length: Length, tell: Callable[[str], None], clock: Clock
 ) -> tuple[dict[str, Cost], tuple[Tried, ...], bool]:
-    """What a batch costs up to the end of each stage, up to the accelerator where there is one, and changed.
+    """Measures a batch up to the end of each stage, on the accelerator if there is one, and with other settings.
 
     Returns:
-      Both, and whether turns were too short to use up what had been made ahead.
+      The costs by stage, the settings tried, and whether turns were too short to use up prefetched batches.
     """
     steps: dict[str, Callable[[], object]] = {}
     for name, batches in prefixes(source.dataset, source.options).items():
@@ -125,6 +125,7 @@ def measure_input(
         add(change.setting, change.after)
     rounds = Rounds(tuple(steps), length, ahead=ahead, tell=lambda text: tell(f"input alone, {text}"), clock=clock)
     for name in rounds:
+        interrupts.check()
         steps[name]()
     costs = rounds.medians()
     tried = tuple(

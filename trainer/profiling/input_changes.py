@@ -1,7 +1,7 @@
-"""What could be changed about a training's input, each as an input that can be measured beside the one there is.
+"""Other settings of a training's input, each as an input to measure alongside the current one.
 
-What belongs to the dataset (compression, number of shards, how images are stored) is tried on a sample of its records,
-written twice: as they are, and changed.
+Settings of the dataset (compression, number of shards, how images are stored) are tried on a sample of its records,
+which is written twice: unchanged and changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schemas.dataset import Dataset
 from schemas.dataset.layout import COMPRESSIONS
 from schemas.dataset.manifest import Shard, Split
 from schemas.spec.image_keys import ENCODED, HEIGHT, WIDTH
-from trainer.data.input_fn import is_held
+from trainer.data.input_fn import block_length, is_held
 from trainer.data.input_options import InputOptions
 from trainer.data.reading import shuffle_rows
 from trainer.spec.augmentation import Augmentation
@@ -25,12 +25,13 @@ from trainer.spec.augmentation import Augmentation
 SAMPLE_BYTES = 8 << 20
 SAMPLE_RECORDS = 20_000
 SHARDS = 8
-FEW_SHARDS = 4  # fewer are not read side by side well
+FEW_SHARDS = 4  # fewer cannot be read well in parallel
+MORE = 4  # times as many shards, records or batches
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where training reads, and how."""
+    """A dataset, and how training reads it."""
 
     dataset: Dataset
     options: InputOptions
@@ -41,7 +42,7 @@ class Change:
     """A setting that may make the input cheaper.
 
     Attributes:
-      setting: as it is typed, and where.
+      setting: the flag or schema key, as it is typed.
       before, after: the input without it and with it.
       sampled: whether both read a sample of the records, and `before` is not the training's own input.
     """
@@ -62,7 +63,13 @@ class Form:
 
 
 def changes(source: Source, folder: str, tell: Callable[[str], None] = lambda text: None) -> list[Change]:
-    """What could be changed about an input; samples are written to a folder, which is told."""
+    """The changes to try on an input.
+
+    Args:
+      source: the current input.
+      folder: where samples of the records are written.
+      tell: called with a line of progress before samples are written.
+    """
     dataset, options = source.dataset, source.options
     held = is_held(dataset, "train", options)
     found = []
@@ -81,12 +88,30 @@ def changes(source: Source, folder: str, tell: Callable[[str], None] = lambda te
     costly = options.augmentation.color_jitter or options.augmentation.resized_crop is not None
     if dataset.image_schema is not None and costly:
         option("--augment color_jitter=0 resized_crop=none", augmentation=Augmentation(options.augmentation.flip))
+    for flag, value in _reading_flags(source, held=held).items():
+        option(f"--{flag} {value}", **{flag: value})
     if held:
         return found
-    return found + _of_the_data_set(source, folder, tell)
+    return found + _dataset_changes(source, folder, tell)
 
 
-def _of_the_data_set(source: Source, folder: str, tell: Callable[[str], None]) -> list[Change]:
+def _reading_flags(source: Source, *, held: bool) -> dict[str, int]:
+    """Another value of each flag that says how shards are read; of those alone that matter, if the split is held."""
+    options, shards = source.options, len(source.dataset.shards("train"))
+    cores = os.cpu_count() or 1
+    found = {"read_threads": cores if options.read_threads is None else 2 * options.read_threads}
+    found["prefetch"] = MORE * max(1, options.prefetch)
+    if held:
+        return found
+    opened = min(options.cycle_length, shards)
+    if shards > 1:
+        found["cycle_length"] = min(shards, MORE * opened) if shards > opened else max(1, opened // MORE)
+    found["block_length"] = MORE * block_length(source.dataset, options)
+    return found
+
+
+def _dataset_changes(source: Source, folder: str, tell: Callable[[str], None]) -> list[Change]:
+    """Changes of the dataset's own settings, tried on a sample of its records."""
     dataset, schema = source.dataset, source.dataset.image_schema
     streamed = dataclasses.replace(source.options, cache_bytes=0)
     count = len(dataset.shards("train"))
@@ -125,7 +150,7 @@ def _sample(dataset: Dataset) -> list[bytes]:
 
 
 def _written(dataset: Dataset, records: list[bytes], folder: str, form: Form) -> Dataset:
-    """The same dataset with other shards: these records, dealt in turn."""
+    """The same dataset with other shards; the records are distributed over them in turn."""
     os.makedirs(folder)
     shards = min(form.shards, len(records))
     stored = [_decoded(dataset, record) for record in records] if form.raw else records
@@ -147,9 +172,9 @@ def _written(dataset: Dataset, records: list[bytes], folder: str, form: Form) ->
 
 
 def _decoded(dataset: Dataset, record: bytes) -> bytes:
-    """A stored record with its JPEGs as pixels."""
+    """A stored record with its JPEGs decoded to pixels."""
     schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has looked
+    assert schema is not None  # noqa: S101 - the caller has checked
     example = tf.train.Example.FromString(record)
     feature = example.features.feature
     for name in schema.image_names:

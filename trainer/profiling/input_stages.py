@@ -1,6 +1,6 @@
-"""The input of a training, stage by stage: what reading costs, what shuffling adds to it, and so on to whole batches.
+"""The input of a training by stage: reading, reading and shuffling, and so on up to complete batches.
 
-Each prefix of the pipeline is built by the functions that training reads with, and gives one element for each batch.
+Each prefix of the pipeline is built by the functions that training uses, and yields one element for each batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def prefixes(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Datas
     """The pipeline up to the end of each stage, by the stage's name, in order.
 
     Returns:
-      Each a Dataset that goes on for ever, of one small element a batch; the last one, `WHOLE`, makes batches ahead.
+      Datasets that repeat forever, with one small element for each batch. The last one, `WHOLE`, prefetches.
     """
     found = _of_columns(dataset, options) if dataset.image_schema is None else _of_images(dataset, options)
     found[WHOLE] = input_fn(dataset, "train", mode=TRAIN, options=options)
@@ -48,9 +48,9 @@ def prefixes(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Datas
 
 
 def made_ahead(dataset: Dataset, options: InputOptions) -> int:
-    """Batches that the input makes ahead where nobody takes them: those of two windows, where it has windows.
+    """The number of batches that the input prefetches while none are read: those of two shuffle windows.
 
-    Elsewhere they are few.
+    0 if it has no windows: it then prefetches only a few batches.
     """
     if dataset.image_schema is not None or not options.shuffle_buffer or is_held(dataset, "train", options):
         return 0
@@ -58,14 +58,14 @@ def made_ahead(dataset: Dataset, options: InputOptions) -> int:
 
 
 def counted(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """The same work, and an element that costs nothing to hand over to Python."""
+    """The same work, with elements that cost nothing to pass to Python."""
     return batches.map(lambda *batch: 0)
 
 
 def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
     made = input_fn(dataset, "train", mode=TRAIN, options=dataclasses.replace(options, prefetch=0))
     if is_held(dataset, "train", options):
-        return {"gather": made}  # what is read once costs nothing later
+        return {"gather": made}  # the split is read once, which costs nothing later
     found = {"read": _up_to(dataset, options, tf.identity)}
     if not parsed_in_blocks(dataset):
         found["shuffle"] = stored_records(dataset, "train", TRAIN, options)
@@ -77,21 +77,21 @@ def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Da
 
 
 def _up_to(dataset: Dataset, options: InputOptions, parse: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
-    """Blocks as they are read, and what `parse` does to them; of each row a byte, in batches.
+    """Reads blocks and applies `parse`; yields a byte for each row, in batches.
 
-    The rows themselves stay with the thread that has read them, as they do in training.
+    The rows themselves stay in the thread that read them, as in training.
     """
 
     def marks(serialized: tf.Tensor) -> tf.Tensor:
         return tf.zeros(tf.shape(tf.nest.flatten(parse(serialized))[0])[:1], tf.int8)
 
-    blocks = row_blocks(dataset, "train", options, marks).repeat()
+    blocks = row_blocks(dataset, "train", options, marks, seed=tf.zeros([2], tf.int64)).repeat()
     return untuned(blocks.rebatch(options.batch_size))
 
 
 def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
     schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has looked
+    assert schema is not None  # noqa: S101 - the caller has checked
     in_order = dataclasses.replace(options, shuffle_buffer=0)
     spec, size = record_spec(schema), schema.images.input_size
 
@@ -122,17 +122,17 @@ def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dat
     if options.augmentation != PLAIN:
         found["augment"] = decoded(options.augmentation)
     found = {name: examples.batch(options.batch_size) for name, examples in found.items()}
-    return {**found, "batch": images(dataset, records(options), TRAIN, options)}
+    return {**found, "batch": images(dataset, "train", records(options), TRAIN, options)}
 
 
 def accelerator() -> str | None:
-    """The device that batches are copied to; None where training runs on the CPU, and nothing is copied."""
+    """The device that batches are copied to; None if training runs on the CPU."""
     devices = [device for device in tf.config.list_logical_devices() if device.device_type != "CPU"]
     return devices[0].name if devices else None
 
 
 def copies(dataset: Dataset, options: InputOptions, device: str) -> Callable[[], None]:
-    """A function that copies the next batch of the whole input to a device, and waits until it is there."""
+    """A function that copies the next batch of the complete input to a device and waits for it."""
     iterator = iter(input_fn(dataset, "train", mode=TRAIN, options=options))
 
     def step() -> None:

@@ -1,7 +1,7 @@
-"""One training whose steps are fed in several ways, in turns: from the dataset, from memory, ...
+"""One training whose steps are fed in several ways in turn: from the dataset, from memory, ...
 
-All ways train the same Estimator in the same session, so that they differ in nothing but where their batches come from:
-its input is a switch between the iterators of several datasets, and a hook sets the switch before each step.
+All ways train the same Estimator in the same session and differ only in where their batches come from: its input is a
+switch between the iterators of several datasets, and a hook sets the switch before each step.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.profiling.turns import Cost, Rounds
+from trainer.strategies.run_config import without_notices
 
 Batches = Callable[[], tf.data.Dataset]  # makes a dataset of (features, label) in the graph in which it is called
 
 
 def from_memory(batches: Batches) -> Batches:
-    """The first batch again and again."""
+    """The first batch, repeated."""
     return lambda: batches().take(1).cache().repeat()
 
 
@@ -25,7 +26,7 @@ def train_in_turns(estimator: Any, ways: Mapping[str, Batches], rounds: Rounds) 
     """Trains an Estimator for as long as the measurement takes.
 
     Args:
-      estimator: writes what its config says, no checkpoint if need be.
+      estimator: the Estimator; its config says whether it writes checkpoints.
       ways: by name; all give features and labels of the same types.
       rounds: in which the ways take turns.
 
@@ -33,12 +34,13 @@ def train_in_turns(estimator: Any, ways: Mapping[str, Batches], rounds: Rounds) 
       The median cost of a training step, by way; ways that were left out are missing.
     """
     hook = _InTurns(ways, rounds)
-    estimator.train(hook.input_fn, hooks=[hook])
+    with without_notices():
+        estimator.train(hook.input_fn, hooks=[hook])
     return rounds.medians()
 
 
 class _InTurns(tf.compat.v1.train.SessionRunHook):
-    """Builds the switch, and sets it."""
+    """Builds the switch, and sets it before each step."""
 
     def __init__(self, ways: Mapping[str, Batches], rounds: Rounds) -> None:
         self._ways, self._turns = dict(ways), iter(rounds)
@@ -46,12 +48,17 @@ class _InTurns(tf.compat.v1.train.SessionRunHook):
         self._switch: Any = None
         self._initializers: list[Any] = []
 
-    def input_fn(self) -> tuple[Any, Any]:
-        """(features, label) of the way that the switch is at."""
+    def input_fn(self, input_context: Any = None) -> Any:
+        """(features, label) of the way that the switch selects; for a strategy, a function that each replica calls."""
         self._switch = tf.compat.v1.placeholder_with_default(0, [], "way")
         iterators = [tf.compat.v1.data.make_initializable_iterator(batches()) for batches in self._ways.values()]
         self._initializers = [iterator.initializer for iterator in iterators]
-        return tf.switch_case(self._switch, [iterator.get_next for iterator in iterators])
+        gets = [iterator.get_next for iterator in iterators]
+
+        def selected() -> tuple[Any, Any]:
+            return tf.switch_case(self._switch, gets)
+
+        return selected() if input_context is None else selected
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         session.run(self._initializers)

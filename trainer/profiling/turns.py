@@ -1,4 +1,4 @@
-"""Times several ways to do one thing in turns, round after round: what else the machine does meets all alike."""
+"""Times several ways to do the same thing in turns, round after round, so that other load affects all equally."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-SETTLING = 1 / 3  # of a turn: what was made ahead while others had theirs is used up then, and is not timed
+SETTLING = 1 / 3  # of a turn, not timed: uses up what was prefetched during other turns
 WARM_UP = 3  # steps of each way before the first round: files are opened, buffers filled, graphs optimized
 LEAST_ROUNDS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Length:
-    """How long is measured.
+    """How long to measure.
 
     Attributes:
-      seconds: of all turns together; there are two rounds at least, however long they take.
-      rounds: at most.
-      steps: that each turn times; None: as many as fit in `seconds`.
+      seconds: of all turns together; there are at least two rounds, however long they take.
+      rounds: the maximum.
+      steps: the number that each turn times; None: as many as fit in `seconds`.
     """
 
     seconds: float
@@ -30,19 +30,19 @@ class Length:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a step costs: wall-clock seconds, and seconds of CPU, of all cores together."""
+    """The cost of a step: wall-clock seconds, and CPU seconds of all cores together."""
 
     seconds: float
     cpu: float
 
     def beyond(self, other: Cost) -> Cost:
-        """What this costs more than another; nothing where it costs less."""
+        """The excess over another cost; 0 if there is none."""
         return Cost(max(0.0, self.seconds - other.seconds), max(0.0, self.cpu - other.cpu))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
-    """What time is read from.
+    """The clocks to read.
 
     Attributes:
       wall: seconds that have passed.
@@ -58,19 +58,19 @@ CLOCK = Clock(wall=time.perf_counter, cpu=time.process_time)
 
 @dataclasses.dataclass
 class Rounds:
-    """Says which way's turn it is, step by step: iterate over it, and do a step of each way that it names.
+    """Schedules the ways: iterate over it, and do one step of each way that it yields.
 
     Attributes:
       ways: by name.
-      length: how long.
-      heavy: ways that are left out where their turns would take too long, and how many steps of the first way one of
-        their steps is worth.
-      ahead: batches that a way may have made ahead while others had their turns: that many of its steps are not timed,
-        though for no longer than a turn.
-      tell: is told what goes on.
-      costs: of each turn, by way, as they come.
-      clock: what the turns are timed by.
-      short: how many turns, by way, were too short to use up what was made ahead, and to time as many steps again.
+      length: how long to measure.
+      heavy: ways that are left out if their turns would take too long, with the cost of a step in steps of the fastest
+        way.
+      ahead: how many batches a way may have prefetched during other turns: that many of its steps are not timed, but
+        for no longer than a turn.
+      tell: called with a line of progress.
+      costs: those of each turn so far, by way.
+      clock: times the turns.
+      short: by way, how many turns were too short to use up what was prefetched and to time as many steps again.
     """
 
     ways: Sequence[str]
@@ -102,11 +102,11 @@ class Rounds:
                 yield from self._turn(way, turn_seconds)
 
     def _turn(self, way: str, seconds: float) -> Iterator[str]:
-        """Names the way until its turn is over, and notes what a step of it cost."""
+        """Yields the way until its turn is over, and records the cost of a step."""
         ahead, asked, clock = self.ahead.get(way, 0), self.length.steps, self.clock
 
         def over(share: float) -> bool:
-            """Whether this share of a turn is."""
+            """Whether this share of the turn is over."""
             return passed() >= share * seconds if asked is None else steps >= share * asked
 
         def passed() -> float:
@@ -127,11 +127,11 @@ class Rounds:
             self.short[way] += 1
 
     def hurried(self) -> set[str]:
-        """Ways of which half the turns or more were too short, so that their medians are not certain."""
+        """The ways of which at least half the turns were too short, so that their medians are uncertain."""
         return {way for way, turns in self.short.items() if 2 * turns >= len(self.costs[way])}
 
     def medians(self) -> dict[str, Cost]:
-        """The median cost of a step, by way; those that had no turn are missing."""
+        """The median cost of a step by way, without ways that had no turn."""
         return {
             way: Cost(statistics.median(c.seconds for c in costs), statistics.median(c.cpu for c in costs))
             for way, costs in self.costs.items()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel, Feature
 from schemas.spec.forms import Dense, Ids, Input
+from schemas.spec.table import Schema
+from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.spec.image_task_spec import ImageTaskSpec
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class TaskSpec:
       max_steps: the step at which training ends; learning rates decay towards it. None: no limit.
     """
 
+    schema_class: ClassVar[type[Schema]] = Schema
+
     inputs: tuple[Input, ...]
     label: str
     classes: int | None
@@ -41,8 +45,10 @@ def read_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> AnyTask
     """The task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
 
     Raises:
+      UsageError: TensorFlow cannot read the dataset where it is.
       MillraceError: a feature cannot become a model input, or the label has a single class.
     """
+    check_tensorflow(dataset.run_dir)
     if dataset.image_schema is None:
         return read_table_task_spec(dataset, max_steps=max_steps)
     return read_image_task_spec(dataset, max_steps=max_steps)
@@ -59,7 +65,7 @@ def read_image_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> I
         raise MillraceError(f"{dataset.path}: a CSV dataset; expected images")
     if len(classes) < 2:
         raise MillraceError(f"{dataset.path}: images of {len(classes)} class; expected two or more")
-    return ImageTaskSpec(classes, schema.images.input_size, schema.image_names, dataset.graphs_dir, max_steps)
+    return ImageTaskSpec(schema, classes, dataset.graphs_dir, max_steps)
 
 
 def read_table_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> TaskSpec:

@@ -1,5 +1,5 @@
-"""The kinds of features and labels, one file for each: what its columns are, what becomes of them, what it rejects.
+"""The kinds of features and labels, one file for each: its columns, what a model reads of it, which values it rejects.
 
-To add a kind, write its class here, name it in the union of `schemas.spec.features`, and run mypy: it names the places
-that still have to say what TensorFlow does with it.
+To add a kind, write its class here, add it to the union in `schemas.spec.features`, and run mypy: it names each
+`match` that lacks the kind's TensorFlow ops.
 """

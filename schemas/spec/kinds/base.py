@@ -1,7 +1,7 @@
-"""What a schema's items tell of themselves: what they are read from, what they reject and what they become.
+"""The base classes of features and labels: the columns they read, the values they reject, and what they become.
 
-The reader, the job and the trainer ask an item for these facts, and do not look at its kind. A fact that only the kind
-itself can know is abstract.
+The reader, the job and the trainer use these properties and do not look at an item's kind. Properties without a
+sensible default are abstract.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Item(Strict):
 
     name: Name
 
-    columns_are: ClassVar[str] = "the column is"  # as a sentence about its columns begins
+    columns_are: ClassVar[str] = "the column is"  # the beginning of a message about its columns
     by_column: ClassVar[bool] = False  # whether it stores a value of each of its columns, in their order
 
     @property
@@ -40,102 +40,102 @@ class Item(Strict):
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many columns these are."""
+        """The number of these columns."""
 
     @property
     @abstractmethod
     def raw(self) -> RawColumn | None:
-        """What its columns are decoded into; None where nothing is."""
+        """The raw column that its columns are decoded into; None if they are not decoded."""
 
     @property
     @abstractmethod
     def measures(self) -> bool:
-        """Whether its transform takes anything from the train split."""
+        """Whether its transform needs statistics or a vocabulary of the train split."""
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The vocabulary that the train split gives it."""
+        """The vocabulary that is computed from the train split; None if there is none."""
         return None
 
     @property
     def listed(self) -> tuple[str, ...] | None:
-        """The values that the schema lists, where a value that is not among them is taken too."""
+        """The values that the schema lists, if other values are accepted as well; else None."""
         return None
 
     @property
     def made(self) -> tuple[str, ...]:
-        """The names of all features that the transform makes of it."""
+        """The names of all features that the transform computes from it."""
         return (self.name,)
 
     @property
     def stored_length(self) -> int:
-        """How many values of it a record stores; 1 where that differs from record to record."""
+        """The number of its values in a record; 1 if it varies between records."""
         return 1
 
 
 class FeatureKind(Item):
     """A feature."""
 
-    is_input: ClassVar[bool] = True  # of a model
+    is_input: ClassVar[bool] = True  # whether a model reads it
 
     @abstractmethod
     def inputs(self, words: int) -> tuple[Input, ...]:
-        """What a model reads of it.
+        """The model inputs that it becomes.
 
         Args:
-          words: how many words its vocabulary holds; 0 where it has none.
+          words: the size of its vocabulary; 0 if it has none.
         """
 
     @property
     def crossable(self) -> bool:
-        """Whether it becomes one id, so that a cross can be made of it."""
+        """Whether it becomes one id, so that a cross can use it."""
         return False
 
     @property
     def not_finite_hint(self) -> str:
-        """What a message says of a value that the transform makes infinite or NaN."""
+        """A hint for messages about values that the transform makes infinite or NaN."""
         return ""
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
-        """(key, mistake) of what can be read, and is surely not meant: earlier releases wrote datasets with it."""
+        """(key, mistake) of valid settings that cannot be intended. Earlier releases wrote datasets with them."""
         yield from ()
 
 
 class ReadAsNumbers(Item):
-    """What is read as float32: `[rows]`, or `[rows, width]` for a vector. NaN is missing."""
+    """An item that is read as float32: `[rows]`, or `[rows, width]` for a vector. NaN is missing."""
 
     @property
     @abstractmethod
     def if_missing(self) -> str | None:
-        """The reason that a missing value rejects its row for; None: it is taken."""
+        """The reason for which a missing value rejects its row; None: a missing value is accepted."""
 
     @property
     def raw(self) -> RawColumn:
         return RawColumn(self.name, "float32")
 
     def row_errors(self, rows: np.ndarray) -> Iterator[tuple[int, CellError]]:
-        """The rows of float32 `[rows, width]` that a rule of its own rejects."""
+        """The rows of float32 `[rows, width]` that the kind's own rules reject."""
         yield from ()
 
     def split_values(self, rows: np.ndarray) -> np.ndarray:
-        """What the split's hash takes of float32 `[rows, width]`: float32 `[rows]` or `[rows, width]`."""
+        """The values for the split's hash, from float32 `[rows, width]`: float32 `[rows]` or `[rows, width]`."""
         return rows
 
     def doubtful_rows(self, good: Sequence[float]) -> Iterator[tuple[float, ...]]:
-        """Rows like a good one, that a rule of its own may reject: exports are tried with them."""
+        """Variants of a valid row that the kind's own rules may reject, to test exports with."""
         yield from ()
 
 
 class ReadAsStrings(Item):
-    """What is read as strings, as they stand in the file."""
+    """An item that is read as strings, as they are in the file."""
 
-    doubtful_values: ClassVar[tuple[bytes, ...]] = ()  # that a rule of its own may reject: exports are tried with them
+    doubtful_values: ClassVar[tuple[bytes, ...]] = ()  # that the kind's own rules may reject, to test exports with
     splits_into_words: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def if_missing(self) -> str | None:
-        """The reason that a missing value rejects its row for; None: it is taken."""
+        """The reason for which a missing value rejects its row; None: a missing value is accepted."""
 
     @property
     def raw(self) -> RawColumn:
@@ -147,14 +147,14 @@ class ReadAsStrings(Item):
         return self.vocabulary is not None and not self.splits_into_words
 
     def read_values(self, values: pa.BinaryArray) -> list[bytes | CellError] | None:
-        """What a rule of its own makes of trimmed values: each as the split's hash takes it, or why it is rejected.
+        """Applies the kind's own rules to trimmed values: each value for the split's hash, or why it is rejected.
 
-        None where there is no such rule. What is said of values that mean missing does not count.
+        None if the kind has no such rules. The results for values that mean missing are ignored.
         """
 
 
 class Single(Item):
-    """What is read from one column."""
+    """An item that is read from one column."""
 
     column: ColumnRef | None = None
 
@@ -169,7 +169,7 @@ class Single(Item):
 
 
 class Ranged(Item):
-    """What is read from one column or from a range of them."""
+    """An item that is read from one column or from a range of columns."""
 
     column: ColumnRef | None = None
     columns: tuple[ColumnRef, ColumnRef] | None = None  # first and last, both included
@@ -210,7 +210,7 @@ def columns_of(columns: tuple[ColumnRef, ColumnRef]) -> tuple[ColumnRef, ...]:
 
 
 def numbers_of(columns: tuple[ColumnRef, ColumnRef]) -> range:
-    """The positions, or the numbers behind the names' prefix, told without making them; ValueError: no range."""
+    """The positions, or the numbers after the names' prefix. Raises ValueError if they are not a range."""
     first, last = columns
     if isinstance(first, int) and isinstance(last, int):
         if last < first:

@@ -63,7 +63,7 @@ def without_last(column: pa.Array) -> pa.Array:
 
 
 def merged(column: pa.Array) -> pa.Array:
-    """The last two lines as one, as a quote that is left open makes of them."""
+    """Joins the last two lines, as an unclosed quote would."""
     return pa.concat_arrays([column.slice(0, len(column) - 2), column.slice(len(column) - 1)])
 
 
@@ -119,7 +119,7 @@ def test_a_record_that_is_lost_in_the_shuffle_fails_the_job(people, fails, monke
 
 
 @pytest.mark.parametrize("fault", [lambda parts: parts[:-1], lambda parts: [*parts, parts[-1]]], ids=["lost", "twice"])
-def test_a_range_that_nobody_or_everybody_reads_fails_the_job(people, fails, monkeypatch, fault):
+def test_a_range_read_never_or_twice_fails_the_job(people, fails, monkeypatch, fault):
     split = split_ranges
     monkeypatch.setattr(CsvRows, "plan_ranges", lambda _, file, range_bytes: fault(split(file, range_bytes=5000)))
     assert "bytes, images or pairs were processed: some were skipped or read twice" in fails()
@@ -149,7 +149,7 @@ def account(dataset: Dataset) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Shaken:
-    """A job, and what it made of its input at first."""
+    """A job, and the result of its first run."""
 
     people: Job
     account: dict[str, Any] = dataclasses.field(repr=False)
@@ -157,7 +157,7 @@ class Shaken:
 
 @pytest.fixture(scope="module")
 def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
-    """Three files, one of them gzip'd, with bad rows strewn in, and what the job makes of them at first."""
+    """Three files, one of them gzip'd, with some bad rows, and the result of the first run."""
     people = make_job(tmp_path_factory.mktemp("shaken"), MEASURED_SCHEMA)
     rows = people_csv(250).splitlines()
     for i in range(10):
@@ -182,10 +182,10 @@ def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
     threads=st.integers(1, 4),
     seed=st.integers(0, 9),
     batch_bytes=st.sampled_from([300, 8 << 20]),
-    through_files=st.booleans(),
+    shuffle=st.sampled_from(["local files", "by value", "by file"]),
 )
 def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
-    shaken, range_bytes, num_shards, threads, seed, batch_bytes, through_files
+    shaken, range_bytes, num_shards, threads, seed, batch_bytes, shuffle
 ):
     plan_shards = job.plan_shards
 
@@ -194,8 +194,9 @@ def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
         planned = plan_shards(options, *args)
         counts = (num_shards or 2, 1, 2)
         plan = ShufflePlan(buckets=counts, seed=seed)
-        cluster = dataclasses.replace(planned, plan=plan, num_shards=counts, through_files=False)
-        return planned if through_files else cluster
+        spills = planned.staging if shuffle == "by file" else None
+        cluster = dataclasses.replace(planned, plan=plan, num_shards=counts, fragments=None, spills=spills)
+        return planned if shuffle == "local files" else cluster
 
     defaults = {**(reader.read_range.__kwdefaults__ or {}), "batch_bytes": batch_bytes}
     with (

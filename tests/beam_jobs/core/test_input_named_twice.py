@@ -54,7 +54,8 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
     (image.parent / "again.png").symlink_to(image.name)
     inputs = check_inputs(options(FOLDERS, "raw/*/*", "./raw/disc/*"))
     assert isinstance(inputs, ImageSource)
-    assert len(inputs.listing.paths) == len(set(map(os.path.realpath, inputs.listing.paths)))
+    paths = [path for bundle in inputs.bundles() for path in bundle.paths]
+    assert len(paths) == len(set(map(os.path.realpath, paths)))
     assert "are the same file; it is read once" in capsys.readouterr().err
 
 
@@ -76,7 +77,7 @@ def test_lines_of_a_listing_that_name_an_image_again_are_records_and_said(capsys
     Path("list.csv").write_text("".join([*lines, lines[0], f"./{lines[1]}"]))
     inputs = check_inputs(options(LISTED, "list.csv"))
     assert isinstance(inputs, ImageSource)
-    assert len(inputs.listing.paths) == len(names) + 2
+    assert inputs.total == len(names) + 2
     late = [Reject("list.csv", place, "encode", "x", None, "", b"") for place in (3, 0)]
     assert inputs.raw_bytes(late) == [lines[3].strip().encode(), lines[0].strip().encode()]
     err = capsys.readouterr().err.splitlines()

@@ -65,7 +65,7 @@ class TestChoose:
         assert sorted(pair.branches) == ["left", "right"]
 
 
-def test_it_goes_through_json():
+def test_survives_a_round_trip_through_json():
     one = record(2**64 - 1, 5, "jpeg 1/8", "cmyk jpeg")
     assert ParityFiles.from_json(json.loads(json.dumps(dataclasses.asdict(one)))) == one
 

@@ -75,7 +75,7 @@ def test_rows_spread_evenly_and_without_regard_to_their_place():
     assert abs(np.corrcoef(np.arange(len(buckets)), buckets)[0, 1]) < 0.01
 
 
-def test_a_cell_is_permuted_whole():
+def test_all_records_of_a_cell_are_permuted():
     order = permutation(0, 3, 10_000)
     assert sorted(order) == list(range(10_000))
     assert abs(np.corrcoef(np.arange(10_000), order)[0, 1]) < 0.03

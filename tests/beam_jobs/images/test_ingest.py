@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.images.ingest import Ingest, save_ingest, saved_ingest, scaled_jpeg, stored_and_pixels, todays_ingest
+from beam_jobs.images.decode import scaled_jpeg
+from beam_jobs.images.ingest import Ingest, save_ingest, saved_ingest, stored_and_pixels, todays_ingest
 from schemas.images.header import JPEG_SCANS, BadImage
 from schemas.images.limits import check_image, decoding_ratio
 from schemas.spec.image_options import Exact, ImageOptions, Shorter

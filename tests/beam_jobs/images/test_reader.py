@@ -162,6 +162,18 @@ def test_each_broken_file_is_a_reject_with_reason_and_size(folder: Path) -> None
     assert "PNG, 12 x 16 pixels" in details["c"]
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_corrupt_file_leaves_the_images_beside_it_as_they_are(folder: Path, threads: int) -> None:
+    paths = sorted(folder.glob("*/*"))
+    (good,) = read(paths)
+    corrupt = paths[7]
+    corrupt.write_bytes(corrupt.read_bytes().replace(b"IDAT", b"IDAX"))
+    (batch,) = read(paths, threads=threads)
+    assert [(r.source, r.reason) for r in batch.rejects] == [(str(corrupt), "undecodable_image")]
+    others = pa.Table.from_batches([good.records.slice(0, 7), good.records.slice(8)])
+    assert pa.Table.from_batches([batch.records]).combine_chunks().equals(others.combine_chunks())
+
+
 def test_moments_are_exact_at_their_largest() -> None:
     white = np.full((2**14, 3, 3), 255, np.uint8)
     np.testing.assert_array_equal(moments(white), [[255 * 3 * 2**14] * 3, [255**2 * 3 * 2**14] * 3])

@@ -17,7 +17,7 @@ from tests.support.written_records import records
 
 
 @pytest.mark.parametrize("removes", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_job_whose_lease_was_taken_commits_nothing_and_says_so(written, monkeypatch, removes):
+def test_a_job_whose_lease_was_taken_fails_and_commits_nothing(written, monkeypatch, removes):
     people, first = written, open_dataset(str(written.output))
     original = commit.check
     with contextlib.ExitStack() as theirs:
@@ -50,7 +50,7 @@ def test_a_manifest_that_was_changed_meanwhile_is_not_replaced(written, monkeypa
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("the answer was lost")])
-def test_what_goes_wrong_after_the_commit_takes_nothing_back(people, monkeypatch, error):
+def test_a_failure_after_the_commit_does_not_undo_it(people, monkeypatch, error):
     original = Lease.put
 
     def put(self, *args):
@@ -63,7 +63,7 @@ def test_what_goes_wrong_after_the_commit_takes_nothing_back(people, monkeypatch
     assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, dataset.run}
 
 
-def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people, monkeypatch, capsys):
+def test_a_dataset_is_written_even_if_leftovers_cannot_be_removed(people, monkeypatch, capsys):
     def prune(*_):
         raise MillraceError("no permission")
 
@@ -77,7 +77,7 @@ def test_a_data_set_is_written_even_where_the_leftovers_cannot_be_removed(people
 
 
 @pytest.mark.slow
-def test_what_killed_jobs_left_goes_with_the_next_commit(written):
+def test_the_next_commit_removes_what_killed_jobs_left(written):
     people, first = written, open_dataset(str(written.output))
     stale = [people.output / "20200101T000000Z-0000" / "staging", people.output / f".manifest.json.{'0' * 32}.tmp"]
     stale[0].mkdir(parents=True)

@@ -57,7 +57,7 @@ BY_FILE = "split: {by: file, train: train.csv, eval: eval.csv}\n"
 
 
 def write(folder: Folder) -> list[str]:
-    """Arguments of a job over 500 rows of the train split, and a few of the eval split in which nothing is odd."""
+    """Arguments of a job over 500 rows of the train split, and a few ordinary ones of the eval split."""
     listed = "".join(f"  - {feature}\n" for feature in FEATURES.values())
     csv = 'name: odd\nformat: csv\ncsv: {header: present, missing: ["", NA]}\n'
     path = folder.write("odd.yaml", [f"{csv}features:\n{listed}label: {LABEL}\n{BY_FILE}"])
@@ -70,7 +70,7 @@ def write(folder: Folder) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
+def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
     assert main(write(folder)) == 0
     printed = capsys.readouterr().out
     manifest = read_manifest(folder.output)
@@ -110,7 +110,7 @@ def test_what_is_the_same_in_every_train_row_is_told(folder, capsys):
     accounts_hold(open_dataset(folder.output))
 
 
-def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
+def test_a_constant_numeric_label_is_a_warning(folder):
     features = "features: [{name: fine, kind: numeric, transform: none}]\nlabel: {name: y, kind: numeric}\n"
     folder.write("train.csv", ["fine,y", *(f"{i},3" for i in range(100))])
     folder.write("eval.csv", ["fine,y", "1,5"])
@@ -120,7 +120,7 @@ def test_a_number_to_be_predicted_that_never_changes_is_told(folder):
 
 
 @pytest.mark.slow
-def test_data_without_oddities_has_no_warnings(all_kinds, capsys):
+def test_ordinary_data_has_no_warnings(all_kinds, capsys):
     assert all_kinds.manifest.warnings == ()
     assert dataset_main(["show", all_kinds.path]) == 0
     assert "warning" not in capsys.readouterr().out
@@ -145,7 +145,7 @@ def one_of_three_moves(inputs):
 
 
 @pytest.mark.slow
-def test_images_of_one_class_are_told(tmp_path):
+def test_images_of_one_class_are_a_warning(tmp_path):
     (tmp_path / "schema.yaml").write_text(
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"
         "label: {values: [bar, disc]}\nsplit: {train: 0.5, eval: 0.5, test: 0}\n"

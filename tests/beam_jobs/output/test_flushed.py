@@ -107,7 +107,7 @@ def test_a_job_on_images_and_a_replay_of_images_flush_before_they_commit(tmp_pat
 
 
 @pytest.mark.parametrize("change", [Path.touch, lambda path: path.rename(path.with_name("renamed"))])
-def test_the_recording_tells_what_was_not_flushed(
+def test_the_recording_shows_what_was_not_flushed(
     tmp_path: Path, flushes: Flushes, change: Callable[[Path], Any]
 ) -> None:
     from schemas import storage

@@ -78,7 +78,7 @@ def test_a_shard_that_the_disk_has_no_room_for_is_no_shorter_shard(tmp_path):
 
 
 @pytest.mark.parametrize("room", [0, 300, 1500])  # 300: for the lengths alone
-def test_a_fragment_that_the_disk_has_no_room_for_is_told_at_once(tmp_path, room):
+def test_a_fragment_that_does_not_fit_on_the_disk_fails_at_once(tmp_path, room):
     with files_of_at_most(room), pytest.raises(MillraceError, match=r"fragment-\w+(\.index)?: File too large"):
         write_fragment(batch(0, 100), ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,12 @@ from schemas.samples.tables import write_sample
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
+LIMITED = """
+import resource, runpy, sys
+room = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+runpy.run_module("beam_jobs.preprocess", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +36,14 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (1_000_000, "shard-"),  # each batch has room, and the one shard of them all has not
     ],
 )
-def test_the_job_says_where_and_commits_nothing(rows, tmp_path, room, refused):
+def test_the_job_names_the_file_and_commits_nothing(rows, tmp_path, room, refused):
     done = subprocess.run(
-        [sys.executable, "-m", "beam_jobs.preprocess", "--schema", "schemas/covertype.yaml", "--input", str(rows)]
+        [sys.executable, "-c", LIMITED, str(room), "--schema", "schemas/covertype.yaml", "--input", str(rows)]
         + ["--output", str(tmp_path / "out"), "--num_shards", "1", "--range_mb", "0.5"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]

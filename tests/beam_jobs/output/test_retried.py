@@ -36,11 +36,11 @@ def through_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def plan(*args: Any) -> ShardOptions:
         o = original(*args)
-        return ShardOptions(o.plan, (4, 1, 1), o.shard_bytes, o.compression, o.staging, False)
+        return ShardOptions(o.plan, (4, 1, 1), o.shard_bytes, o.compression, o.staging, None)
 
     monkeypatch.setattr(job, "plan_shards", plan)
     of_replay = run._shards
-    monkeypatch.setattr(run, "_shards", lambda *args: dataclasses.replace(of_replay(*args), through_files=False))
+    monkeypatch.setattr(run, "_shards", lambda *args: dataclasses.replace(of_replay(*args), fragments=None))
 
 
 def rejects_of(dataset) -> list[str]:
@@ -120,7 +120,7 @@ def test_rejects_of_the_transform_come_once(folder):
     assert (twice.manifest.counts, twice.manifest.warnings) == (once.manifest.counts, once.manifest.warnings)
 
 
-def test_rejects_of_a_job_that_fails_are_told_once(folder, capsys):
+def test_a_failed_job_reports_its_rejects_once(folder, capsys):
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(PAYS.ROWS)]
     path, source = folder.write("schema.yaml", [PAYS.SCHEMA]), folder.write("rows.csv", [PAYS.HEADER, *rows])
     options = ["--output", folder.output, "--quiet", "--max_rejects", "6", *TWICE]

@@ -1,4 +1,4 @@
-"""The job's shuffle, scored on a real job: a row's place in the output tells nothing of its place in the input."""
+"""The job's shuffle, scored on a real job: positions in input and output are independent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.shuffle_quality import SCHEMA, read_places, score, stored_places
 pytestmark = pytest.mark.slow
 
 ROWS = 40_000
-SIGMAS = 4.5  # a fair shuffle exceeds them once in 150,000 times; the seed is fixed
+SIGMAS = 4.5  # a uniform shuffle exceeds them once in 150,000 times; the seed is fixed
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def shuffled_job(tmp_path_factory):
 def assert_fair(found, *, shards):
     for name in ("place", "shard", "neighbour"):
         assert abs(getattr(found, name)) < SIGMAS * found.noise, name
-    # Under a fair deal (rows - 1) * spread is about chi squared with shards - 1 degrees of freedom.
+    # If rows are dealt uniformly, (rows - 1) * spread is about chi squared with shards - 1 degrees of freedom.
     assert (found.rows - 1) * found.spread <= (shards - 1) + 6 * (2 * (shards - 1)) ** 0.5
 
 
@@ -47,7 +47,7 @@ def test_places_in_the_output_tell_nothing_of_places_in_the_input(shuffled_job):
     assert_fair(score(shards), shards=8)
 
 
-def test_every_shard_is_shuffled_whole(shuffled_job):
+def test_every_shard_is_shuffled_completely(shuffled_job):
     for shard in stored_places(shuffled_job):
         assert_fair(score([shard]), shards=1)
 
@@ -75,6 +75,6 @@ def test_the_score_sees_a_bad_shuffle(order, seen_by):
     assert abs(getattr(found, seen_by)) > 0.3
 
 
-def test_a_fair_shuffle_scores_near_zero():
+def test_a_uniform_shuffle_scores_near_zero():
     places = np.random.default_rng(7).permutation(100_000)
     assert_fair(score(np.split(places, 8)), shards=8)

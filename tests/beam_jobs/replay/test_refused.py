@@ -11,8 +11,8 @@ import pytest
 
 from schemas.dataset import layout, lease, open_dataset
 from schemas.errors import MillraceError, UsageError
+from tests.support.light_commands import assert_light
 from tests.support.replaying import HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
-from tests.support.told_at_once import assert_told_at_once
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_rejects_corrected_in_the_run_itself_are_refused(folder, rejecting):
         folder.replay(str(path))
 
 
-def test_a_transform_that_is_not_the_data_sets_own_is_refused(folder, rejecting):
+def test_a_transform_that_is_not_the_datasets_own_is_refused(folder, rejecting):
     corrected = folder.correct(rejecting, as_good)
     graph = Path(rejecting.run_dir) / layout.TRANSFORM_FN / "saved_model.pb"
     data = bytearray(graph.read_bytes())
@@ -74,7 +74,7 @@ def test_a_transform_that_is_not_the_data_sets_own_is_refused(folder, rejecting)
     assert open_dataset(folder.output).run == rejecting.run
 
 
-def test_a_replay_that_fails_at_the_last_step_leaves_the_data_set_and_can_be_run_again(folder, rejecting, monkeypatch):
+def test_a_replay_that_fails_at_the_last_step_leaves_the_dataset_and_can_be_run_again(folder, rejecting, monkeypatch):
     corrected = folder.correct(rejecting, as_good)
     before = contents(rejecting)
 
@@ -125,8 +125,8 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
         (["--replay", EMPTY, "--append_to", "nowhere"], "--append_to nowhere: nowhere: no manifest.json"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_at_once(arguments, message):
-    assert_told_at_once("beam_jobs.preprocess", arguments, code=2, message=message)
+def test_usage_errors_are_reported_before_any_work(arguments, message):
+    assert_light("beam_jobs.preprocess", arguments, code=2, message=message)
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
         ),
     ],
 )
-def test_bad_rows_replayed_make_the_data_set_that_good_rows_make(folder, schema, change, name, encoding, request):
+def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder, schema, change, name, encoding, request):
     """The source is gone by then, and the other dataset applies the same transform to the good file.
 
     The plain one measures its transform, and the others, to be quick, take that of a dataset that is there.
@@ -170,7 +170,7 @@ def test_a_replay_of_a_replay(folder, rejecting):
     assert contents(after) == contents(expected)
 
 
-def test_where_all_are_wrong_still_the_data_set_stays_and_they_are_kept(folder, rejecting, capsys):
+def test_if_all_corrections_are_invalid_the_dataset_is_unchanged_and_they_are_kept(folder, rejecting, capsys):
     manifest = (folder.path / "out" / layout.MANIFEST).read_bytes()
     corrected = folder.correct(
         rejecting, lambda r: {BAD[3]: "k3,older,a,yes", BAD[8]: "k8,1,a,maybe"}.get(r.raw.decode())
@@ -188,7 +188,7 @@ def test_where_all_are_wrong_still_the_data_set_stays_and_they_are_kept(folder, 
     assert {p.name for p in Path(folder.output).iterdir()} == {rejecting.run, layout.MANIFEST, layout.FAILED}
 
 
-def test_the_command_tells_what_became_of_every_line(folder, rejecting, capsys):
+def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys):
     fixes = {BAD[3]: ROWS[3], BAD[8]: "k8,x,a,no", BAD[15]: BAD[15]}
     corrected = folder.correct(rejecting, lambda r: fixes.get(r.raw.decode()))
     text = Path(corrected).read_text()

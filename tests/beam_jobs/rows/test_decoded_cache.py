@@ -14,13 +14,13 @@ from schemas.csv.reader import read_range
 from schemas.rows import Decoded
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
-from tests.support.people import PLAIN_SCHEMA, make_job, people_csv
+from tests.support.people import LEAN_SCHEMA, make_job, people_csv
 
 
 @pytest.fixture
 def decoded(tmp_path):
     """Three batches of people, one of them with a reject whose bytes are no UTF-8."""
-    job = make_job(tmp_path, PLAIN_SCHEMA)
+    job = make_job(tmp_path, LEAN_SCHEMA)
     job.raw.write_bytes(people_csv(300).encode() + b"\xff\xfe,too short\n")
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
@@ -36,7 +36,7 @@ def same(a: Decoded, b: Decoded) -> bool:
     return rows[0] == rows[1] and (a.rejects, a.read) == (b.rejects, b.read)
 
 
-def test_batches_rejects_and_counts_come_back(tmp_path, decoded):
+def test_batches_rejects_and_counts_are_read_back(tmp_path, decoded):
     path = str(tmp_path / "made" / "kept.arrow")
     in_group = list(zip([0, 2, *[3] * (len(decoded) - 2)], decoded, strict=True))
     assert list(write_through(path, iter(in_group))) == in_group
@@ -46,8 +46,8 @@ def test_batches_rejects_and_counts_come_back(tmp_path, decoded):
     assert os.listdir(tmp_path / "made") == ["kept.arrow"]
 
 
-def test_ranges_are_told_apart(tmp_path):
-    job = make_job(tmp_path, PLAIN_SCHEMA)
+def test_ranges_have_different_cache_files(tmp_path):
+    job = make_job(tmp_path, LEAN_SCHEMA)
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
     parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beam_jobs.core import interrupts, progress
+from beam_jobs.core import progress
 from schemas.dataset import layout
+from schemas.interrupts import interruptible
+from tests.support.dropped_interrupts import InterruptedAndSilent
 from tests.support.people import Job, people_csv
-
-
-class Interrupted:
-    """Is interrupted while it is collected, as TensorFlow's functions are; nobody but Python sees the exception."""
-
-    def __del__(self) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-
-class InterruptedAndSilent:
-    """The same, and ignores the exception by itself, as TensorFlow does."""
-
-    def __del__(self) -> None:
-        with contextlib.suppress(BaseException):
-            signal.raise_signal(signal.SIGINT)
+from tests.support.waiting import until
 
 
 def interrupted_fn(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -48,13 +33,9 @@ def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
         [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--range_mb", "0.05"],
         stderr=subprocess.PIPE,
         text=True,
-        # A shell that runs tests in the background has its children ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - calls no more
     )
     try:
-        deadline = time.monotonic() + 300
-        while not list(measured.output.glob("*/staging/tft/decoded-*")) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: bool(list(measured.output.glob("*/staging/tft/decoded-*"))), "the job begins to read")
         job.send_signal(signal.SIGINT)
         _, printed = job.communicate(timeout=300)
     finally:
@@ -75,66 +56,23 @@ def test_an_interrupt_that_tf_transforms_tracing_drops_still_ends_the_job(people
         text=True,
         timeout=300,
         check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert job.returncode == 130, job.stderr
     assert "interrupted; nothing was committed" in job.stderr
     assert list(people.output.iterdir()) == []
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Python's own handler, which a shell that runs tests in the background has taken away."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+@pytest.mark.parametrize("step", [lambda: progress.enter("reading"), lambda: progress.add(read=0)])
+def test_the_next_step_of_a_job_raises_a_dropped_interrupt(step):
+    @interruptible()
+    def job() -> None:
+        InterruptedAndSilent()
+        step()
 
-
-@pytest.mark.usefixtures("interruptible")
-class TestRemembered:
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    @pytest.mark.parametrize("kind", [Interrupted, InterruptedAndSilent])
-    @pytest.mark.parametrize(
-        "step", [interrupts.check, lambda: progress.enter("reading"), lambda: progress.add(read=0)]
-    )
-    def test_a_dropped_interrupt_is_raised_by_the_next_step(self, kind, step):
-        dropped = []
-
-        @interrupts.remembered()
-        def job() -> None:
-            kind()
-            dropped.append(True)
-            step()
-
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have none
+    try:
         with pytest.raises(KeyboardInterrupt):
             job()
-        assert dropped
-        step()  # that of another job
-
-    def test_an_error_after_an_interrupt_is_an_interrupt(self):
-        @interrupts.remembered()
-        def job() -> None:
-            InterruptedAndSilent()
-            raise ValueError("half a graph")
-
-        with pytest.raises(KeyboardInterrupt) as raised:
-            job()
-        assert repr(raised.value.__cause__) == "ValueError('half a graph')"
-
-    def test_other_errors_stay_as_they_are(self):
-        with pytest.raises(ValueError, match="wrong"), interrupts.remembered():
-            raise ValueError("wrong")
-
-    def test_a_handler_that_does_not_raise_interrupts_nothing(self):
-        told = []
-        signal.signal(signal.SIGINT, lambda number, frame: told.append(number))
-        with interrupts.remembered():
-            signal.raise_signal(signal.SIGINT)
-            interrupts.check()
-        assert told == [signal.SIGINT]
-
-    def test_the_handler_of_before_is_put_back(self):
-        before = signal.getsignal(signal.SIGINT)
-        with interrupts.remembered():
-            assert signal.getsignal(signal.SIGINT) is not before
-        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
+    step()  # of another job

@@ -1,4 +1,4 @@
-"""Whole jobs, run on the real runner and read back."""
+"""Complete jobs on the real runner, with their datasets read back."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_feature_kind_is_verified_as_it_was_written(all_kinds):
     assert verify_dataset(all_kinds.path) == []
 
 
-def test_the_manifest_tells_what_became_of_every_record(people):
+def test_the_manifest_accounts_for_every_record(people):
     bad = people_row(1).replace("k1,", "kbad,").replace(",yes!", ",perhaps").replace(",no", ",perhaps")
     people.raw.write_text(people_csv(500) + bad + "\n" + "too,few\n")
     dataset = people.run()
@@ -122,7 +122,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkey
 
     def through_the_runner(*args):
         options = original(*args)
-        return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, False)
+        return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, None)
 
     monkeypatch.setattr(job, "plan_shards", through_the_runner)
     dataset = people.run(output=str(people.folder / "out-runner"))
@@ -142,7 +142,7 @@ def test_parity_holds_raw_records_beside_their_transformed_ones(all_kinds):
     assert raw[0].features.feature["city"].bytes_list.value[0].startswith(b" ")  # as it stands in the file
 
 
-def test_an_existing_data_set_is_replaced_only_when_told_and_the_old_run_is_kept(written):
+def test_an_existing_dataset_is_replaced_only_with_overwrite_and_the_old_run_is_kept(written):
     people, first = written, open_dataset(str(written.output))
     with pytest.raises(UsageError, match=r"already contains a dataset\. Give --overwrite"):
         people.run()
@@ -172,7 +172,7 @@ def test_too_many_rejects_fail_the_job_and_are_kept(people):
     assert people.run(max_rejects=20).manifest.rejected == 20
 
 
-def test_an_input_of_which_nothing_can_be_written_says_so(people):
+def test_an_input_without_a_valid_record_is_an_error(people):
     people.raw.write_text(people_csv(0) + "too,few\n" * 5)
     with pytest.raises(MillraceError, match="all 5 records were rejected") as failed:
         people.run()
@@ -275,7 +275,7 @@ def test_missing_input_is_named_before_any_work(people, pattern, capsys):
     assert not people.output.exists()
 
 
-def test_an_option_of_nobody_is_refused(people):
+def test_an_unknown_option_is_refused(people):
     with pytest.raises(UsageError, match="--wrokers: not an option of this command"):
         run_job(people.options(beam_args=("--wrokers", "3")))
 

@@ -1,4 +1,4 @@
-"""Jobs that are killed, and jobs that meet: what is there afterwards, and what the next job makes of it."""
+"""Killed jobs and concurrent jobs: what they leave, and what the next job does with it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Output:
         return report
 
     def is_killed(self, **kill: Any) -> bool:
-        """Whether the moment came before the job's end. The old dataset or the new one is there, whole."""
+        """Whether the job was killed before its end. Either the old dataset or the new one is there, complete."""
         report = self.run(**kill)
         assert report["status"] in (0, -9), report["stderr"]
         now = whole_data_set(self.path)
@@ -114,7 +114,7 @@ def steps_to_die_at(steps: str, draw: random.Random) -> list[int]:
     return list(every) if draw.random() < 0.5 else [n for n in every if "m" in steps[max(0, n - 2) : n + 1]]
 
 
-def test_a_job_killed_at_any_moment_leaves_the_old_data_set_or_the_new_one_and_the_next_job_cleans_up(raw, run_jobs):
+def test_a_job_killed_at_any_moment_leaves_the_old_dataset_or_the_new_one_and_the_next_job_cleans_up(raw, run_jobs):
     print(f"MILLRACE_KILL_SEED={SEED}")
     draw = random.Random(SEED)
     output = Output(raw, "a", run_jobs)
@@ -134,7 +134,7 @@ def test_a_job_killed_at_any_moment_leaves_the_old_data_set_or_the_new_one_and_t
         unhurt = output.run_unhurt()
 
 
-def test_of_two_jobs_at_once_one_wins_and_the_other_says_so(raw, run_jobs):
+def test_of_two_concurrent_jobs_one_commits_and_the_other_fails(raw, run_jobs):
     output = raw.folder / "out"
     for expected_before in (None, ()):
         before = whole_data_set(output)

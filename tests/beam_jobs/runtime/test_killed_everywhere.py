@@ -1,4 +1,4 @@
-"""What `kill -9` before each file operation of a commit or a prune leaves, and what comes next makes of it.
+"""What `kill -9` before each file operation of a commit or a prune leaves, and what the next command does with it.
 
 A command runs once, and its output is copied just before each of its file operations. Such a copy is what a kill there
 leaves: what the process has in its memory is lost to both. Its lease names a process that is dead by the time when the
@@ -105,7 +105,7 @@ def names(output: Path, *, depth: int) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("kind", ["replay", "job", "prune"])
-def test_a_kill_before_any_file_operation_leaves_a_whole_data_set_and_the_next_run_cleans_up(
+def test_a_kill_before_any_file_operation_leaves_a_complete_dataset_and_the_next_run_cleans_up(
     kind: str, tmp_path: Path, scene: Scene, run_jobs: Run
 ) -> None:
     output, copies = scene.copy(tmp_path / "out"), tmp_path / "copies"

@@ -1,4 +1,4 @@
-"""A schema tells whether its transform takes anything from the data: held against what tf.Transform reads."""
+"""A schema knows whether its transform needs an analysis of the data; compared with what tf.Transform reads."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_a_numeric_label_passes_through(stored):
 
 
 class TestStrings:
-    """What the graph makes of strings is what the reader takes them for."""
+    """The graph interprets strings as the reader does."""
 
     @pytest.mark.parametrize(
         ("text", "lowered"),

@@ -1,4 +1,4 @@
-"""Rows that the transform cannot take: rejected with their column, kept and told however the job ends, replayed."""
+"""Rejects of the transform: with their column, kept and reported even if the job fails, replayed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(pays
             assert np.isfinite([*row["pay"], *row["debts"]]).all()
 
 
-def test_that_records_are_finite_is_verified_where_the_manifest_promises_it(pays):
+def test_records_are_verified_to_be_finite_if_the_manifest_promises_it(pays):
     dataset = pays
     now = stored_features(dataset.path, dataset.manifest, dataset.declared)
     assert {feature.name for feature in now if feature.finite} == {"pay", "debts"}
@@ -87,7 +87,7 @@ def test_that_records_are_finite_is_verified_where_the_manifest_promises_it(pays
     assert not any(feature.finite for feature in stored_features(dataset.path, earlier, dataset.declared))
 
 
-def test_columns_without_names_are_told_by_their_positions(folder):
+def test_columns_without_names_are_named_by_position(folder):
     schema = SCHEMA.replace("header: present", "num_columns: 6, header: none")
     for name, column in (("id", 0), ("pay", 1), ("y", 5)):
         schema = schema.replace(", column: pay now", "").replace(f"name: {name},", f"name: {name}, column: {column},")
@@ -112,7 +112,7 @@ def test_of_a_preprocessing_fn_of_ones_own_the_output_is_named(folder):
 
 
 @pytest.mark.parametrize("name", ["rows.csv", pytest.param("rows.csv.gz", marks=pytest.mark.slow)])
-def test_rejects_of_the_transform_are_kept_and_told_when_the_job_fails(folder, name, capsys):
+def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, name, capsys):
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(ROWS)]
     assert failing(folder, folder.write(name, [HEADER, *rows]), "--max_rejects", "3") == 1
     told = capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypat
     assert {r.raw.decode() for r in failed_rejects(folder)} == set(BAD.values())
 
 
-def test_they_are_kept_without_their_bytes_where_the_input_is_gone(folder, monkeypatch, capsys):
+def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monkeypatch, capsys):
     from beam_jobs.output import pipeline_end
 
     source = folder.write("rows.csv", [HEADER, *ROWS])
@@ -178,7 +178,7 @@ def test_they_count_before_everything_is_read(folder):
 
 
 @pytest.mark.slow
-def test_a_row_that_is_not_finite_comes_back_corrected_and_is_refused_again_where_it_is_not(folder, pays):
+def test_a_corrected_row_is_written_or_rejected_again_if_still_not_finite(folder, pays):
     again = {"k7": GOOD[7], "k9": "k9,-6,1,1,1,no"}
     outcome = folder.replay(folder.correct(pays, lambda r: again.get(r.raw.decode().partition(",")[0])))
     assert (outcome.added, outcome.again) == (1, 1)
@@ -189,7 +189,7 @@ def test_a_row_that_is_not_finite_comes_back_corrected_and_is_refused_again_wher
     assert (left[again["k9"]].reason, left[again["k9"]].column) == ("not_finite", "pay now")
 
 
-def test_where_all_corrected_rows_are_refused_again_they_are_kept_as_corrected(folder, pays, capsys):
+def test_if_all_corrected_rows_are_rejected_again_they_are_kept_as_corrected(folder, pays, capsys):
     corrected = folder.correct(pays, lambda r: r.raw.decode().replace(",1,", ",-8,"))
     assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
     assert "rejected: not_finite 4" in capsys.readouterr().err

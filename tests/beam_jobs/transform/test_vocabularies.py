@@ -16,7 +16,7 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.runtime.job import run_job
 from beam_jobs.transform.preprocessing import Preprocessing
-from beam_jobs.transform.vocabularies import EMPTY, chosen, words_of
+from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
 from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
@@ -39,7 +39,19 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_the_most_frequent_words_come_first(vocabulary, counts, words):
-    assert chosen(vocabulary, counts) == words
+    found = MostFrequent(vocabulary)
+    for count, word in counts:
+        found.add(count, word)
+    assert found.words() == words
+
+
+def test_top_k_holds_no_more_words_than_it_keeps():
+    found = MostFrequent(Vocabulary("v", top_k=3))
+    for i in range(10_000):
+        found.add(i * 7919 % 10_007, b"%d" % i)
+        assert len(found._held) <= 3
+    best = sorted(((i * 7919 % 10_007, b"%d" % i) for i in range(10_000)), reverse=True)[:3]
+    assert found.words() == [word for _, word in best]
 
 
 def test_what_is_missing_or_holds_a_line_end_is_no_word():
@@ -193,7 +205,7 @@ def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
         assert (rows["elsewhere"]["y"], rows["missing"]["y"]) == (rows["plain"]["y"], [1])
 
 
-def test_classes_with_signs_that_end_lines_for_python_are_shown_whole(tmp_path):
+def test_classes_that_contain_line_separators_are_shown_unbroken(tmp_path):
     (tmp_path / "c.yaml").write_text(
         "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric, transform: none}]\n"
         "label: {name: y, kind: category}\nsplit: {train: 1.0, eval: 0, test: 0}\n"

@@ -126,7 +126,7 @@ def test_each_line_comes_out_as_csv_reads_it_alone_or_is_rejected(
 @example(data=b'"a\nb",1,"c\r\nd"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
 @example(data=b'"a\nb",1,"c\r\n"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
 @example(data=b'a"b,1,c\n"d\n', written=Written(), batch_bytes=2, pieces=2)
-def test_quoted_newlines_come_out_as_csv_reads_the_whole_text(
+def test_quoted_newlines_are_read_as_the_csv_module_reads_them(
     data: bytes, written: Written, batch_bytes: int, pieces: int
 ) -> None:
     text, reading = read(data, written, quoted_newlines=True, batch_bytes=batch_bytes, pieces=pieces)

@@ -31,7 +31,7 @@ def test_a_record_too_wide_does_not_make_up_for_one_too_narrow() -> None:
     assert found(b"a,b\n,,,\n", 3) == ([], {0: 2, 1: 4})
 
 
-def test_one_column_holds_whole_lines() -> None:
+def test_with_one_column_a_cell_is_a_line() -> None:
     assert found(b"a\n\nb\0\n,\n", 1) == ([(b"a",), (b"b\0",)], {2: 2})
 
 

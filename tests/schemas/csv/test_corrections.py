@@ -60,7 +60,9 @@ def again(path: Path, declared: Schema, raws: list[bytes]) -> Decoded:
     ],
     ids=["plain", "reordered", "latin-1", "utf-16", "quoted newlines", "no header", "semicolons"],
 )
-def test_a_record_alone_is_what_it_is_in_its_file(tmp_path, monkeypatch, header, lines, encoding, csv, piece_bytes):
+def test_a_record_read_alone_is_the_same_as_in_its_file(
+    tmp_path, monkeypatch, header, lines, encoding, csv, piece_bytes
+):
     path = tmp_path / "a.csv"
     path.write_bytes("\n".join([*([header] if header else []), *lines, ""]).encode(encoding))
     declared = schema(**csv)

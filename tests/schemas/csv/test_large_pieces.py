@@ -1,4 +1,4 @@
-"""Odd records anywhere among very many plain ones, in pieces of over 1 MB and 100,000 values.
+"""Unusual records anywhere among very many plain ones, in pieces of over 1 MB and 100,000 values.
 
 What becomes of a record must not depend on what goes before it, nor on how the file is cut.
 """
@@ -144,7 +144,7 @@ def with_odd(base: list[bytes], odd: list[tuple[int, bytes]], line_end: bytes) -
 @example(base="plain", odd=[(30_000, b"first te\0in,7,b label\0of 16 by")], line_end=b"\n", written=Written())
 @example(base="quoted", odd=[(30_000, b'"a\0""b\0, c\0",7,"\0"')], line_end=b"\r\n", written=Written())
 @example(base="plain", odd=[(9, b"one,1"), (30_000, b"one,1,x,more")], line_end=b"\n", written=Written())
-def test_a_line_is_what_it_is_alone_wherever_it_stands(
+def test_a_line_is_read_the_same_alone_and_anywhere_in_a_file(
     base: str, odd: list[tuple[int, bytes]], line_end: bytes, written: Written
 ) -> None:
     check(written.text(with_odd(BASES[base], odd, line_end)), written, quoted_newlines=False)
@@ -155,7 +155,7 @@ def test_a_line_is_what_it_is_alone_wherever_it_stands(
 @given(base=st.sampled_from([*BASES]), odd=ODD, line_end=st.sampled_from([b"\n", b"\n", b"\r\n"]))
 @example(base="plain", odd=[(LINES, NUL)], line_end=b"\n")
 @example(base="quoted", odd=[(30_000, b'"first\n""te\0in""\r\n",7,b label\0of 16 by')], line_end=b"\n")
-def test_records_with_quoted_newlines_are_those_of_the_csv_module_wherever_they_stand(
+def test_records_with_quoted_newlines_are_those_of_the_csv_module_at_any_place(
     base: str, odd: list[tuple[int, bytes]], line_end: bytes
 ) -> None:
     written = Written()

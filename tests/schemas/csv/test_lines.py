@@ -1,4 +1,4 @@
-"""Record boundaries, and a few odd lines among very many plain ones."""
+"""Record boundaries, and a few unusual lines among very many plain ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_many_records_with_quoted_newlines_are_those_of_the_csv_module(tmp_path:
     text = io.StringIO(newline="")
     csv.writer(text).writerows([[f"r{i}", draw.choice(fields), draw.choice(labels)] for i in range(5_000)])
     schema = schema_of(header="none", columns=TEXTS, quoted_newlines=True)
-    for text_value in (text.getvalue(), text.getvalue() + 'odd"one,x,y\r\n'):  # one odd quote: the scalar way
+    for text_value in (text.getvalue(), text.getvalue() + 'odd"one,x,y\r\n'):  # one stray quote: the scalar path
         reading = read_bytes(tmp_path, text_value.encode(), schema, batch_bytes=4_000)
         rows = [tuple(row[name].decode() for name in TEXTS) for row in reading.rows]
         assert rows == [(a, b, c.strip()) for a, b, c in csv.reader(io.StringIO(text_value, newline=""))]

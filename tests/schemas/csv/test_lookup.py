@@ -21,7 +21,7 @@ OFFSETS = [DATA.index(line) for line in (LINES[400], LINES[3], LINES[499])]
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_records_come_back_as_they_stand(tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_looked_up_unchanged(tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes(gzip.compress(DATA) if zipped else DATA)
     file = open_csv(str(path), schema_of())
@@ -34,7 +34,7 @@ def test_records_come_back_as_they_stand(tmp_path: Path, zipped: bool, monkeypat
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_record_that_is_not_there_any_more_is_an_error(tmp_path: Path, zipped: bool) -> None:
+def test_a_record_that_was_removed_is_an_error(tmp_path: Path, zipped: bool) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes(gzip.compress(DATA) if zipped else DATA)
     file = open_csv(str(path), schema_of())

@@ -59,14 +59,14 @@ def decoded(
 
 @pytest.mark.parametrize("company", [[], [b"1"], [b" 1"], [b"x"]], ids=["alone", "digit", "spaced", "bad"])
 @pytest.mark.parametrize(("cell", "expected"), CASES)
-def test_a_cell_is_read_the_same_whatever_stands_beside_it(
+def test_a_cell_is_read_the_same_whatever_its_neighbours(
     cell: bytes, expected: float | str, company: list[bytes]
 ) -> None:
     expected = expected if isinstance(expected, str) else float(np.float32(expected))
     assert decoded([*company, cell])[-1] == expected
 
 
-def test_missing_values_are_nan_where_the_schema_says_what_to_do_with_them() -> None:
+def test_missing_values_are_nan_if_the_schema_fills_them() -> None:
     values = decoded([b"1", b"?", b" "], if_absent=None)
     assert values[0] == 1
     assert all(isinstance(v, float) and math.isnan(v) for v in values[1:])

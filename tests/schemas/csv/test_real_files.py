@@ -79,7 +79,7 @@ def test_undeclared_quoted_newlines_are_rejected_line_by_line(real_data: Path, n
         ("titanic", "titanic/titanic.csv", 1_309, 3),
     ],
 )
-def test_data_sets_are_read_whole(real_data: Path, schema: str, file: str, rows: int, splits: int) -> None:
+def test_every_row_of_the_datasets_is_read(real_data: Path, schema: str, file: str, rows: int, splits: int) -> None:
     declared = csv_schema(schema)
     reading = read_all(real_data / file, declared, with_split=True)
     assert (len(reading.rows), reading.reasons, reading.read) == (rows, [], rows)

@@ -87,13 +87,13 @@ def test_a_bad_line_is_rejected_alone(
         (b"39,1,2,clerk,0,1,0,t,1.5,hello, yes. ", "y", b"yes"),
     ],
 )
-def test_what_only_looks_odd_is_read(tmp_path: Path, line: bytes, column: str, value: object) -> None:
+def test_unusual_but_valid_values_are_read(tmp_path: Path, line: bytes, column: str, value: object) -> None:
     reading = read_bytes(tmp_path, HEADER + line, SCHEMA)
     assert reading.reasons == []
     assert reading.column(column) == [value]
 
 
-def test_a_missing_number_is_nan_where_the_schema_fills_it(tmp_path: Path) -> None:
+def test_a_missing_number_is_nan_if_the_schema_fills_it(tmp_path: Path) -> None:
     reading = read_bytes(tmp_path, HEADER + b"39,?,2,clerk,0,1,0,t,1.5,hello,no", SCHEMA)
     assert str(reading.column("size")) == "[[nan, 2.0]]"
 

@@ -64,7 +64,7 @@ def without(name: str) -> dict[str, list[Any]]:
     ],
 )
 @pytest.mark.parametrize("among", [0, 1, 50])
-def test_a_record_that_is_not_as_the_schema_says_is_found_among_others(features, said, among):
+def test_a_record_that_does_not_fit_the_schema_is_found_among_others(features, said, among):
     records = [example(GOOD)] * among + [example(features)] + [example(GOOD)] * among
     ((place, what),) = RecordCheck(FEATURES)(records).items()
     assert place == among
@@ -77,7 +77,7 @@ def test_a_feature_of_any_length_may_be_empty_or_absent(bag):
     assert RecordCheck(FEATURES)([example(good)] * 3) == {}
 
 
-def test_what_is_not_finite_passes_where_no_one_promised_otherwise():
+def test_values_that_are_not_finite_pass_unless_the_manifest_promises_otherwise():
     assert RecordCheck(FEATURES)([example(GOOD | {"age": [float("nan")]})]) == {}
 
 
@@ -134,7 +134,7 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
         (AS_JPEG, IMAGE | {"image/class/text": [b"cat"]}, "is of class 1, 'dog', but says b'cat'"),
     ],
 )
-def test_an_image_that_is_not_as_it_is_stored_is_found(options, record, said):
+def test_an_invalid_stored_image_is_found(options, record, said):
     schema = ImageFolderSchema(name="pets", format="image_folder", images=options)
     check = RecordCheck(IMAGE_FEATURES, StoredImages(schema, ("cat", "dog")))
     found = check([example(RAW if options is AS_RAW else IMAGE), example(record)])

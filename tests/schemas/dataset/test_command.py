@@ -13,10 +13,20 @@ import pytest
 from schemas.dataset import lease
 from schemas.dataset.command import main
 from schemas.dataset.manifest import read_manifest
+from schemas.dataset.submitted import JobReference, Replaced, Submitted
 from tests.support.dataset_faults import flip
 from tests.support.written_datasets import Written, write_csv, write_images
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
+SUBMITTED = Submitted(
+    run="20200101T000002Z-0000",
+    job=JobReference(runner="DataflowRunner", id="1", project="p", region="r"),
+    submitted=1.8e9,
+    options={},
+    replaces=Replaced(sha256=None),
+    input_files=1,
+    input_parts=1,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +49,7 @@ def out(once: Path, tmp_path: Path) -> Written:
     return Written(path, manifest)
 
 
-def test_verify_says_that_all_is_well(out, capsys):
+def test_verify_reports_a_valid_dataset(out, capsys):
     assert main(["verify", str(out.path)]) == 0
     printed = capsys.readouterr().out
     assert f"{out.path}: valid. Read" in printed
@@ -85,7 +95,7 @@ def test_show_is_json_for_a_program(out, capsys):
 
 
 @pytest.mark.slow
-def test_show_tells_of_images(tmp_path, capsys):
+def test_show_describes_images(tmp_path, capsys):
     data = write_images(tmp_path, "jpeg")
     assert main(["show", str(data.path)]) == 0
     printed = capsys.readouterr().out
@@ -93,7 +103,7 @@ def test_show_tells_of_images(tmp_path, capsys):
     assert "empty_file" in printed
 
 
-def test_prune_removes_what_nothing_names_and_says_so(out, capsys):
+def test_prune_removes_unreferenced_files_and_lists_them(out, capsys):
     assert main(["prune", str(out.path), "--dry_run"]) == 0
     assert f"would remove {CRASHED}, 3 bytes" in capsys.readouterr().out
     assert (out.path / CRASHED).exists()
@@ -115,6 +125,36 @@ def test_prune_refuses_while_a_job_is_running(out, capsys, more):
     assert (out.path / CRASHED).exists()
 
 
+@pytest.fixture
+def unwritten(tmp_path: Path) -> Path:
+    """An output in which no job has committed: one was killed, a submitted one waits for its commit."""
+    for run in (CRASHED, SUBMITTED.run):
+        (tmp_path / run / "staging").mkdir(parents=True)
+        (tmp_path / run / "staging" / "part").write_bytes(b"abc")
+    (tmp_path / SUBMITTED.run / "job.json").write_bytes(SUBMITTED.to_json())
+    return tmp_path
+
+
+def test_prune_cleans_up_an_output_without_a_manifest(unwritten, capsys):
+    assert main(["prune", str(unwritten), "--dry_run"]) == 0
+    assert f"would remove {CRASHED}, 3 bytes" in capsys.readouterr().out
+    assert main(["prune", str(unwritten)]) == 0
+    printed = capsys.readouterr().out
+    assert f"removed {CRASHED}, 3 bytes" in printed
+    assert f"left alone: {SUBMITTED.run}, whose job may still be committed; see millrace job status" in printed
+    assert [path.name for path in unwritten.iterdir()] == [SUBMITTED.run]
+    assert sorted(path.name for path in (unwritten / SUBMITTED.run).iterdir()) == ["job.json", "staging"]
+
+
+def test_prune_names_the_remote_job_that_holds_an_output_and_removes_nothing(unwritten, capsys):
+    with lease.hold(str(unwritten), run=SUBMITTED.run) as held:
+        held.hand_over(SUBMITTED.holder)
+    assert main(["prune", str(unwritten)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"a job on a cluster is writing to it: run {SUBMITTED.run}, job 1 of DataflowRunner" in line
+    assert {path.name for path in unwritten.iterdir()} == {CRASHED, SUBMITTED.run, "lease.json"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -126,13 +166,21 @@ def test_prune_refuses_while_a_job_is_running(out, capsys, more):
         (["prune", "/tmp", "--al"], "unrecognized arguments: --al"),
     ],
 )
-def test_what_is_asked_wrongly_exits_with_2(arguments, said, capsys):
+def test_usage_errors_exit_with_2(arguments, said, capsys):
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["verify", "show", "prune"])
-def test_a_folder_without_a_data_set_is_told_and_left_as_it_is(tmp_path, capsys, command):
+def test_a_file_in_place_of_a_folder(tmp_path, capsys, command):
+    file = tmp_path / "raw.csv"
+    file.write_text("a,b\n")
+    assert main([command, str(file)]) == 2
+    assert f"{file}: is a file; expected a dataset directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["verify", "show", "prune"])
+def test_a_folder_without_a_dataset_is_an_error_and_unchanged(tmp_path, capsys, command):
     assert main([command, str(tmp_path)]) == 2
     assert "no manifest.json" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Who may write to a dataset directory, told by real processes that live, die, and are silent."""
+"""Who may write to a dataset directory, shown with real processes that live, die, and fall silent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.lease import Holder, LeaseError, hold, this_process
+from schemas.dataset.holders import Holder, this_process
+from schemas.dataset.lease import LeaseError, hold
 from schemas.storage import compare_and_swap
 
 HOLD = """
@@ -61,7 +62,7 @@ def test_a_lease_is_held_while_the_block_runs_and_is_gone_with_it(data_dir):
     assert names(data_dir) == []
 
 
-def test_who_comes_second_is_told_who_holds_it(data_dir):
+def test_the_second_process_learns_who_holds_the_lease(data_dir):
     with other_process(data_dir) as process:
         with pytest.raises(LeaseError) as refused, hold(data_dir, run="mine"):
             pass
@@ -86,7 +87,7 @@ def test_a_process_number_that_is_in_use_again_holds_nothing(data_dir):
 
 
 @pytest.mark.parametrize("elsewhere", [{"host": "elsewhere"}, {"system": "another boot, or another container"}])
-def test_a_process_elsewhere_is_taken_for_dead_when_it_was_silent_for_long(tmp_path, elsewhere):
+def test_a_process_on_another_host_is_dead_after_a_long_silence(tmp_path, elsewhere):
     nobody = {"pid": 2**22 + 1, **elsewhere}  # of a number that no process has
     put_holder(str(tmp_path), **nobody, beat=time.time())  # 120 s from being stale
     with pytest.raises(LeaseError, match="120 s after its last heartbeat"), hold(str(tmp_path), run="mine"):
@@ -126,7 +127,7 @@ def test_a_clock_that_is_a_little_ahead_is_not_watched(tmp_path: Path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_lease_that_nobody_can_read_is_nobodys(data_dir):
+def test_an_unreadable_lease_has_no_holder(data_dir):
     storage.write_bytes(layout.join(data_dir, layout.LEASE), b"{")
     with hold(data_dir, run="mine"):
         pass
@@ -178,7 +179,7 @@ def test_a_manifest_that_changed_without_a_lease_is_not_replaced(data_dir):
     assert storage.read_bytes(layout.join(data_dir, layout.MANIFEST)) == b"by hand"
 
 
-def test_a_stopped_process_is_overtaken_and_says_so_when_it_goes_on(tmp_path: Path):
+def test_a_stopped_process_loses_its_lease_and_fails_when_it_continues(tmp_path: Path):
     script = HOLD.replace('run="theirs")', 'run="theirs", beat_seconds=0.1) as lease').replace(
         "sys.stdin.readline()",
         "sys.stdin.readline()\n"
@@ -224,7 +225,7 @@ with lease.hold(sys.argv[1], run="theirs", beat_seconds=1000) as held:
 
 
 @pytest.mark.parametrize("inside", [layout.LEASE, layout.MANIFEST])
-def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_commits_nothing(tmp_path, inside):
+def test_a_process_stopped_during_a_swap_blocks_no_other_and_commits_nothing(tmp_path, inside):
     """Between its last comparison and its rename, of its heartbeat or of the manifest."""
     root = str(tmp_path)
     with subprocess.Popen([sys.executable, "-c", STOPS, root, inside], stdout=subprocess.PIPE, text=True) as process:
@@ -244,6 +245,6 @@ def test_a_process_that_is_stopped_in_the_middle_of_a_swap_holds_nobody_up_and_c
     assert names(root) == [layout.MANIFEST]
 
 
-def test_a_holder_is_told_in_words():
+def test_a_holder_is_described_in_words():
     holder = Holder(run="r", host="h", system="", pid=7, started="", since="2026-01-01T00:00:00+00:00", beat=0.0)
     assert str(holder) == "run r on host h, pid 7, since 2026-01-01T00:00:00+00:00"

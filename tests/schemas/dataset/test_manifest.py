@@ -1,4 +1,4 @@
-"""What a manifest tells of itself."""
+"""The properties of a manifest."""
 
 from __future__ import annotations
 

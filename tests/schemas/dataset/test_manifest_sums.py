@@ -78,7 +78,7 @@ def test_as_it_was_written(written: Written, manifest: Json) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda n: n + 1, lambda n: n - 1, lambda n: -n - 1, lambda n: n + 2**40])
-def test_every_number_that_another_one_tells(written: Written, manifest: Json, change: Callable[[int], int]) -> None:
+def test_every_number_that_another_one_implies(written: Written, manifest: Json, change: Callable[[int], int]) -> None:
     numbers = [place for place in places(manifest, int) if told_elsewhere(place)]
     assert len(numbers) > 30
     passed = []
@@ -91,7 +91,7 @@ def test_every_number_that_another_one_tells(written: Written, manifest: Json, c
 
 @pytest.mark.parametrize("how", ["dropped", "doubled"])
 def test_everything_that_is_dropped_or_doubled(written: Written, manifest: Json, how: str) -> None:
-    """But for files of the run that no reader needs: that one is not named, `verify` tells."""
+    """Except for files of the run that no reader needs; `verify` reports that they are not listed."""
     lists = [place for place in places(manifest, list) if place[0] in ("splits", "files", "inputs", "counts")]
     items = [(*place, i) for place in lists for i in range(len(at(manifest, place)))]
     items += [("splits", name) for name in manifest["splits"]] if how == "dropped" else []

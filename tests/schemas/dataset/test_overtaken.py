@@ -59,7 +59,7 @@ def fresh(data_dir: str) -> Callable[[], str]:
 
 
 def check(root: str, committed: list[str]) -> None:
-    """The dataset is whole, and of those who ended with 0 each saw the one before it."""
+    """The dataset is complete, and each process that exited with 0 saw the commit before its own."""
     assert missing(root) == []
     now = read_manifest(root)
     assert now.run in (committed or [FIRST])
@@ -68,7 +68,7 @@ def check(root: str, committed: list[str]) -> None:
 
 @pytest.mark.parametrize("other", KINDS)
 @pytest.mark.parametrize("slow", KINDS)
-def test_who_is_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, other, monkeypatch):
+def test_a_process_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, other, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of jobs, and the power stays on
     root = fresh()
     with interrupted(root, {}) as steps:

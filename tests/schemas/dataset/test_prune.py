@@ -10,7 +10,7 @@ import pytest
 from schemas import storage
 from schemas.dataset.lease import LeaseError, hold
 from schemas.dataset.manifest import File, Manifest
-from schemas.dataset.prune import foreign, kept_runs, leftovers, size
+from schemas.dataset.prune import foreign, kept_runs, leftovers, orphans, size
 from schemas.dataset.prune import prune as prune_held
 from schemas.errors import MillraceError
 from schemas.storage import folders
@@ -79,7 +79,7 @@ def test_temporary_files_of_unfinished_puts_are_removed(root):
         assert all(storage.exists(storage.join(root, name)) for name in others)
 
 
-def test_what_the_project_did_not_put_there_is_named_and_left_alone(root):
+def test_foreign_files_are_named_and_left_alone(root):
     for name in ("thesis.doc", "20261121/notes.txt"):
         put(root, name)
     assert foreign(root) == ["20261121", "thesis.doc"]
@@ -87,11 +87,19 @@ def test_what_the_project_did_not_put_there_is_named_and_left_alone(root):
     assert foreign(root) == ["20261121", "thesis.doc"]
 
 
-def test_without_a_manifest_nothing_is_removed(root):
+def test_without_a_manifest_only_unfinished_runs_are_removed(root):
     storage.delete(storage.join(root, "manifest.json"))
-    with pytest.raises(MillraceError, match=r"no manifest\.json"):
+    assert orphans(root) == [CURRENT, APPENDED_TO, PREVIOUS, OLD]
+    assert prune(root) == [CRASHED]
+    assert storage.listdir(root) == [CURRENT, APPENDED_TO, PREVIOUS, OLD, "failed"]
+
+
+def test_with_a_manifest_that_cannot_be_read_nothing_is_removed(root):
+    storage.write_bytes(storage.join(root, "manifest.json"), b"{}")
+    before = storage.listdir(root)
+    with pytest.raises(MillraceError, match="Expected a manifest of format version"):
         prune(root)
-    assert CRASHED in storage.listdir(root)
+    assert storage.listdir(root) == before
 
 
 def test_a_link_of_a_runs_name_is_left_alone(tmp_path):

@@ -39,7 +39,7 @@ KINDS: dict[str, Callable[[Path], Written]] = {
     scope="module", params=[pytest.param(k, marks=[pytest.mark.slow] if k.endswith("gzip") else []) for k in KINDS]
 )
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A whole dataset. Not to be changed."""
+    """A valid dataset. Not to be changed."""
     return KINDS[request.param](tmp_path_factory.mktemp(request.param))
 
 
@@ -61,7 +61,7 @@ def test_a_fault_is_named_and_nothing_else_is(damaged: Written, fault: Callable[
         assert re.search(said, problem.message), problem.message
 
 
-def test_a_whole_data_set_has_no_problems_and_every_byte_and_record_of_it_is_read(written: Written) -> None:
+def test_a_valid_dataset_has_no_problems_and_every_byte_and_record_is_read(written: Written) -> None:
     tally = Tally()
     assert verify_dataset(str(written.path), tally=tally) == []
     assert tally.bytes == total_bytes(written.manifest)
@@ -104,7 +104,7 @@ def test_an_interrupted_verification_ends(written: Written) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("written", ["csv-gzip"], indirect=True)
-def test_a_data_set_in_a_bucket_is_verified(written: Written, bucket: str) -> None:
+def test_a_dataset_in_a_bucket_is_verified(written: Written, bucket: str) -> None:
     for path in written.path.rglob("*"):
         if path.is_file():
             storage.write_bytes(f"{bucket}/out/{path.relative_to(written.path)}", path.read_bytes())

@@ -47,3 +47,13 @@ def test_a_seed_draws_the_same_again() -> None:
 
 def test_nothing_is_drawn_of_no_images(tmp_path: Path) -> None:
     assert main([str(tmp_path), "--each", "0"]) == 2
+
+
+@pytest.mark.parametrize("folder", ["gs://bucket/shapes", "ftp://host/shapes"])
+def test_images_are_drawn_into_local_folders_only(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([folder]) == 2
+    assert f"{folder}: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

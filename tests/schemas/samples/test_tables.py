@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from schemas import storage
 from schemas.samples.command import main
 from schemas.samples.tables import (
     BLOCK,
@@ -51,7 +52,7 @@ def test_covertype_has_the_real_files_shape() -> None:
 
 
 @pytest.mark.parametrize("make", [covertype_rows, pytest.param(mnist_csv_rows, marks=pytest.mark.slow)])
-def test_there_is_something_to_learn(make: object) -> None:
+def test_the_label_depends_on_the_features(make: object) -> None:
     rows = covertype_rows(4000, rng()) if make is covertype_rows else mnist_csv_rows(4000, rng())
     x, label = (rows[:, :54], rows[:, 54]) if make is covertype_rows else (rows[:, 1:], rows[:, 0])
     most_frequent = np.bincount(label).max() / len(label)
@@ -120,7 +121,7 @@ def test_rows_come_in_blocks(rows: int) -> None:
     assert b"".join(blocks).count(b"\n") == rows
 
 
-def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.csv"
     assert main(["covertype", str(path), "--rows", "1000", "--seed", "3"]) == 0
     assert capsys.readouterr().out == f"{path}: 1,000 synthetic rows in the format of covertype (seed 3)\n"
@@ -131,7 +132,7 @@ def test_a_sample_is_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest
     path = tmp_path / "c.csv"
     path.write_text("mine")
     assert main(["covertype", str(path), "--rows", "10"]) == 2
-    assert f"{path}: exists already; give --overwrite to replace it" in capsys.readouterr().err
+    assert f"{path}: already exists; give --overwrite to replace it" in capsys.readouterr().err
     assert path.read_text() == "mine"
     assert main(["covertype", str(path), "--rows", "10", "--overwrite"]) == 0
     assert path.read_bytes() == b"".join(sample_blocks("covertype", rows=10, seed=1))
@@ -146,7 +147,7 @@ def test_a_sample_is_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest
         (["census", "x.csv", "--seed", "-1"], "--seed 0 or more"),
     ],
 )
-def test_a_command_asked_wrongly(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_of_the_command(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     assert message in capsys.readouterr().err
 
@@ -155,3 +156,15 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "file").write_text("")
     assert main(["census", str(tmp_path / "file" / "x.csv")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_sample_is_written_into_a_bucket(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["covertype", f"{bucket}/raw/x.csv", "--rows", "10", "--seed", "3"]
+    assert main(command) == 0
+    written = storage.read_bytes(f"{bucket}/raw/x.csv")
+    assert written == b"".join(sample_blocks("covertype", rows=10, seed=3))
+    assert main(command) == 2
+    assert main([*command, "--rows", "20", "--overwrite"]) == 0
+    assert storage.listdir(f"{bucket}/raw") == ["x.csv"]
+    assert list(tmp_path.iterdir()) == []  # no folder `gs:`

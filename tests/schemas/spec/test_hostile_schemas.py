@@ -91,7 +91,7 @@ def _own_path() -> dict[str, str]:
     return {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 
 
-def test_of_very_many_mistakes_the_first_are_told() -> None:
+def test_of_many_mistakes_the_first_are_reported() -> None:
     with pytest.raises(UsageError) as caught:
         parse_schema(("name: d\nformat: csv\n" + "".join(f"feat{i}: 1\n" for i in range(9000))).encode(), "d.yaml")
     told = str(caught.value).splitlines()
@@ -134,7 +134,7 @@ PIECES = st.sampled_from([*WORDS, *SIGNS, "0", "-1", "1e400", "true", "~", "é",
 
 
 @pytest.mark.parametrize("form", ["{a: 1}", "[{a: 1}]", "7", "true"])
-def test_a_format_that_is_no_text_is_told(form):
+def test_a_format_that_is_not_a_string_is_reported(form):
     with pytest.raises(UsageError, match=r"d\.yaml:2: format: found .*; allowed: csv, image_folder, image_pairs"):
         parse_schema(f"name: d\nformat: {form}\n".encode(), "d.yaml")
 

@@ -28,7 +28,7 @@ PAIRS = "name: s\nformat: image_pairs\nimages: {resize: {exact: [8, 8]}}\n"
         (PAIRS + "pairs: {train: {same: 3}}", "s.yaml:4: pairs.train: the key 'identities' is missing"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_is_allowed(text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_its_place_and_what_is_allowed(text: str, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_schema(text.encode(), "s.yaml")
     assert told in str(caught.value)

@@ -1,4 +1,4 @@
-"""What every kind tells of itself, and that what it tells fits together."""
+"""The properties of every feature kind are consistent."""
 
 from __future__ import annotations
 

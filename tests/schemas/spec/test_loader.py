@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "none.yaml", "no such schema file"), (tmp_path, "cannot be read")):
         with pytest.raises(UsageError, match=message) as caught:
             load_schema(str(path))
-        assert str(path) in str(caught.value)
+        assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_loading_a_schema_imports_nothing_heavy() -> None:

@@ -1,4 +1,4 @@
-"""A schema file's mistakes: each is told with its line, its key, what was found and what is allowed."""
+"""Mistakes in a schema file: each is reported with its line, its key, what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_file_that_is_no_plain_yaml(content: str | bytes, line: str) -> None:
     assert told.startswith(line)
 
 
-def test_every_mistake_is_told_in_the_files_order() -> None:
+def test_all_mistakes_are_reported_in_the_files_order() -> None:
     content = text(
         "- {name: a, kind: numeric, transform: zscore, missing: none}",
         "- {name: b, kind: categry}",
@@ -242,7 +242,7 @@ def test_every_mistake_is_told_in_the_files_order() -> None:
     ]
 
 
-def test_every_mistake_between_features_is_told() -> None:
+def test_all_conflicts_between_features_are_reported() -> None:
     content = text(
         "- {name: a, kind: numeric, column: 0, missing: 0, indicator: true}",
         "- {name: a_missing, kind: category, column: 0}",

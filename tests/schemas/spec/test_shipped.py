@@ -30,12 +30,12 @@ def test_a_file_of_that_name_comes_first(elsewhere: Path) -> None:
     assert shipped.find("./covertype") == "./covertype"
 
 
-def test_a_folder_of_that_name_is_in_nobodys_way(elsewhere: Path) -> None:
+def test_a_folder_of_the_same_name_is_ignored(elsewhere: Path) -> None:
     (elsewhere / "covertype").mkdir()
     assert shipped.find("covertype") == shipped.path_of("covertype")
 
 
-def test_a_path_stays_as_it_is(elsewhere: Path) -> None:
+def test_a_path_is_unchanged(elsewhere: Path) -> None:
     (elsewhere / "schemas").mkdir()
     (elsewhere / "schemas" / "covertype.yaml").write_text("name: mine")
     assert shipped.find("schemas/covertype.yaml") == "schemas/covertype.yaml"
@@ -64,7 +64,7 @@ def test_a_printed_schema_can_be_copied(capsys: pytest.CaptureFixture[str]) -> N
     assert copied.fingerprint == load_schema(shipped.path_of("titanic")).fingerprint
 
 
-def test_every_schema_is_listed_with_a_whole_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_schema_is_listed_with_a_complete_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(shipped.names())

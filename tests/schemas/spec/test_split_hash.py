@@ -69,7 +69,7 @@ def hash_of(values: list[float | bytes]) -> int:
 
 
 @given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.binary(max_size=5)), min_size=1, max_size=5))
-def test_the_hash_is_what_its_definition_says(rows: list[tuple[float, float, bytes]]) -> None:
+def test_the_hash_follows_its_definition(rows: list[tuple[float, float, bytes]]) -> None:
     matrix = np.array([row[:2] for row in rows], np.float32)
     strings = hash_strings(pa.array([row[2] for row in rows], pa.binary()))
     expected = [hash_of(list(row)) for row in rows]

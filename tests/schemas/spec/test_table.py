@@ -1,4 +1,4 @@
-"""What a schema is made of: the shipped ones, the columns that features read, and what follows from a schema alone."""
+"""Schemas: the shipped ones, the columns that features read, and what follows from a schema alone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_census_takes_the_labels_of_both_files() -> None:
     assert found.label.aliases == {"<=50K.": "<=50K", ">50K.": ">50K"}
 
 
-def test_what_tells_the_titanics_label_is_no_input() -> None:
+def test_columns_that_leak_the_titanics_label_are_no_inputs() -> None:
     found = csv_schema("titanic")
     assert {"boat", "body", "survived"}.isdisjoint(f.name for f in found.inputs)
     assert found.key is not None
@@ -108,7 +108,7 @@ def test_features_that_do_not_go_together(first: dict[str, Any], second: dict[st
         schema(first, second)
 
 
-def test_a_name_and_a_position_are_the_same_column_where_the_schema_names_the_columns() -> None:
+def test_a_name_and_a_position_are_the_same_column_if_the_schema_names_the_columns() -> None:
     with pytest.raises(ValueError, match="'b' and 'a' both read column 0"):
         schema(feature("a", "numeric"), feature("b", "numeric", column=0), csv={"columns": ("a", "y")})
 
@@ -158,7 +158,7 @@ def test_inputs_key_and_weight() -> None:
         ({"by": "file", "train": "a", "test": "b"}, ("train", "test")),
     ],
 )
-def test_the_splits_of_a_data_set(split: dict[str, Any], names: tuple[str, ...]) -> None:
+def test_the_splits_of_a_dataset(split: dict[str, Any], names: tuple[str, ...]) -> None:
     assert schema(feature("x", "numeric"), split=split).split.splits == names
 
 

@@ -17,7 +17,7 @@ from schemas.storage import compare_and_swap
 from schemas.storage.compare_and_swap import Changed, Seen
 
 
-def test_a_file_is_made_replaced_and_removed_as_long_as_it_is_as_it_was_seen(data_dir):
+def test_a_file_is_created_replaced_and_removed_while_unchanged(data_dir):
     path = storage.join(data_dir, "x")
     none = compare_and_swap.look(path)
     assert none == Seen(None)
@@ -30,7 +30,7 @@ def test_a_file_is_made_replaced_and_removed_as_long_as_it_is_as_it_was_seen(dat
     assert not storage.exists(path)
 
 
-def test_what_changed_meanwhile_is_left_as_it_is(data_dir):
+def test_a_file_that_changed_in_the_meantime_is_left_alone(data_dir):
     path = storage.join(data_dir, "x")
     none = compare_and_swap.look(path)
     first = compare_and_swap.swap(path, b"1", none)
@@ -61,7 +61,7 @@ def test_of_many_swaps_at_once_one_succeeds(data_dir):
     assert wins == [storage.read_bytes(path)]
 
 
-def test_nothing_is_swapped_where_another_file_changed(data_dir):
+def test_nothing_is_swapped_if_another_file_changed(data_dir):
     guard, path = storage.join(data_dir, "guard"), storage.join(data_dir, "x")
     seen = compare_and_swap.swap(guard, b"mine", Seen(None))
     first = compare_and_swap.swap(path, b"1", Seen(None), unless=(guard, seen))
@@ -78,7 +78,7 @@ def test_a_put_that_the_client_sends_again_is_no_change_of_somebody_elses(data_d
     assert compare_and_swap.swap(path, b"1", Seen(None)) == once
 
 
-def test_what_a_killed_process_left_of_a_put_goes_with_the_next_one(tmp_path: Path):
+def test_the_next_put_removes_what_a_killed_process_left(tmp_path: Path):
     stray = tmp_path / f".x.{'0' * 32}.tmp"
     other = tmp_path / f".y.{'0' * 32}.tmp"
     stray.touch()
@@ -106,7 +106,7 @@ except compare_and_swap.Changed as error:
 """
 
 
-def test_a_process_that_is_stopped_between_its_comparison_and_its_rename_holds_nobody_up_and_changes_nothing(tmp_path):
+def test_a_process_stopped_between_its_comparison_and_its_rename_blocks_no_other_and_changes_nothing(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"0")
     with subprocess.Popen([sys.executable, "-c", STOPPED, str(path)], stdout=subprocess.PIPE, text=True) as process:

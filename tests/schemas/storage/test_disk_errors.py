@@ -1,4 +1,4 @@
-"""What systems and libraries say of a disk that takes no more, and what is told of it."""
+"""How systems and libraries report a full disk, and the message made from that."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ FULL = os.strerror(errno.ENOSPC)
         ("", None),
     ],
 )
-def test_the_line_that_says_so_is_told(message, told):
+def test_the_line_that_names_the_cause_is_shown(message, told):
     assert refused_by_disk(message) == told

@@ -92,7 +92,7 @@ def test_what_is_deleted_is_gone(data_dir: str) -> None:
 
 
 @pytest.mark.parametrize("act", [storage.stat, storage.open_read, storage.read_bytes])
-def test_a_file_that_is_not_there_is_named(data_dir: str, act: object) -> None:
+def test_a_missing_file_is_named(data_dir: str, act: object) -> None:
     path = storage.join(data_dir, "nothing.csv")
     with pytest.raises(MillraceError, match=r"nothing\.csv: "):
         act(path)  # type: ignore[operator]
@@ -110,7 +110,7 @@ def test_patterns_are_expanded_sorted_and_each_file_once(data_dir: str) -> None:
     ("name", "found"),
     [("nothing.csv", "nothing.csv: no such file"), ("*.json", "json: no file matches this pattern")],
 )
-def test_an_input_that_is_not_there_is_a_usage_error(data_dir: str, name: str, found: str) -> None:
+def test_a_missing_input_is_a_usage_error(data_dir: str, name: str, found: str) -> None:
     storage.write_bytes(storage.join(data_dir, "a.csv"), b"")
     with pytest.raises(UsageError, match=found):
         storage.expand([storage.join(data_dir, "a.csv"), storage.join(data_dir, name)])
@@ -190,9 +190,20 @@ def test_a_csv_file_is_read_range_by_range(data_dir: str) -> None:
     assert len(parts) == 8
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/a.csv", "hdfs://host/a.csv", "file:///a.csv", "https://host/a.csv"])
+@pytest.mark.parametrize("path", ["abfs://bucket/a.csv", "hdfs://host/a.csv", "file:///a.csv", "https://host/a.csv"])
 def test_an_address_of_another_store_is_a_usage_error(path: str) -> None:
     for act in (lambda: storage.expand([path]), lambda: read_manifest(path)):
-        with pytest.raises(UsageError, match="unsupported address; use a local path or gs://") as caught:
+        with pytest.raises(UsageError, match="unsupported address; use a local path, gs:// or s3://") as caught:
             act()
         assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["gs:/b/x", "GS://b/x", "Gs:/b", "s3:/b/x", "S3://b/x"])
+def test_a_misspelt_address_of_a_bucket_is_no_local_folder(path: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for act in (storage.is_local, storage.exists, storage.listdir, lambda path: storage.write_bytes(path, b"")):
+        with pytest.raises(UsageError, match=r"is no address of a bucket; did you mean (gs|s3)://b"):
+            act(path)
+    assert list(tmp_path.iterdir()) == []
+    storage.write_bytes(f"./{path}", b"1")
+    assert storage.read_bytes(f"./{path}") == b"1"

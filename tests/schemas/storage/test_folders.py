@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.errors import MillraceError
 from schemas.storage import folders
 
 
@@ -25,5 +26,13 @@ def test_walk_names_every_file_by_its_path_below_the_folder(tmp_path: Path) -> N
     assert list(folders.walk(str(tmp_path))) == ["a", "b/2", "b/c/3"]
 
 
-def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_removing_a_missing_folder_is_no_error(tmp_path: Path) -> None:
     folders.remove(str(tmp_path / "nowhere"))
+
+
+def test_a_file_that_another_process_is_writing_may_vanish_while_a_folder_is_flushed(tmp_path: Path) -> None:
+    (tmp_path / f".schema.yaml.{'0' * 32}.tmp").symlink_to("vanished")
+    folders.flush(str(tmp_path))
+    (tmp_path / "schema.yaml").symlink_to("vanished")
+    with pytest.raises(MillraceError, match="No such file"):
+        folders.flush(str(tmp_path))

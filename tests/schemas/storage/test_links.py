@@ -16,7 +16,7 @@ from tests.support.written_datasets import Written, write_csv
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A whole dataset. Not to be changed."""
+    """A valid dataset. Not to be changed."""
     return write_csv(tmp_path_factory.mktemp("linked"))
 
 
@@ -81,7 +81,7 @@ NAMED = (
 
 
 @pytest.mark.parametrize("put", NAMED)
-def test_verify_tells_it_and_no_reader_follows_it(data: Written, put: Callable[[Written], str]) -> None:
+def test_verify_reports_a_link_and_no_reader_follows_it(data: Written, put: Callable[[Written], str]) -> None:
     path = put(data)
     found = [problem for problem in data.problems() if problem.kind != "extra"]
     assert [(problem.path, problem.kind) for problem in found] == [(path, "link")]
@@ -91,7 +91,7 @@ def test_verify_tells_it_and_no_reader_follows_it(data: Written, put: Callable[[
 
 
 @pytest.mark.parametrize("name", ["assets", "assets.extra", "more"])
-def test_a_folder_link_that_nobody_names_is_found_and_no_graph_is_loaded_beside_it(data: Written, name: str) -> None:
+def test_an_unlisted_link_to_a_folder_is_found_and_no_graph_is_loaded_beside_it(data: Written, name: str) -> None:
     """`os.walk` does not go into it, so that its files are in no list."""
     elsewhere = data.path.parent / "elsewhere"
     elsewhere.mkdir()
@@ -104,14 +104,14 @@ def test_a_folder_link_that_nobody_names_is_found_and_no_graph_is_loaded_beside_
         _ = open_dataset(str(data.path)).graphs_dir
 
 
-def test_so_is_one_anywhere_in_the_run(data: Written) -> None:
+def test_a_link_anywhere_in_the_run_is_found(data: Written) -> None:
     (data.run / "more").symlink_to(data.path.parent)
     (data.run / "parity" / "again.tfrecord").symlink_to("raw.tfrecord")
     found = [(problem.path, problem.kind) for problem in data.problems()]
     assert found == [(f"{data.manifest.run}/{name}", "link") for name in ("more", "parity/again.tfrecord")]
 
 
-def test_a_graph_that_becomes_a_link_while_the_data_set_is_open(data: Written) -> None:
+def test_a_graph_that_becomes_a_link_while_the_dataset_is_open(data: Written) -> None:
     dataset = open_dataset(str(data.path))
     the_transform(data)
     with pytest.raises(MillraceError, match=r"transform_fn: is a link to .* No graph is loaded through a link"):
@@ -126,7 +126,7 @@ def test_a_pipe_in_a_files_place_does_not_stop_verify(data: Written) -> None:
     assert {(data.shards()[0].path, "unreadable"), (f"{data.manifest.run}/schema.pbtxt", "unreadable")} <= found
 
 
-def test_a_data_set_that_is_reached_through_links_is_whole(data: Written, tmp_path: Path) -> None:
+def test_a_dataset_reached_through_links_is_valid(data: Written, tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(data.path.parent)
     through = str(tmp_path / "linked" / "out")
     assert Written(Path(through), data.manifest).problems() == []

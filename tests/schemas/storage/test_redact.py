@@ -29,14 +29,20 @@ def test_secrets_are_left_out_and_the_rest_stays(text, expected):
     assert redacted(text) == expected
 
 
-def test_the_clouds_errors_are_told_without_their_addresses_queries():
+@pytest.mark.parametrize("path", ["gs://b/x", "/data/x"])  # of a copy, either side may be named
+def test_the_clouds_errors_are_shown_without_the_queries_of_their_addresses(path):
     from google.api_core.exceptions import Forbidden
 
     def refused() -> None:
-        with storage.wrap_errors("gs://b/x"):
+        with storage.wrap_errors(path):
             raise Forbidden("GET https://storage.googleapis.com/b/o/x?access_token=SECRET: no")
 
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as caught:
         refused()
-    assert "gs://b/x: 403 GET https://storage.googleapis.com/b/o/x?<hidden>" in str(told.value)
-    assert "SECRET" not in str(told.value)
+    assert f"{path}: permission denied: GET https://storage.googleapis.com/b/o/x?<hidden>" in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_errors_of_no_store_are_raised_as_they_are():
+    with pytest.raises(ValueError, match="not a store's"), storage.wrap_errors("gs://b/x"):
+        raise ValueError("not a store's")

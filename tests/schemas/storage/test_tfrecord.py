@@ -72,12 +72,12 @@ def test_a_file_that_ends_inside_a_record_is_read_up_to_it(frames: bytes, left: 
 
 
 @pytest.mark.parametrize("size", [1, 100, 100_000])
-def test_a_gzipd_file_of_several_members_is_read_whole(frames: bytes, size: int) -> None:
+def test_all_members_of_a_gzip_file_are_read(frames: bytes, size: int) -> None:
     packed = gzip.compress(frames[:500]) + gzip.compress(frames[500:])
     assert b"".join(gunzip(chunks(packed, size))) == frames
 
 
-def test_a_changed_gzip_stream_gives_what_stands_before_the_change() -> None:
+def test_a_changed_gzip_stream_yields_the_records_before_the_change() -> None:
     plain = random.Random(1).randbytes(50_000) * 3
     packed = bytearray(gzip.compress(plain, 1))
     packed[len(packed) // 2] ^= 0xFF

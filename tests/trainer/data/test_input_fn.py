@@ -27,7 +27,7 @@ def batches(dataset: Dataset, split: str, mode: str, options: InputOptions, conf
 
 
 def rows(read: list) -> list[tuple[float, ...]]:
-    """Each record by values that tell it apart from others."""
+    """Each record by the values that identify it."""
     return [
         (float(age), float(hours), int(label))
         for features, labels in read
@@ -84,7 +84,7 @@ class TestOrder:
         assert read[:n] != read[n:]
         assert read[:n] != rows(batches(people, "train", EVAL, small))
 
-    def test_what_is_held_is_shuffled_whole(self, people):
+    def test_a_split_in_memory_is_shuffled_completely(self, people):
         n, order = people.rows("train"), rows(batches(people, "train", EVAL, SMALL))
         place = {row: i for i, row in enumerate(order) if order.count(row) == 1}
         read = rows(batches(people, "train", TRAIN, dataclasses.replace(SMALL, num_epochs=2, deterministic=True)))
@@ -93,7 +93,7 @@ class TestOrder:
         assert abs(np.corrcoef(first, second)[0, 1]) < 0.25
 
     @pytest.mark.parametrize("cache_bytes", [0, InputOptions.cache_bytes])
-    def test_training_goes_on_for_ever(self, people, cache_bytes):
+    def test_training_repeats_forever(self, people, cache_bytes):
         endless = input_fn(people, "train", mode=TRAIN, options=InputOptions(batch_size=64, cache_bytes=cache_bytes))
         assert sum(int(label.shape[0]) for _, label in endless.take(50)) == 50 * 64
 
@@ -133,7 +133,7 @@ class TestHeld:
         assert streamed == kept
         assert sum(kept.values()) == wages.rows("train")
 
-    def test_epochs_are_whole_and_differ(self, wages):
+    def test_epochs_are_complete_and_differ(self, wages):
         n = wages.rows("train")
         read = self.ages(wages, num_epochs=2, deterministic=True)
         assert sorted(read[:n]) == sorted(read[n:])
@@ -233,7 +233,7 @@ class TestDamage:
         found = find_unreadable_shard(damaged, "train")
         assert str(found).startswith(f"{damaged.shards('train')[1]}: cannot be read after record ")
 
-    def test_whole_split_has_none(self, damaged):
+    def test_an_undamaged_split_has_none(self, damaged):
         assert find_unreadable_shard(damaged, "eval") is None
 
 

@@ -43,7 +43,7 @@ def write(folder: Path, rows: range, *, overwrite: bool = False) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
-def test_a_reader_goes_on_undisturbed_while_a_rerun_commits(tmp_path, mode):
+def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
     write(tmp_path, range(400))
     options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1, prefetch=1)
     batches = iter(input_fn(open_dataset(str(tmp_path / "out")), "train", mode=mode, options=options))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,46 +12,12 @@ import pytest
 
 from tests.support.cluster_worker import MAX_STEPS
 from tests.support.estimator_problem import ROWS, scalars
+from tests.support.task_cluster import free_ports
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 600.0  # which only a hang reaches
 ROLES = ("ps", "chief", "worker", "evaluator")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until all are found, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-
-
-@contextlib.contextmanager
-def _cluster(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Role -> its process, writing to ROLE.log. On leaving, those that still run are killed."""
-    trainers_and_servers = ("ps", "chief", "worker")  # the evaluator is in no cluster
-    ports = _free_ports(len(trainers_and_servers))
-    addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(trainers_and_servers, ports, strict=True)}
-    processes = {}
-    try:
-        for role in ROLES:
-            tf_config = {"cluster": addresses, "task": {"type": role, "index": 0}}
-            with (folder / f"{role}.log").open("wb") as log:
-                processes[role] = subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.cluster_worker", str(folder / "model"), str(folder)],
-                    cwd=ROOT,
-                    env={**os.environ, "TF_CONFIG": json.dumps(tf_config)},
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-        yield processes
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
 
 
 def _logs(folder: Path) -> str:
@@ -67,14 +28,13 @@ def _logs(folder: Path) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a cluster has run to its end: `model` is its model directory, beside it are the trainers' reports."""
     folder = tmp_path_factory.mktemp("cluster")
-    deadline = time.monotonic() + SECONDS
-    with _cluster(folder) as processes:
-        while any(process.poll() is None for role, process in processes.items() if role != "ps"):
-            failed = [role for role, process in processes.items() if process.poll()]
-            assert not failed, f"{failed} failed\n{_logs(folder)}"
-            assert time.monotonic() < deadline, f"not done after {SECONDS:.0f} s\n{_logs(folder)}"
-            time.sleep(0.1)
-        ended = {role: process.poll() for role, process in processes.items()}
+    trainers_and_servers = ("ps", "chief", "worker")  # the evaluator is in no cluster
+    ports = free_ports(len(trainers_and_servers))
+    addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(trainers_and_servers, ports, strict=True)}
+    tf_configs = {role: {"cluster": addresses, "task": {"type": role, "index": 0}} for role in ROLES}
+    command = [sys.executable, "-m", "tests.support.cluster_worker", str(folder / "model"), str(folder)]
+    run = subprocess.run([*command, json.dumps(tf_configs)], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    ended = json.loads(run.stdout)
     assert ended == {"ps": None, "chief": 0, "worker": 0, "evaluator": 0}, _logs(folder)
     return folder
 

@@ -31,7 +31,7 @@ def test_nothing_is_added_to_a_graph():
     assert Table.destroyed == []
 
 
-def test_elsewhere_resources_are_destroyed():
+def test_other_resources_are_destroyed():
     table = Table()
     del table
     assert Table.destroyed == ["destroyed"]

@@ -58,7 +58,7 @@ def test_trains_evaluates_and_predicts(tmp_path: Path) -> None:
     assert ((probabilities > 0.5) == (features()["x"].sum(axis=1) > 0)).mean() == pytest.approx(after["accuracy"])
 
 
-def test_goes_on_from_the_last_checkpoint_in_the_model_dir(tmp_path: Path) -> None:
+def test_resumes_from_the_last_checkpoint_in_the_model_dir(tmp_path: Path) -> None:
     logistic_estimator(tmp_path).train(train_input(), steps=20)
 
     again = logistic_estimator(tmp_path)
@@ -112,7 +112,7 @@ def test_evaluates_in_the_training_process_by_a_hook(tmp_path: Path) -> None:
     assert losses[20] < min(losses[step] for step in losses if step < 20)
 
 
-def test_checkpoint_saver_tells_its_listeners(tmp_path: Path) -> None:
+def test_checkpoint_saver_calls_its_listeners(tmp_path: Path) -> None:
     saved: list[int] = []
 
     class Listener(tf_estimator.CheckpointSaverListener):

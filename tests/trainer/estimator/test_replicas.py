@@ -38,7 +38,7 @@ def test_two_replicas_train_one_model(tmp_path: Path) -> None:
     ("option", "message"),
     [
         ("train_distribute", "Train on a cluster with parameter servers"),
-        ("experimental_distribute", "pass train_distribute, eval_distribute"),
+        ("experimental_distribute", "pass train_distribute and eval_distribute"),
     ],
 )
 def test_a_strategy_over_several_machines_is_refused(

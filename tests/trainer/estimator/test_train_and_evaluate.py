@@ -67,7 +67,7 @@ def test_the_best_exporter_keeps_the_best_when_later_ones_are_worse(tmp_path: Pa
     assert len(_exports(tmp_path, "best")) == 2  # the first, and the one at step 20
 
 
-def test_goes_on_where_an_earlier_run_stopped(tmp_path: Path) -> None:
+def test_resumes_where_an_earlier_run_stopped(tmp_path: Path) -> None:
     _train_and_evaluate(logistic_estimator(tmp_path, save_checkpoints_steps=10), max_steps=10)
     _train_and_evaluate(logistic_estimator(tmp_path, save_checkpoints_steps=10), max_steps=20)
 

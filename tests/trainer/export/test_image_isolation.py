@@ -80,7 +80,7 @@ def test_all_else_takes_the_way_on_which_it_may_fail(ordinary, data):
 
 @pytest.mark.slow
 def test_what_takes_the_direct_way_never_fails_there(ordinary, stripes):
-    """Else it would fail its whole request. Damaged files, of which decoders take some."""
+    """Otherwise one image would fail its whole request. Damaged files, some of which decoders accept."""
     draw = random.Random(7)
     whole = [jpeg(PIXELS), jpeg(PIXELS, progressive=True), png(PIXELS), jpeg(large(90, 70), quality=30)]
     damaged = []

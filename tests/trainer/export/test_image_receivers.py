@@ -117,7 +117,7 @@ class TestSignatures:
         for name in set(answer) - {"error"}:
             np.testing.assert_array_equal(answer[name][[0, 2]], whole[name][[0, 2]])
 
-    def test_it_says_what_it_is(self, stripes, stripes_model):
+    def test_it_describes_itself(self, stripes, stripes_model):
         schema, notes = read_notes(str(stripes_model.export))
         assert schema == stripes.declared
         assert notes.classes == ("checkered", "lying", "standing")

@@ -38,13 +38,13 @@ class TestClassification:
             (tensor([0.25, 0.75]), TWO, [0.25, 0.75]),
         ],
     )
-    def test_probabilities_of_every_class_from_what_there_is(self, predictions, names, probabilities):
+    def test_probabilities_of_every_class_from_probabilities_or_logits(self, predictions, names, probabilities):
         named = named_predictions(predictions, names)
         np.testing.assert_allclose(named["probabilities"], [probabilities], rtol=1e-6)
         assert named["class_id"].numpy().tolist() == [len(names) - 1]
         assert named["class"].numpy().tolist() == [names[-1].encode()]
 
-    def test_the_class_is_the_one_that_the_model_says(self):
+    def test_the_class_is_the_models(self):
         given = {"probabilities": tensor([0.4, 0.6], [0.4, 0.6]), "class_ids": tf.constant([[0], [1]])}
         assert named_predictions(given, TWO)["class"].numpy().tolist() == [b"no", b"yes"]
 

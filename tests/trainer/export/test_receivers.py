@@ -171,7 +171,7 @@ class TestSignatures:
 
 
 def tensors_of_rest(body: str, signature) -> dict[str, np.ndarray]:
-    """What TensorFlow Serving makes of a REST request's rows: its types are strict and its rows complete.
+    """The tensors that Serving builds from a REST request's rows: its types are strict and its rows complete.
 
     After tensorflow_serving/util/json_tensor.cc: a float takes any number and the bare words NaN and Infinity, integers
     up to 2^24 - 1; a string takes a string or {"b64": ...}; each row has every input and no other.
@@ -248,9 +248,7 @@ class TestDocumentedRequests:
         (rows,) = re.findall(pattern, self.TEXT, re.DOTALL)
         (row,) = read(rows)
         columns = serving_columns(csv_schema(schema))
-        assert {name: np.shape(value) for name, value in row.items()} == {
-            c.name: () if c.width is None else (c.width,) for c in columns
-        }
+        assert {name: np.shape(value) for name, value in row.items()} == {c.name: tuple(c.shape) for c in columns}
         assert {name for name, value in row.items() if isinstance(value, str)} == {
             c.name for c in columns if c.dtype == "string"
         }

@@ -38,13 +38,13 @@ class TestDataSet:
         assert run(open_dataset(str(out)), tmp_path / "model") == 1
         assert f"{file}: was changed: its SHA-256 is " in capsys.readouterr().err
 
-    def test_so_is_a_file_that_was_added(self, people, tmp_path, capsys):
+    def test_an_added_file_is_refused(self, people, tmp_path, capsys):
         out, run_dir = copied(people, tmp_path)
         shutil.copy(run_dir / "transform_fn" / "saved_model.pb", run_dir / "transform_fn" / "saved_model.cpb")
         assert run(open_dataset(str(out)), tmp_path / "model") == 1
         assert "saved_model.cpb: is not named by manifest.json" in capsys.readouterr().err
 
-    def test_so_is_a_changed_ingest_graph(self, colors, tmp_path):
+    def test_a_changed_ingest_graph_is_refused(self, colors, tmp_path):
         out, run_dir = copied(colors, tmp_path)
         change(run_dir / layout.INGEST_FN / "saved_model.pb")
         with pytest.raises(MillraceError, match=r"ingest_fn/saved_model\.pb: was changed"):
@@ -96,13 +96,17 @@ class TestExport:
         with pytest.raises(MillraceError, match="was changed"):
             ServedModel(str(export))
 
-    def test_so_is_one_with_a_file_more(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
+    def test_an_export_with_an_additional_file_is_refused(
+        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
+    ):
         (export / "saved_model.cpb").write_bytes(b"x")
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
         assert "saved_model.cpb: is not named by assets.extra/millrace.json" in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["variables", "saved_model.pb", "more"])
-    def test_so_is_one_with_a_link(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name):
+    def test_an_export_with_a_link_is_refused(
+        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name
+    ):
         elsewhere = tmp_path / "elsewhere"
         if (export / name).exists():
             shutil.move(export / name, elsewhere)
@@ -116,12 +120,16 @@ class TestExport:
         (tmp_path / "latest").symlink_to(export)
         assert self.commands(tmp_path / "latest", titanic, titanic_model, titanic_csv, tmp_path) == [0, 0]
 
-    def test_so_is_one_with_a_file_less(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
+    def test_an_export_with_a_missing_file_is_refused(
+        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
+    ):
         (export / "variables" / "variables.index").unlink()
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
         assert "missing, but assets.extra/millrace.json names it" in capsys.readouterr().err
 
-    def test_so_is_one_of_an_earlier_format(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys):
+    def test_an_export_of_an_earlier_format_is_refused(
+        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
+    ):
         notes = export / "assets.extra" / "millrace.json"
         notes.write_text(notes.read_text().replace('"format_version": 3', '"format_version": 1'))
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]

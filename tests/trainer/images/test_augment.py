@@ -218,11 +218,11 @@ def test_one_seed_is_one_image_and_every_image_gets_its_own():
     assert run(1) != run(2)
 
 
-def test_seeds_differ_from_one_epoch_to_the_next():
-    dataset = seeds(1).take(3)
-    first, second = (np.array(list(dataset.as_numpy_iterator())) for _ in range(2))
-    assert first.shape == (3, 2)
-    assert (first != second).any()
+def test_seeds_differ_and_can_begin_anywhere():
+    whole = [tuple(seed) for seed in seeds(1).take(20).as_numpy_iterator()]
+    assert len(set(whole)) == 20
+    assert [tuple(seed) for seed in seeds(1, begin=7).take(13).as_numpy_iterator()] == whole[7:]
+    assert [tuple(seed) for seed in seeds().take(20).as_numpy_iterator()] != whole
 
 
 @pytest.mark.parametrize(

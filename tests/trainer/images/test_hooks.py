@@ -98,7 +98,7 @@ def test_roc_over_all_batches(tmp_path):
 
 
 @pytest.mark.parametrize(("split", "folder"), [(None, "eval"), ("eval", "eval"), ("test", "eval_test")])
-def test_lies_where_estimator_writes_that_evaluation(tmp_path, split, folder):
+def test_is_in_estimators_folder_of_that_evaluation(tmp_path, split, folder):
     evaluate(tmp_path, confusion_hook, split=split)
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 

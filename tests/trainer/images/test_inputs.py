@@ -35,7 +35,7 @@ def read(dataset: Dataset, mode: str, options: InputOptions = SMALL, config=None
 
 
 def stored(dataset: Dataset, prefix: str = "") -> list[np.ndarray]:
-    """The train split's stored images, whole, in the order of the shards."""
+    """The train split's stored images, uncropped, in the order of the shards."""
     found = []
     for record in tf.data.TFRecordDataset(list(dataset.shards("train"))):
         feature = tf.train.Example.FromString(record.numpy()).features.feature

@@ -32,7 +32,7 @@ class TestRecall:
     def test_is_the_share_among_the_k_highest(self, k, labels, share):
         assert recall(k, [(labels, self.LOGITS)]) == share
 
-    def test_is_over_the_whole_set_and_not_a_mean_of_batches(self):
+    def test_is_computed_over_the_split_and_not_averaged_over_batches(self):
         batches = [([0, 1], self.LOGITS), ([3], self.LOGITS[:1])]
         assert recall(1, batches) == pytest.approx(2 / 3)
 
@@ -75,7 +75,7 @@ class TestPictures:
         pixels = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
         np.testing.assert_array_equal(tf.io.decode_png(png(pixels)), pixels)
 
-    def test_the_confusion_matrix_is_dark_where_many_are(self):
+    def test_the_confusion_matrix_is_darker_for_higher_counts(self):
         image = confusion_image(np.array([[8, 0], [3, 9]]))
         assert image.shape == (64, 64, 3)
         right, none, few, most = (int(image[row, column].sum()) for row in (16, 48) for column in (16, 48))

@@ -1,4 +1,4 @@
-"""A training that is killed, and one whose disk is full: what is there afterwards is whole, and it goes on."""
+"""A training that is killed, and one whose disk is full: what they leave is valid, and training resumes."""
 
 from __future__ import annotations
 
@@ -6,69 +6,55 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from tests.support.forking_trainer import NO_DISK
+from tests.support.forking_trainer import NO_DISK, Forking
 from trainer.export.saved_model import ServedModel
 from trainer.model_dir.checkpoints import checkpoint_fault
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 STEPS = 20
 SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
 
 
 class ForkingTrainer:
-    """Trainings in forked processes; see `tests.support.forking_trainer`."""
+    """Trainings of one dataset in forked processes; see `tests.support.forking_trainer`."""
 
-    def __init__(self, dataset: Any) -> None:
-        command = [sys.executable, "-m", "tests.support.forking_trainer"]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self._data_dir = dataset.path
+    def __init__(self, dataset: Any, forking: Forking) -> None:
+        self._data_dir, self._forking = dataset.path, forking
 
     def __call__(self, model_dir: Path, *, log: Path, steps: int = STEPS, **request: Any) -> int:
         argv = ["--data_dir", self._data_dir, "--model_dir", str(model_dir), "--model", "linear", "--seed", "1"]
         argv += ["--max_steps", str(steps), "--save_checkpoints_steps", "10", "--batch_size", "32"]
-        request = {"kill_after": None, "signal": None, "disk_bytes": None, "copy_to": None, **request}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"argv": argv, "log": str(log), **request}) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        self.seconds = float(answer["seconds"])
-        return int(answer["status"])
+        return self._forking(argv, log=log, **request)
 
-    def close(self) -> None:
-        self._process.communicate()
+    @property
+    def seconds(self) -> float:
+        return self._forking.seconds
 
 
 @pytest.fixture(scope="module")
 def trainer(wages):
-    forking = ForkingTrainer(wages)
-    yield forking
-    forking.close()
+    with Forking() as forking:
+        yield ForkingTrainer(wages, forking)
 
 
 @pytest.fixture(scope="module")
 def half_way(trainer, tmp_path_factory) -> float:
-    """The seconds that a training takes which ends after half of the steps, and which nobody disturbs."""
+    """The duration in seconds of an uninterrupted training of half the steps."""
     folder = tmp_path_factory.mktemp("undisturbed")
     assert trainer(folder / "model", log=folder / "log", steps=STEPS // 2) == 0
     return trainer.seconds
 
 
 def latest_step(model_dir: Path) -> int:
-    """The step of the checkpoint that is taken for the newest, which must be whole; -1 where there is none."""
+    """The step of the latest checkpoint, which must be valid; -1 if there is none."""
     checkpoint = tf.train.latest_checkpoint(str(model_dir))
     if checkpoint is None:
         return -1
@@ -90,7 +76,7 @@ def files_of(model_dir: Path) -> list[str]:
 
 
 class TestKilled:
-    def test_at_random_moments_it_goes_on_and_ends_where_it_should(self, trainer, half_way, tmp_path):
+    def test_at_random_moments_it_resumes_and_ends_at_max_steps(self, trainer, half_way, tmp_path):
         print(f"MILLRACE_KILL_SEED={SEED}")
         draw = random.Random(SEED)
         model_dir, log = tmp_path / "model", tmp_path / "log"
@@ -111,7 +97,7 @@ class TestKilled:
             step = latest_step(model_dir)
             open_exports(model_dir)
 
-        # An interrupted process may say where it was; the one that nobody disturbs has nothing to complain of.
+        # An interrupted process may print a traceback; the uninterrupted one prints none.
         log = tmp_path / "last_log"
         assert trainer(model_dir, log=log) == 0, log.read_text()
         assert latest_step(model_dir) == STEPS
@@ -122,9 +108,9 @@ class TestKilled:
 
 
 class TestFullDisk:
-    """On a disk of its own that is too small; needs the right to mount one, or a user namespace that gives it."""
+    """On a separate disk that is too small. Needs the right to mount one, or a user namespace that grants it."""
 
-    def test_is_said_and_the_last_good_checkpoint_stays(self, trainer, tmp_path):
+    def test_is_reported_and_the_last_good_checkpoint_stays(self, trainer, tmp_path):
         model_dir, kept, log = tmp_path / "model", tmp_path / "kept", tmp_path / "log"
         kept.mkdir()
         step = -1

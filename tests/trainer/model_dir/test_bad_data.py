@@ -50,7 +50,7 @@ class TestWhatSizesAndNamesTell:
 
 
 class TestVerifyData:
-    def test_trains_on_what_is_whole(self, late, tmp_path, capsys):
+    def test_trains_on_valid_data(self, late, tmp_path, capsys):
         assert run(late, tmp_path / "model", "--verify_data", steps=20) == 0
         assert "verifying " in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ from trainer.model_dir.checkpoint_saver import SaveCheckpoints, with_safe_saving
 from trainer.model_dir.checkpoints import checkpoint_fault
 
 
-def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = float("nan")):
+def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = float("nan"), save_graph: bool = False):
     """One weight that grows by 1 a step and, from the step `bad_at` on, is `value`; its loss is a number."""
 
     def model_fn(features, labels, mode, config):
@@ -28,7 +28,11 @@ def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = floa
         return with_safe_saving(spec, config)
 
     config = tf_estimator.RunConfig(
-        model_dir=str(model_dir), save_checkpoints_steps=2, keep_checkpoint_max=3, session_config=plain_session()
+        model_dir=str(model_dir),
+        save_checkpoints_steps=2,
+        keep_checkpoint_max=3,
+        session_config=plain_session(),
+        checkpoint_save_graph_def=save_graph,
     )
     return tf_estimator.Estimator(model_fn, config=config)
 
@@ -60,7 +64,17 @@ def test_every_so_many_steps_and_at_the_end(tmp_path):
     assert names == ["model.ckpt-2", "model.ckpt-4", "model.ckpt-5"]  # the newest three, as asked
 
 
-def test_the_one_that_training_goes_on_from_is_not_written_over(tmp_path):
+@pytest.mark.parametrize("save_graph", [True, False])
+def test_the_graph_is_in_the_events_and_in_files_only_if_the_config_says_so(tmp_path, save_graph):
+    train(estimator(tmp_path, save_graph=save_graph), 2)
+    graphs = {path.name for path in tmp_path.iterdir() if path.suffix in (".pbtxt", ".meta")}
+    assert graphs == ({"graph.pbtxt", "model.ckpt-0.meta", "model.ckpt-2.meta"} if save_graph else set())
+    (events,) = tmp_path.glob("events.out.tfevents.*")
+    records = tf.data.TFRecordDataset(str(events)).as_numpy_iterator()
+    assert any(tf.compat.v1.Event.FromString(record).HasField("graph_def") for record in records)
+
+
+def test_the_checkpoint_that_training_resumes_from_is_not_overwritten(tmp_path):
     train(estimator(tmp_path), 4)
     before = {name: stat for name, stat in versions(tmp_path).items() if "ckpt-4" in name}
     assert len(before) == 2

@@ -56,7 +56,7 @@ def flip(path: Path) -> None:
 class TestDamaged:
     @pytest.mark.parametrize("damage", [cut, empty, flip, Path.unlink])
     @pytest.mark.parametrize("file", [DATA, INDEX])
-    def test_the_one_before_is_taken_and_it_is_said(self, model_dir, file, damage):
+    def test_the_previous_checkpoint_is_used_and_reported(self, model_dir, file, damage):
         damage(model_dir / file)
         name, told = recovered(model_dir)
         assert name == "model.ckpt-2"
@@ -74,7 +74,7 @@ class TestDamaged:
         (model_dir / DATA).unlink()
         assert checkpoint_fault(str(model_dir / "model.ckpt-3")) == "no file .data-*"
 
-    def test_none_whole_is_refused(self, model_dir):
+    def test_no_valid_checkpoint_is_refused(self, model_dir):
         for step in (1, 2, 3):
             cut(model_dir / f"model.ckpt-{step}.data-00000-of-00001")
         with pytest.raises(MillraceError, match="none of its 3 checkpoints is valid"):
@@ -103,12 +103,12 @@ class TestTheFileThatNamesThem:
         assert recovered(model_dir) == ("model.ckpt-2", [])
 
 
-def test_nothing_is_said_or_changed_where_all_is_well(model_dir):
+def test_valid_checkpoints_cause_no_message_and_no_change(model_dir):
     before = {path.name: path.read_bytes() for path in model_dir.iterdir()}
     assert recovered(model_dir) == ("model.ckpt-3", [])
     assert {path.name: path.read_bytes() for path in model_dir.iterdir()} == before
 
 
-def test_where_there_never_was_one(tmp_path):
+def test_no_checkpoint_yet(tmp_path):
     assert recovered(tmp_path) == (None, [])
     assert recovered(tmp_path / "no such folder") == (None, [])

@@ -8,11 +8,9 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.support.summaries import pixels, read_summaries
-from tests.support.training import Trained
+from tests.support.training import Trained, brief_config
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.estimator import tf_estimator
-from trainer.export.graph_values import plain_session
 from trainer.export.outputs import with_keys_and_classes
 from trainer.images.metrics import area_under, roc_curve
 from trainer.models import BUILT_IN, FacePairsHparams
@@ -25,7 +23,7 @@ TOWER = {"width": 4, "embedding_size": 8, "dropout": 0.5, "grayscale": True}
 
 
 def run(make):
-    """The value of what `make()` builds in a graph of its own."""
+    """The value of the tensor that `make()` builds, in a new graph."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tensors = make()
         session.run(tf.compat.v1.global_variables_initializer())
@@ -63,7 +61,7 @@ class TestTower:
         np.testing.assert_allclose(one, other, rtol=0.05, atol=0.01)
 
     @pytest.mark.parametrize(("grayscale", "alike"), [(True, True), (False, False)])
-    def test_sees_colors_unless_told_not_to(self, grayscale, alike):
+    def test_sees_colors_unless_grayscale(self, grayscale, alike):
         images = noise(1, 32, 32, 3)
         both = np.concatenate([images, images[..., ::-1]])
         one, other = run(lambda: tower(both, grayscale=grayscale))
@@ -124,9 +122,7 @@ class TrainedPairs(Trained):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, patterns) -> TrainedPairs:
     """Some steps on drawn patterns; those of the evaluation were never seen."""
-    config = tf_estimator.RunConfig(
-        model_dir=str(tmp_path_factory.mktemp("model")), tf_random_seed=1, session_config=plain_session()
-    )
+    config = brief_config(tmp_path_factory.mktemp("model"))
     hparams = FacePairsHparams(width=8, image_summary_steps=50)
     estimator = BUILT_IN["face_pairs"].build(read_task_spec(patterns, max_steps=150), hparams, config)
     model = TrainedPairs(patterns, estimator)
@@ -135,7 +131,7 @@ def trained(tmp_path_factory, patterns) -> TrainedPairs:
 
 
 class TestPaths:
-    def test_tells_identities_apart_that_it_has_never_seen(self, trained):
+    def test_distinguishes_identities_that_it_has_never_seen(self, trained):
         metrics = trained.estimator.evaluate(trained.read)
         assert metrics["auc"] >= 0.9
         assert metrics["accuracy"] >= 0.7
@@ -146,7 +142,7 @@ class TestPaths:
         exact = area_under(*roc_curve(trained.labels(), scores))
         assert trained.estimator.evaluate(trained.read)["auc"] == pytest.approx(exact, abs=2e-3)
 
-    def test_predicts_the_odds_of_the_same(self, trained):
+    def test_predicts_the_probability_of_the_same(self, trained):
         for p in trained.predict():
             same = 1 / (1 + np.exp(-p["logits"]))
             np.testing.assert_allclose(p["probabilities"], [1 - same, same], rtol=1e-4, atol=1e-6)

@@ -82,7 +82,7 @@ def test_counts_keras_layers():
     ]
 
 
-def test_says_what_an_unknown_side_leaves_unknown():
+def test_an_unknown_side_leaves_shapes_and_costs_unknown():
     with tf.Graph().as_default() as graph:
         small_network(tf.compat.v1.placeholder(tf.float32, [None, None, 7, 3]))
         stats = count(graph)

@@ -1,4 +1,4 @@
-"""A file appears whole or not at all, and what a killed process leaves of it goes with the next one."""
+"""A file appears complete or not at all, and the next process removes what a killed one left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def put(path: Path, text: str) -> None:
         file.commit()
 
 
-def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_and_those_of_a_live_one_stay(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     dead, living = start_writer(path), start_writer(path)
     other = start_writer(tmp_path / "another.jsonl")

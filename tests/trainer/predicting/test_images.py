@@ -77,13 +77,13 @@ class TestImages:
         run(photos / "*.png", more=("--quiet",))
         assert capsys.readouterr().out.startswith("read       12 images")
 
-    @pytest.mark.parametrize("more", [("--signature", "examples"), ("--batch_size", "5"), ("--batch_size", "1")])
-    def test_the_same_by_the_other_signature_and_by_other_batches(self, run, photos, tmp_path, more):
+    def test_the_same_by_the_other_signature_and_by_other_batches(self, run, photos, tmp_path):
         run(photos / "*", output="a.jsonl")
-        run(photos / "*", output="b.jsonl", more=more)
-        for a, b in zip(read_lines(tmp_path / "a.jsonl"), read_lines(tmp_path / "b.jsonl"), strict=True):
-            assert (a["source"], a["class"]) == (b["source"], b["class"])
-            assert a["top_5"] == pytest.approx(b["top_5"], rel=1e-4, abs=1e-6)
+        for more in (("--signature", "examples"), ("--batch_size", "5"), ("--batch_size", "1")):
+            run(photos / "*", output="b.jsonl", more=(*more, "--overwrite"))
+            for a, b in zip(read_lines(tmp_path / "a.jsonl"), read_lines(tmp_path / "b.jsonl"), strict=True):
+                assert (a["source"], a["class"]) == (b["source"], b["class"]), more
+                assert a["top_5"] == pytest.approx(b["top_5"], rel=1e-4, abs=1e-6), more
 
     def test_without_output_it_lies_in_the_current_folder(self, stripes_model, photos, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -101,28 +101,26 @@ class TestImages:
 
 @pytest.mark.slow
 class TestRejects:
-    @pytest.mark.parametrize(
-        ("data", "reason", "detail"),
-        [
+    def test_a_broken_image_is_a_line_and_its_neighbours_are_predicted(self, run, photos, tmp_path, capfd):
+        broken = [
             (b"", "empty_file", "0 bytes"),
             (b"this is no image", "not_an_image", "the first bytes are"),
             (CUT, "truncated_image", "PNG"),
             (HUGE, "too_many_pixels", "60,000 x 60,000"),
             (b"RIFF\0\0\0\0WEBP", "unsupported_format", "found WebP"),
-        ],
-    )
-    def test_a_broken_image_is_a_line_and_its_neighbours_are_predicted(
-        self, run, photos, tmp_path, capfd, data, reason, detail
-    ):
-        (photos / "05-broken.jpg").write_bytes(data)
+        ]
+        for i, (data, _, _) in enumerate(broken):
+            (photos / f"{2 * i:02d}-x.jpg").write_bytes(data)
         assert run(photos / "*") == 0
-        (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
-        assert (reject.source, reject.reason, reject.stage) == (str(photos / "05-broken.jpg"), reason, "ingest")
-        assert detail in reject.detail
-        assert len(read_lines(tmp_path / "p.jsonl")) == 12
+        rejects = read_rejects(tmp_path / "p.rejects.jsonl")
         shown = capfd.readouterr()
-        assert f"05-broken.jpg: rejected, {reason} (" in shown.out
-        assert f"1 {reason}" in shown.out
+        for i, (reject, (_, reason, detail)) in enumerate(zip(rejects, broken, strict=True)):
+            assert (reject.source, reject.reason) == (str(photos / f"{2 * i:02d}-x.jpg"), reason)
+            assert reject.stage == "ingest"
+            assert detail in reject.detail
+            assert f"{2 * i:02d}-x.jpg: rejected, {reason} (" in shown.out
+            assert f"1 {reason}" in shown.out
+        assert len(read_lines(tmp_path / "p.jsonl")) == 12
         assert "png" not in shown.err.lower()  # what the decoder says of it
 
     def test_each_is_predicted_or_rejected(self, run, photos, tmp_path):
@@ -178,14 +176,13 @@ class TestPairs:
         assert run_pairs("0.png,1.png\n", "--root", str(faces / "0.png")) == 2
         assert "no such folder" in capsys.readouterr().err
 
-    def test_images_where_pairs_are_wanted_are_refused(self, patterns_model, faces, tmp_path, capsys):
+    def test_images_are_refused_for_a_model_of_pairs(self, patterns_model, faces, tmp_path, capsys):
         argv = ["--saved_model", str(patterns_model.export), "--output", str(tmp_path / "p.jsonl")]
         assert predict.main([*argv, "--input", str(faces / "0.png")]) == 2
         assert "takes CSV files with two image paths per line" in capsys.readouterr().err
 
-    @pytest.mark.parametrize(
-        ("line", "reason", "column"),
-        [
+    def test_a_bad_line_is_a_reject(self, run_pairs, faces, tmp_path):
+        bad = [
             ("faces/0.png", "too_few_columns", None),
             ("faces/0.png,faces/1.png,same", "too_many_columns", None),
             ("faces/0.png,", "bad_name", None),
@@ -199,17 +196,17 @@ class TestPairs:
             ("faces/0.png,faces", "not_a_file", "right"),
             ("faces/cut.png,faces/1.png", "truncated_image", "left"),
             ("faces/0.png,faces/empty.png", "empty_file", "right"),
-        ],
-    )
-    def test_a_bad_line_is_a_reject(self, run_pairs, faces, tmp_path, line, reason, column):
+        ]
         (faces / "cut.png").write_bytes(CUT)
         (faces / "empty.png").write_bytes(b"")
         (faces / "link.png").symlink_to("/etc/hostname")
-        assert run_pairs(f"{line}\nfaces/0.png,faces/1.png\n") == 0
-        (reject,) = read_rejects(tmp_path / "p.rejects.jsonl")
-        assert (reject.offset, reject.reason, reject.column) == (1, reason, column)
-        assert reject.raw == line.encode()
-        assert [entry["line"] for entry in read_lines(tmp_path / "p.jsonl")] == [2]
+        lines = "".join(f"{line}\nfaces/0.png,faces/1.png\n" for line, _, _ in bad)
+        assert run_pairs(lines, "--max_rejects", str(len(bad))) == 0
+        rejects = sorted(read_rejects(tmp_path / "p.rejects.jsonl"), key=lambda reject: reject.offset)
+        found = [(reject.raw.decode(), reject.reason, reject.column) for reject in rejects]
+        assert found == bad
+        assert [reject.offset for reject in rejects] == list(range(1, 2 * len(bad), 2))
+        assert [entry["line"] for entry in read_lines(tmp_path / "p.jsonl")] == list(range(2, 2 * len(bad) + 1, 2))
 
 
 class TestLines:
@@ -234,5 +231,5 @@ class TestLines:
     @pytest.mark.parametrize(
         ("path", "told"), [("a/ö.png", "a/ö.png"), ("a\x1b[2J\n", "a\\x1b[2J\\n"), (os.fsdecode(b"\xfe"), "\\xfe")]
     )
-    def test_names_are_told_as_text(self, path, told):
+    def test_names_are_shown_as_text(self, path, told):
         assert plain(path) == told

@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from schemas.interrupts import Terminated, interruptible
+from tests.support.dropped_interrupts import InterruptedAndSilent
+from tests.support.waiting import until
 from trainer import predict
+from trainer.predicting.options import PredictOptions, Summary
 
 
 @pytest.fixture
@@ -119,7 +122,7 @@ class TestStandardOutput:
         assert predict.main(command(titanic_csv, output=tmp_path / "p.jsonl", more=("--rejects", "-"))) == 2
         assert "--rejects -: only --output can be standard output" in capsys.readouterr().err
 
-    def test_too_many_rejects_are_told_without_a_promise(self, command, titanic_csv, tmp_path, capfd):
+    def test_too_many_rejects_after_part_was_printed(self, command, titanic_csv, tmp_path, capfd):
         (tmp_path / "dirty.csv").write_text(titanic_csv.read_text() + "too,few\n")
         argv = command(tmp_path / "dirty.csv", output="-", more=("--max_rejects", 0, "--max_reject_fraction", 0))
         assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 1
@@ -128,7 +131,7 @@ class TestStandardOutput:
         assert "only part of the predictions was printed" in err
 
     @pytest.mark.slow
-    def test_a_reader_that_goes_away_ends_it_with_one_line(self, command, long_csv, tmp_path):
+    def test_a_closed_pipe_ends_it_with_one_line(self, command, long_csv, tmp_path):
         process = start(command(long_csv, output="-"), tmp_path)
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b'{"source"')
@@ -145,13 +148,31 @@ class TestStandardOutput:
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, b"terminated"), (signal.SIGINT, b"interrupted")])
 def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, told):
     process = start(command(long_csv, output=tmp_path / "p.jsonl"), tmp_path)
-    deadline = time.monotonic() + 300
-    while not any(path.stat().st_size for path in tmp_path.glob(".p.jsonl.*.partial")):
+
+    def has_begun() -> bool:
         assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return any(path.stat().st_size for path in tmp_path.glob(".p.jsonl.*.partial"))
+
+    until(has_begun, "predictions are written")
     process.send_signal(number)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     assert told + b": no predictions were written" in err
     assert [path.name for path in tmp_path.iterdir()] == ["long.csv"]
+
+
+def test_a_dropped_interrupt_ends_it_at_the_next_batch(command, titanic_csv, tmp_path):
+    batches = []
+
+    def progress(summary: Summary) -> None:
+        batches.append(summary.read)
+        InterruptedAndSilent(signal.SIGTERM)
+
+    argv = command(titanic_csv, output=tmp_path / "p.jsonl")
+    options = PredictOptions(
+        saved_model=argv[1], inputs=(str(titanic_csv),), output=argv[3], rejects=f"{argv[3]}.rejects", batch_size=100
+    )
+    with pytest.raises(Terminated), interruptible(sigterm=True):
+        predict.predict(options, progress=progress)
+    assert len(batches) == 1
+    assert not list(tmp_path.iterdir())

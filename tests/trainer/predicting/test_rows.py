@@ -24,7 +24,7 @@ def read_lines(path: Path) -> list[dict]:
 
 @pytest.fixture
 def run(titanic_model, tmp_path):
-    """Runs the command in a folder of its own; returns its exit code."""
+    """Runs the command with a folder for its output; returns its exit code."""
 
     def run_it(*inputs: object, output: str = "predictions.jsonl", more: tuple[str, ...] = ()) -> int:
         argv = ["--saved_model", str(titanic_model.export), "--output", str(tmp_path / output), *more]
@@ -43,7 +43,7 @@ def without_label(titanic_csv, tmp_path) -> Path:
 
 
 class TestRows:
-    def test_a_line_for_each_row_in_order_that_says_where_the_row_stands(self, run, titanic_csv, tmp_path, capsys):
+    def test_a_line_for_each_row_in_order_with_the_rows_position(self, run, titanic_csv, tmp_path, capsys):
         assert run(titanic_csv) == 0
         lines = read_lines(tmp_path / "predictions.jsonl")
         assert [line["row"] for line in lines] == list(range(1000))
@@ -62,7 +62,7 @@ class TestRows:
             assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
             assert line["class"] == max(probabilities, key=probabilities.get)
 
-    def test_it_learned_what_the_sample_tells(self, run, titanic_csv, tmp_path):
+    def test_most_predictions_are_right(self, run, titanic_csv, tmp_path):
         run(titanic_csv)
         right = [
             line["class"] == record.split(",")[1]
@@ -146,7 +146,7 @@ class TestAskedWrongly:
             (("--input", "nowhere/*.csv"), "nowhere/*.csv"),
         ],
     )
-    def test_says_what_and_leaves_nothing(self, run, titanic_csv, capsys, more, message):
+    def test_reports_the_error_and_leaves_nothing(self, run, titanic_csv, capsys, more, message):
         assert run(titanic_csv, output="made/predictions.jsonl", more=more) == 2
         assert message in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What is wrong with an image file is told in the same words by the job that stores it and by `trainer.predict`."""
+"""The job and `trainer.predict` reject an image file for the same reason, in the same words."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -50,21 +51,41 @@ def test_each_change_reads_the_same_records(zipped, tmp_path):
     found = changes(Source(zipped, STREAMED), str(tmp_path / "samples"))
     of_the_job = "of beam_jobs.preprocess"
     assert [c.setting for c in found] == [
+        f"--read_threads {os.cpu_count()}",
+        "--prefetch 4",
+        "--block_length 12500",
         f"--compression none, {of_the_job}",
         f"--num_shards 8, {of_the_job}",
     ]
-    assert all(c.sampled for c in found)
+    assert [c.sampled for c in found] == [False] * 3 + [True] * 2
     assert all(ages(c.before) == ages(c.after) == ages(Source(zipped, STREAMED)) for c in found)
-    assert [c.after.dataset.compression for c in found] == ["", "GZIP"]
-    assert [len(c.after.dataset.shards("train")) for c in found] == [1, 8]
+    of_samples = [c.after.dataset for c in found if c.sampled]
+    assert [dataset.compression for dataset in of_samples] == ["", "GZIP"]
+    assert [len(dataset.shards("train")) for dataset in of_samples] == [1, 8]
 
 
 def test_what_is_held_in_memory_is_read_once(people, tmp_path):
     told: list[str] = []
-    assert changes(Source(people, InputOptions()), str(tmp_path), told.append) == []
+    matter = [f"--read_threads {os.cpu_count()}", "--prefetch 4"]
+    assert [c.setting for c in changes(Source(people, InputOptions()), str(tmp_path), told.append)] == matter
     assert told == []
-    (change,) = changes(Source(people, InputOptions(deterministic=True)), str(tmp_path))
+    change = changes(Source(people, InputOptions(deterministic=True)), str(tmp_path))[0]
     assert (change.setting, change.after.options.deterministic) == ("no --deterministic", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"cycle_length": 1, "block_length": 12_500, "prefetch": 4}),
+        ({"cycle_length": 1}, {"cycle_length": 2}),  # of two shards
+        ({"block_length": 5, "prefetch": 2, "read_threads": 3}, {"block_length": 20, "prefetch": 8, "read_threads": 6}),
+    ],
+)
+def test_another_value_of_each_flag_of_reading(people, tmp_path, options, expected):
+    found = changes(Source(people, dataclasses.replace(STREAMED, **options)), str(tmp_path))
+    for flag, value in expected.items():
+        (change,) = (c for c in found if c.setting == f"--{flag} {value}")
+        assert change.after.options == dataclasses.replace(change.before.options, **{flag: value})
 
 
 def test_a_split_that_could_be_held_is(people, tmp_path):

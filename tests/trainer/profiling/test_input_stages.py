@@ -32,7 +32,7 @@ def test_stages_of_rows_follow_one_another(request, name, options, stages):
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_stages_of_images_keep_their_order_where_training_does(stripes, monkeypatch, deterministic):
+def test_stages_of_images_are_deterministic_if_training_is(stripes, monkeypatch, deterministic):
     asked = []
     plain = tf.data.Dataset.map
 

@@ -1,0 +1,62 @@
+"""What the launcher can see of workers in other processes: Beam counters, and a file that says that a worker has begun.
+
+`beam_jobs.core.progress` counts what happens in the launcher's own process.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Mapping
+
+from apache_beam.metrics import Metrics
+
+from beam_jobs.core import progress
+from schemas import storage
+from schemas.dataset import layout
+
+NAMESPACE = "millrace"
+BEGUN = "worker-begun-"  # how the names of the files begin
+_PHASES = ("analyzing", "transforming", "ingesting", "writing")  # in the order of a job
+
+
+class Meter:
+    """The Beam counters of one phase. They count what the current bundle does; a runner adds them up."""
+
+    def __init__(self, phase: str) -> None:
+        self._counters = {name: Metrics.counter(NAMESPACE, f"{phase}/{name}") for name in ("read", "done", "rejected")}
+
+    def add(self, **amounts: int) -> None:
+        """Adds to counters by name; call it in the thread that processes the bundle."""
+        for name, amount in amounts.items():
+            self._counters[name].inc(amount)
+
+
+def as_progress(counters: Mapping[str, int], *, total: int) -> progress.Counters:
+    """The latest phase that has begun.
+
+    Args:
+      counters: the sums of the counters by name, such as `transforming/read`.
+      total: how much there is to read, as `done` is counted.
+    """
+    for phase in reversed(_PHASES):
+        found = {name: counters.get(f"{phase}/{name}", 0) for name in ("read", "done", "rejected")}
+        if any(found.values()):
+            return progress.Counters(phase=phase, total=total, **found)
+    return progress.Counters(phase="waiting for workers", total=total)
+
+
+def tell_begun(staging: str) -> None:
+    """Leaves a sign of life of this process in the run's staging folder, unless it is the launcher."""
+    if not progress.launched_here():
+        _tell_once(staging)
+
+
+@functools.lru_cache(maxsize=16)
+def _tell_once(staging: str) -> None:
+    storage.write_bytes(layout.join(staging, f"{BEGUN}{uuid.uuid4().hex}"), b"")
+
+
+def has_begun(staging: str) -> bool:
+    """Whether a worker has begun to read the input."""
+    return any(name.startswith(BEGUN) for name in storage.listdir(staging))

@@ -1,0 +1,59 @@
+"""`python -m beam_jobs.flex_template`: what the launcher of a Dataflow Flex Template runs.
+
+The launcher passes the template's parameters as options, with `--template_location`, where Beam writes the job. The
+service begins the job when this process has ended with 0, so nobody waits here: `millrace job wait` commits the
+dataset. The job is found by its `--job_name` then, which has to be used once only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from beam_jobs.core.options import JobOptions, parse
+from schemas import command
+from schemas.errors import UsageError
+
+PROG = "python -m beam_jobs.flex_template"
+RUNNER = ("--runner", "DataflowRunner")
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Writes the job and its run. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    from beam_jobs.runtime.job import submit_job
+
+    options = template_options(argv, prog=prog)
+    submitted = submit_job(options)
+    later = f"`millrace job wait --output {options.output}` commits its dataset"
+    return command.Report(f"wrote {submitted.job} as run {submitted.run}; {later}", {})
+
+
+def template_options(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
+    """The options of a job that is begun from a template.
+
+    `--input` takes several patterns with spaces between them, since a template's parameter is one string.
+
+    Raises:
+      UsageError: an option is wrong, or the launcher did not say where to write the job, or its name.
+    """
+    from beam_jobs.runtime.beam_flags import read_flags
+
+    inputs = [arg.partition("=")[2] for arg in argv if arg.startswith("--input=")]
+    others = [arg for arg in argv if not arg.startswith("--input=")]
+    given = [pattern for value in inputs for pattern in value.split()]
+    own = ["--input", *given] if given else []
+    options = parse([*others, *own, *RUNNER], prog=prog)
+    flags = read_flags(options.beam_args)
+    for name, value in (("template_location", flags.template_location), ("job_name", flags.job_name)):
+        if value is None:
+            raise UsageError(f"--{name}: missing; the launcher of a Flex Template gives it (docs/dataflow.md)")
+    return dataclasses.replace(options, no_wait=True, flex_template=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

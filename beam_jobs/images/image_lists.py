@@ -1,0 +1,124 @@
+"""The images of a job: a CSV file of them in memory, or those in folders, of which few are in memory at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Protocol
+
+from schemas import storage
+from schemas.images.listing import ImageBundle, Listing, bundles, list_folders
+from schemas.rejects import Reject
+
+AT_ONCE = 10_000  # images in memory, and in a staged file
+
+
+class ImageList(Protocol):
+    """Images with their labels, in order."""
+
+    @property
+    def images(self) -> int:
+        """How many there are, without rejects."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, each once, sorted."""
+
+    @property
+    def bytes(self) -> int:
+        """The total size of the files; 0 if it is unknown."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of all paths in order."""
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """Messages about images that are named more than once."""
+
+    def bundles(self) -> Iterator[ImageBundle]:
+        """The images."""
+
+    def rejects(self) -> Iterator[tuple[Reject, ...]]:
+        """What is rejected without being read, some at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImagesInMemory:
+    """Implements `ImageList`."""
+
+    listing: Listing
+    bytes: int = 0
+
+    @property
+    def images(self) -> int:
+        return len(self.listing.paths)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.listing.classes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.listing.paths).encode()).hexdigest()
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        return self.listing.repeated
+
+    def bundles(self) -> Iterator[ImageBundle]:
+        return bundles(self.listing, AT_ONCE)
+
+    def rejects(self) -> Iterator[tuple[Reject, ...]]:
+        yield self.listing.rejects
+
+
+@dataclasses.dataclass(frozen=True)
+class ImagesInFolders:
+    """Implements `ImageList`; goes through the listed files anew each time."""
+
+    files: storage.Listing
+    images: int
+    classes: tuple[str, ...]
+    digest: str
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return self.files.bytes
+
+    def bundles(self) -> Iterator[ImageBundle]:
+        first = 0
+        for _, part in _parts(self.files):
+            if part.paths:
+                yield ImageBundle(first, part.paths, part.names, part.labels)
+                first += len(part.paths)
+
+    def rejects(self) -> Iterator[tuple[Reject, ...]]:
+        for start, part in _parts(self.files):
+            yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
+
+
+def images_in_folders(files: storage.Listing) -> ImagesInFolders:
+    """The images among listed files; the folder of each is its label.
+
+    Raises:
+      UsageError: a path without a folder.
+    """
+    images, classes, digest = 0, set[str](), hashlib.sha256()
+    for _, part in _parts(files):
+        images += len(part.paths)
+        classes.update(part.labels)
+        digest.update("".join(f"{path}\n" for path in part.paths).encode())
+    return ImagesInFolders(files, images, tuple(sorted(classes)), digest.hexdigest())
+
+
+def _parts(files: storage.Listing) -> Iterator[tuple[int, Listing]]:
+    """Listings of some files, and the place of their first file among all."""
+    paths = (file.path for file in files)
+    start = 0
+    while some := list(itertools.islice(paths, AT_ONCE)):
+        yield start, list_folders(some)
+        start += len(some)

@@ -1,0 +1,153 @@
+"""What became of the records of each input: counted in the pipeline, checked by the launcher, part by part.
+
+The counts of the inputs of a part lie in a file, beside the inputs themselves (`beam_jobs.core.inputs`). Neither the
+launcher nor a worker ever holds those of all inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+
+from beam_jobs.core.accounting import BY_INPUT, COVERED, DESCRIBED, READ, WRITTEN, CountKey, rejects
+from beam_jobs.core.inputs import InputFile, StagedInputs
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.manifest import Count
+from schemas.errors import MillraceError
+
+OBSERVED = -1  # the part of counts that belong to no input
+Row = tuple[str, str, str, int]  # a CountKey, and its count
+
+
+class Unfit(MillraceError):
+    """A result that must not become a dataset, however often it is read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CountFile:
+    """A file with the counts of a part of the inputs, or with the observed ones."""
+
+    part: int
+    path: str
+
+    def read(self) -> Iterator[tuple[CountKey, int]]:
+        """The counts, which are summed already."""
+        for line in storage.read_bytes(self.path).splitlines():
+            source, stage, reason, rows = json.loads(line)
+            yield (source, stage, reason), rows
+
+
+class WriteCounts(beam.PTransform):
+    """(CountKey, rows) -> CountFile. A file for each part of the inputs that something was counted for."""
+
+    def __init__(self, inputs: StagedInputs, staging: str) -> None:
+        super().__init__()
+        self.inputs, self.staging = inputs, staging
+
+    def expand(self, counts: beam.PCollection) -> beam.PCollection:
+        return (
+            counts
+            | "SumCounts" >> beam.CombinePerKey(sum)
+            | "ByPart" >> beam.Map(by_part, inputs=self.inputs).with_output_types(tuple[int, Row])
+            | "GroupByPart" >> beam.GroupByKey()
+            | "WriteCounts" >> beam.Map(write_counts, folder=self.staging)
+        )
+
+
+def by_part(item: tuple[CountKey, int], inputs: StagedInputs) -> tuple[int, Row]:
+    """A count with the part of its input."""
+    (source, stage, reason), rows = item
+    of_input = rejects(stage) or stage in BY_INPUT
+    return inputs.part_of(int(source)) if of_input else OBSERVED, (source, stage, reason, rows)
+
+
+def write_counts(item: tuple[int, Iterable[Row]], folder: str) -> CountFile:
+    """Writes the counts of a part, under a name of its own, so that a bundle may be run again."""
+    part, rows = item
+    path = layout.join(folder, f"counts-{uuid.uuid4().hex}.jsonl")
+    storage.write_bytes(path, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    return CountFile(part, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputAccount:
+    """An input and what was counted for it: by stage and reason (of written records: by split)."""
+
+    file: InputFile
+    counts: dict[tuple[str, str], int]
+
+    def total(self, stage: str) -> int:
+        """The records, or the amount, that a stage counted."""
+        return sum(n for (at, _), n in self.counts.items() if at == stage)
+
+    @property
+    def rejected(self) -> int:
+        return sum(n for (at, _), n in self.counts.items() if rejects(at))
+
+    @property
+    def written(self) -> dict[str, int]:
+        """By split."""
+        return {split: n for (at, split), n in sorted(self.counts.items()) if at == WRITTEN}
+
+    @property
+    def described(self) -> tuple[str | None, tuple[str, ...] | None]:
+        """Its encoding and its header, as the worker that opened it found them; None for images."""
+        for at, text in self.counts:
+            if at == DESCRIBED:
+                encoding, header = json.loads(text)
+                return encoding, None if header is None else tuple(header)
+        return None, None
+
+    def check(self) -> None:
+        """Checks that every record is accounted for.
+
+        Raises:
+          Unfit: one is not, or a part of the input was skipped or read twice.
+        """
+        file, covered = self.file, self.total(COVERED)
+        if file.covers not in (None, covered):
+            raise Unfit(
+                f"{file.path}: {covered:,} of {file.covers:,} bytes, images or pairs were processed: some "
+                "were skipped or read twice. This is a bug; nothing was committed."
+            )
+        read, written, rejected = self.total(READ), self.total(WRITTEN), self.rejected
+        if read != written + rejected:
+            raise Unfit(
+                f"{file.path}: {read:,} records read, {written:,} written and {rejected:,} rejected: "
+                f"{abs(read - written - rejected):,} unaccounted for. This is a bug; nothing was committed."
+            )
+
+    def for_manifest(self) -> Iterator[Count]:
+        """The numbers of its written and rejected records."""
+        for (stage, reason), rows in sorted(self.counts.items()):
+            if stage == WRITTEN:
+                yield Count(input=self.file.path, outcome="written", split=reason, rows=rows)
+            elif rejects(stage):
+                yield Count(input=self.file.path, outcome="rejected", stage=stage, reason=reason, rows=rows)
+
+
+def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple[InputAccount, ...]]:
+    """The accounts of all inputs, part by part, in the order of their keys.
+
+    Raises:
+      Unfit: something was counted for what is no input.
+    """
+    by_part_: dict[int, list[CountFile]] = {}
+    for file in files:
+        by_part_.setdefault(file.part, []).append(file)
+    for part in range(inputs.parts):
+        found: dict[str, dict[tuple[str, str], int]] = {}
+        for counted in by_part_.get(part, ()):
+            for (source, stage, reason), rows in counted.read():
+                found.setdefault(source, {})[stage, reason] = rows
+        yield tuple(InputAccount(file, found.pop(str(file.key), {})) for file in inputs.read(part))
+        if found:
+            raise Unfit(
+                f"{inputs.folder}: records were counted for the key {next(iter(found))}, which no input has. "
+                "This is a bug; nothing was committed."
+            )

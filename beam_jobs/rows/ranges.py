@@ -1,0 +1,129 @@
+"""The ranges that workers read: files are opened and cut into ranges inside the pipeline, however many they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import apache_beam as beam
+
+from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
+from beam_jobs.core.inputs import InputFile, StagedInputs
+from beam_jobs.rows.groups import Group, grouped
+from schemas import storage
+from schemas.formats import row_format
+from schemas.rows import RowFile, RowRange
+from schemas.spec.table import Schema
+
+FILES_AT_ONCE = 256  # opened by one worker in one go; small ones are read together
+REMOTE_OPENERS = 16  # threads, where opening takes requests to the cloud
+COLUMNS_CACHED = 256  # files whose columns a worker remembers
+
+
+class Ranges(Protocol):
+    """What `row_steps` reads."""
+
+    def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
+        """Groups of ranges, distributed over the workers; and (CountKey, int) about the files, if `count` is set."""
+
+    def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
+        """The columns of a file that features and the label are read from, as the file calls them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRanges:
+    """Ranges of the staged inputs of a job. Implements `Ranges`."""
+
+    inputs: StagedInputs
+    schema: Schema
+    range_bytes: int
+    max_input_ratio: float
+    _columns: dict[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict, compare=False)
+
+    def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
+        groups = (
+            pipeline
+            | f"{label}Parts" >> beam.Create(list(range(self.inputs.parts)), reshuffle=False)
+            | f"{label}Inputs" >> beam.FlatMap(read_inputs, inputs=self.inputs)
+            | f"{label}SpreadInputs" >> beam.Reshuffle()
+            | f"{label}Open" >> beam.ParDo(OpenFiles(self, count=count)).with_outputs(COUNTS, main="groups")
+        )
+        return groups.groups | f"{label}Spread" >> beam.Reshuffle(), groups[COUNTS]
+
+    def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
+        if path not in self._columns:
+            if len(self._columns) == COLUMNS_CACHED:
+                self._columns.clear()
+            self._columns[path] = dict(self._opened(path).labels)
+        return self._columns[path]
+
+    def open(self, file: InputFile) -> RowFile:
+        """Opens an input, which must be the version that was listed.
+
+        Raises:
+          UsageError: it does not match the schema.
+          MillraceError: it cannot be read, or has changed.
+        """
+        opened = self._opened(file.path)
+        storage.check_version(file.path, file.version, opened.version)
+        return opened
+
+    def _opened(self, path: str) -> RowFile:
+        file: RowFile = row_format(self.schema).open_file(
+            path, self.schema, label="required", max_input_ratio=self.max_input_ratio
+        )
+        return file
+
+
+def read_inputs(part: int, inputs: StagedInputs) -> Iterator[tuple[InputFile, ...]]:
+    """The inputs of a part, some at a time."""
+    files = inputs.read(part)
+    for start in range(0, len(files), FILES_AT_ONCE):
+        yield files[start : start + FILES_AT_ONCE]
+
+
+class OpenFiles(beam.DoFn):
+    """Some inputs -> groups of their ranges. Side output: counts of what is in no range, and descriptions."""
+
+    def __init__(self, ranges: FileRanges, *, count: bool) -> None:
+        self.ranges = ranges
+        self.count = count
+
+    def process(self, files: Sequence[InputFile]) -> Iterator[object]:
+        opened = self.opened(files)
+        if self.count:
+            for listed, file in zip(files, opened, strict=True):
+                # What a file has besides records, such as its header. It does not come from the ranges, which are
+                # counted where they are read, so that a range that is missing is missed.
+                yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), COVERED, ""), listed.bytes - file.covers))
+                description = json.dumps([file.codec, file.header])
+                yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), DESCRIBED, description), 1))
+        plan = row_format(self.ranges.schema).plan_ranges
+        yield from grouped(part for file in opened for part in plan(file, range_bytes=self.ranges.range_bytes))
+
+    def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
+        """The files, opened."""
+        if storage.is_local(files[0].path):
+            return [self.ranges.open(file) for file in files]
+        with ThreadPoolExecutor(REMOTE_OPENERS, thread_name_prefix="open") as pool:
+            return list(pool.map(self.ranges.open, files))
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenRanges:
+    """Ranges that are known when the pipeline is built, and few. Implements `Ranges`."""
+
+    ranges: tuple[RowRange, ...]
+
+    def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
+        groups: list[Group] = list(grouped(self.ranges))
+        return (
+            pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),
+            pipeline | f"{label}NoCounts" >> beam.Create([], reshuffle=False),
+        )
+
+    def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
+        return next((dict(part.file.labels) for part in self.ranges if part.file.path == path), {})

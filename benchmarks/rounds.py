@@ -1,0 +1,93 @@
+"""Measures the ways of a contest in turn. A way that fails is left out of further rounds; the others continue."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import tempfile
+
+from benchmarks.check import check_written, compare
+from benchmarks.contests import Contest, Entry
+from benchmarks.measure import Figures, measure
+from benchmarks.results import shown
+from benchmarks.sources import Source, Sources
+from benchmarks.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A way that failed, in which contest, and why."""
+
+    contest: str
+    way: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.contest}: {self.way}: {self.why}"
+
+
+def prepare(contest: Contest, sources: Sources) -> tuple[list[Entry], list[Failure]]:
+    """Makes the inputs of a contest. Returns the ways that have their input, and failures of those that have not."""
+    failed: dict[str, str] = {}
+    for name in dict.fromkeys(entry.source for entry in contest.entries):
+        try:
+            sources[name]
+        except Exception as error:  # any error: the other contests are still measured
+            failed[name] = f"its input, {name}: {error!r}"
+    ready = [entry for entry in contest.entries if entry.source not in failed]
+    failures = [Failure(contest.name, e.name, failed[e.source]) for e in contest.entries if e.source in failed]
+    return ready, failures
+
+
+def run_entry(contest: Contest, entry: Entry, source: Source, options: argparse.Namespace, *, check: bool) -> Figures:
+    """Measures one way once; if `check`, also checks its output."""
+    task = Task(source=source.path, table=contest.table, rows=source.rows)
+    if contest.kind == "read":
+        task = dataclasses.replace(task, batch_size=contest.batch_size, shuffle_buffer=contest.shuffle_buffer)
+        if check:
+            compare(entry.name, measure(entry.does, task, under=options.under), source)
+        return measure(
+            entry.does, dataclasses.replace(task, epochs=0, seconds=options.size.seconds), under=options.under
+        )
+    output = tempfile.mkdtemp(dir=options.work)
+    task = dataclasses.replace(task, output=output)
+    try:
+        figures = measure(entry.does, task, under=options.under)
+        if check and contest.name != "startup" and entry.writes:
+            check_written(entry.name, task, source, options.under)
+    finally:
+        shutil.rmtree(output)
+    return figures
+
+
+def run_rounds(
+    contest: Contest, entries: list[Entry], sources: Sources, options: argparse.Namespace
+) -> tuple[dict[str, list[Figures]], list[Failure]]:
+    """Measures the entries, round after round. Each round starts with the next entry.
+
+    Returns:
+      The runs of each way that has any, and the ways that failed, which are not repeated.
+    """
+    runs: dict[str, list[Figures]] = {entry.name: [] for entry in entries}
+    failures: dict[str, Failure] = {}
+    for i in range(options.rounds):
+        turn = i % len(entries) if entries else 0
+        for entry in (*entries[turn:], *entries[:turn]):
+            if entry.name in failures:
+                continue
+            label = f"{contest.name}, round {i + 1} of {options.rounds}: {entry.name}:"
+            try:
+                check = not (i or options.more)
+                figures = run_entry(contest, entry, sources[entry.source], options, check=check)
+            except Exception as error:  # any error, as above
+                failures[entry.name] = Failure(contest.name, entry.name, str(error) or repr(error))
+                print(f"{label} FAILED: {error}", flush=True)
+                continue
+            runs[entry.name].append(figures)
+            print(
+                f"{label} {shown(figures.rate)} {contest.unit}/s, {1e6 * figures.cpu_each:,.1f} us of CPU each, "
+                f"{figures.whole_seconds:.1f} s in all",
+                flush=True,
+            )
+    return {name: each for name, each in runs.items() if each}, list(failures.values())

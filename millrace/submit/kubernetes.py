@@ -1,0 +1,118 @@
+"""`millrace submit kubernetes`: writes the manifests of a training, and applies them with kubectl where asked."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from millrace.submit.kubernetes_manifests import PodSettings, manifests
+from millrace.submit.names import job_name
+from millrace.submit.package import FOLDER, Packages, own_packages
+from millrace.submit.pools import Pools, pairs
+from millrace.submit.training import Training, check_own_model, check_strategy, read_training
+from schemas import command, storage
+from schemas.errors import MillraceError, UsageError
+
+_KUBECTL_SECONDS = 120
+
+
+def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) -> command.Report:
+    """Writes the manifests; with --apply, applies them.
+
+    Raises:
+      UsageError: a flag, or an argument of the training, is wrong; nothing was staged.
+      MillraceError: a file cannot be written, or kubectl failed.
+    """
+    if not options.image:
+        raise UsageError(
+            "--image: missing; the containers need an image with the pinned dependencies: docker/worker builds one"
+        )
+    if options.staging_bucket is not None and not options.staging_bucket.startswith("gs://"):
+        where = options.staging_bucket
+        raise UsageError(f"--staging_bucket {where}: must be in a bucket, such as gs://my-bucket/folder")
+    training = read_training(given, prog)
+    own = own_packages(options.package)
+    if own and options.staging_bucket is None:
+        raise UsageError("--package: needs --staging_bucket, from which the containers install it")
+    check_own_model(training, own)
+    settings = _settings(options)
+    check_strategy(training, settings.pools)
+    _check_paths(training, settings.mount)
+    if options.apply and shutil.which("kubectl") is None:
+        raise UsageError("--apply: there is no kubectl on PATH; leave it out, and apply the file elsewhere")
+    run = ["python", "-m", "trainer.replica", *training.args]
+    packages = None
+    if options.staging_bucket is not None:
+        packages = Packages(storage.join(options.staging_bucket, FOLDER, settings.name), own)
+        run = packages.command(training.args)
+    documents = manifests(settings, run)
+
+    path = Path(options.output or f"{settings.name}.yaml")
+    _write(path, documents)
+    if packages is not None:
+        packages.stage()
+    if options.apply:
+        _apply(path, quiet=options.quiet)
+    data = {"job": settings.name, "namespace": settings.namespace, "manifests": str(path), "applied": options.apply}
+    return command.Report("\n".join(_told(settings, path, applied=options.apply)), data)
+
+
+def _settings(options: argparse.Namespace) -> PodSettings:
+    return PodSettings(
+        name=job_name(options.job_name),
+        namespace=options.namespace,
+        pools=Pools(options.workers, options.ps, options.evaluator),
+        image=options.image,
+        cpu=options.cpu,
+        memory=options.memory,
+        gpus=options.gpus,
+        restarts=options.restarts,
+        variables=pairs(options.env, "--env"),
+        labels=pairs(options.labels, "--labels"),
+        service_account=options.service_account,
+        volume=options.volume,
+    )
+
+
+def _check_paths(training: Training, mount: str | None) -> None:
+    if mount is None:
+        training.check_in_buckets("the containers have disks of their own, and there is no --volume")
+        return
+    for flag, path in training.paths.items():
+        if storage.is_local(path) and not path.startswith(f"{mount}/"):
+            raise UsageError(f"{flag} {path}: must be in a bucket, or below {mount} of --volume")
+
+
+def _write(path: Path, documents: Sequence[dict[str, Any]]) -> None:
+    import yaml
+
+    with storage.wrap_errors(str(path)):
+        path.write_text(yaml.safe_dump_all(documents, sort_keys=False, width=120))
+
+
+def _apply(path: Path, *, quiet: bool) -> None:
+    asked = ["kubectl", "apply", "-f", str(path)]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=_KUBECTL_SECONDS, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired as error:
+        raise MillraceError(f"kubectl did not answer for {_KUBECTL_SECONDS} s; {path} can be applied again") from error
+    if done.returncode:
+        said = " ".join(done.stderr.split())[:500]
+        raise MillraceError(f"kubectl failed with exit code {done.returncode}: {said}; {path} can be applied again")
+    if not quiet:
+        print(done.stdout, end="", file=sys.stderr, flush=True)
+
+
+def _told(settings: PodSettings, path: Path, *, applied: bool) -> list[str]:
+    of = f"-n {settings.namespace} -l millrace-job={settings.name}"
+    lines = [f"{'applied' if applied else 'written':<10} {path}"]
+    if not applied:
+        lines.append(f"next       kubectl apply -f {path}")
+    lines.append(f"           kubectl logs -f job/{settings.name}-chief -n {settings.namespace}")
+    lines.append(f"           kubectl delete job,service {of}")
+    return lines

@@ -1,0 +1,121 @@
+"""Ctrl-C and SIGTERM that do not get lost.
+
+Python drops an exception that is raised while an object is collected, or in a weak reference's callback. TensorFlow
+ignores any that is raised while a traced function is destroyed, which happens again and again as graphs are built. The
+work would go on as if nobody had interrupted it. So the signal is remembered, and `check`, which every step of the work
+calls, raises the exception again. If Python reports that it dropped the exception, the signal is sent again at once,
+since the next step may be far off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+_RESEND_SECS = 0.05  # without this delay, Python would drop the exception again
+
+_received: list[type[KeyboardInterrupt]] = []  # since the block of `interruptible` began
+_resends: list[threading.Timer] = []
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received. Clusters send it before they kill a process."""
+
+
+def how_ended(interrupt: KeyboardInterrupt) -> tuple[str, int]:
+    """A word for the message, and the exit code: 128 plus the signal's number, as in shells."""
+    return ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
+
+
+def check() -> None:
+    """Raises the exception of a signal that was received in the block of `interruptible`, if there was one."""
+    if _received and threading.current_thread() is threading.main_thread():
+        _cancel_resends()
+        raise _received[-1]
+
+
+@contextlib.contextmanager
+def interruptible(*, sigterm: bool = False) -> Iterator[None]:
+    """In the `with` block, `check` raises an interrupt that was dropped, and an error after a signal is an interrupt.
+
+    C code may turn the exception into another one, such as a SystemError: if any error leaves the block after a signal,
+    the signal's exception is raised from it. Ctrl-C is passed to the handler that was there before; it is remembered if
+    that handler raises KeyboardInterrupt. Outside the main thread, this does nothing; where Ctrl-C is ignored, as in a
+    shell's background jobs, it stays ignored.
+
+    Args:
+      sigterm: SIGTERM raises `Terminated`, so that temporary files are removed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    hook, before = sys.unraisablehook, {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    on_ctrl_c = before[signal.SIGINT]
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        try:
+            if number == signal.SIGTERM:
+                raise Terminated
+            if callable(on_ctrl_c):
+                on_ctrl_c(number, frame)
+        except KeyboardInterrupt as interrupt:
+            _received.append(type(interrupt))
+            raise
+
+    def resend(dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            hook(dropped)
+            return
+        number = signal.SIGTERM if issubclass(dropped.exc_type, Terminated) else signal.SIGINT
+        _resends.append(threading.Timer(_RESEND_SECS, os.kill, (os.getpid(), number)))
+        _resends[-1].daemon = True
+        _resends[-1].start()
+
+    _received.clear()
+    replaced = [*([signal.SIGINT] if callable(on_ctrl_c) else []), *([signal.SIGTERM] if sigterm else [])]
+    for number in replaced:
+        signal.signal(number, remember)
+    sys.unraisablehook = resend
+    try:
+        yield
+    except Exception as error:
+        if _received:
+            raise _received[-1] from error
+        raise
+    finally:
+        _cancel_resends()
+        sys.unraisablehook = hook
+        for number in replaced:
+            signal.signal(number, before[number])
+        _received.clear()
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Ctrl-C in the `with` block, a few seconds' work that must not be left half done, takes effect at its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before):
+        yield
+        return
+    waiting: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if waiting:
+        before(*waiting[-1])
+
+
+def _cancel_resends() -> None:
+    while _resends:
+        _resends.pop().cancel()

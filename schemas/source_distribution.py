@@ -1,0 +1,142 @@
+"""This package for other machines: a source distribution that pins what this environment has.
+
+It is made of the modules that run here, in memory, so that nothing is left in a checkout and none is needed. Other
+machines then run what this one runs: the same code, with the same version of every dependency.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import io
+import os
+import sys
+import tarfile
+from collections.abc import Iterator
+
+from schemas.errors import UsageError
+
+NAME = "millrace"
+PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
+_KEPT = (".py", ".yaml", "py.typed")
+
+_PYPROJECT = """\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name}"
+version = "{version}"
+requires-python = "=={python}.*"
+dependencies = [
+{dependencies}
+]
+
+[tool.setuptools.packages.find]
+include = [{packages}]
+
+[tool.setuptools.package-data]
+"*" = ["py.typed"]
+schemas = ["*.yaml"]
+"""
+
+
+def source_distribution() -> bytes:
+    """The archive; the same code in the same environment gives the same bytes."""
+    root = f"{NAME}-{version()}"
+    pyproject = _PYPROJECT.format(
+        name=NAME,
+        version=version(),
+        python=".".join(map(str, sys.version_info[:2])),
+        dependencies="\n".join(f'    "{pin}",' for pin in pins()),
+        packages=", ".join(f'"{package}", "{package}.*"' for package in PACKAGES),
+    )
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version()}\n".encode(),
+        "pyproject.toml": pyproject.encode(),
+        "setup.py": b"from setuptools import setup\n\nsetup()\n",
+    }
+    for name, path in _modules():
+        with open(path, "rb") as file:
+            files[name] = file.read()
+    out = io.BytesIO()
+    # gzip's own header would hold the time
+    with contextlib.closing(_gzip(out)) as compressed, tarfile.open(fileobj=compressed, mode="w") as archive:
+        for name, data in sorted(files.items()):
+            member = tarfile.TarInfo(f"{root}/{name}")
+            member.size, member.mode = len(data), 0o644
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def pins() -> list[str]:
+    """Exact versions of all that this package needs here, directly or not, as `name==version`, sorted."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, str] = {}
+    done: set[tuple[str, str]] = set()
+    waiting = [(NAME, "")]
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) in done:
+            continue
+        done.add((name, extra))
+        try:
+            version_here = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # an optional one that is not installed, so the launcher does without it too
+        if name != NAME:
+            found[name] = version_here
+        for text in importlib.metadata.requires(name) or ():
+            needs = Requirement(text)
+            if needs.marker is None or needs.marker.evaluate({"extra": extra}):
+                below = canonicalize_name(needs.name)
+                waiting += [(below, ""), *((below, each) for each in needs.extras)]
+    return sorted(f"{name}=={version_here}" for name, version_here in found.items())
+
+
+def version() -> str:
+    """The version of this package; 0 where it is not installed."""
+    try:
+        return importlib.metadata.version(NAME)
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
+
+
+def archive_name() -> str:
+    """The name of the archive's file."""
+    return f"{NAME}-{version()}.tar.gz"
+
+
+def _gzip(out: io.BytesIO) -> io.BufferedIOBase:
+    import gzip
+
+    return gzip.GzipFile(filename="", fileobj=out, mode="wb", mtime=0)
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    """(name in the archive, path) of every file of the packages."""
+    for package in PACKAGES:
+        for folder, below, names in os.walk(folder_of(package)):
+            below[:] = sorted(name for name in below if name != "__pycache__")
+            for name in sorted(names):
+                if name.endswith(_KEPT):
+                    path = os.path.join(folder, name)
+                    inside = os.path.relpath(path, folder_of(package)).replace(os.sep, "/")
+                    yield f"{package}/{inside}", path
+
+
+def folder_of(package: str) -> str:
+    """The folder of a package's modules.
+
+    Raises:
+      UsageError: it was not found.
+    """
+    spec = importlib.util.find_spec(package)
+    places = None if spec is None else spec.submodule_search_locations
+    if not places:
+        raise UsageError(f"{package}: this package was not found, so it cannot be sent to other machines")
+    return next(iter(places))

@@ -1,0 +1,63 @@
+"""What the errors of Google's client libraries mean, and what to do. They are identified by name, without an import."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from schemas.storage import gcs_client
+from schemas.storage.redact import redacted
+
+_REQUEST = re.compile(r"^(\d{3} )?(GET|POST|PUT|PATCH|DELETE|HEAD) \S+: ")  # precedes the server's own message
+_LOG_IN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
+_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_REFUSED = "the Google Cloud credentials{source} were refused: {message}"
+_EXPLAINED = {
+    "NotFound": "no such object or bucket, or it was replaced in the meantime",
+    "DefaultCredentialsError": f"no Google Cloud credentials were found. {_LOG_IN}",
+    "RefreshError": f"{_REFUSED}. {_LOG_IN}",
+    "OAuthError": f"{_REFUSED}. {_LOG_IN}",
+    "Unauthorized": f"{_REFUSED}. {_LOG_IN}",
+    "Forbidden": "permission denied: {message}. The account needs the role roles/storage.objectUser on the bucket",
+}
+_GAVE_UP = (
+    "Google Cloud Storage did not do it within {:g} s of retries; the last failure: {}. Check its status and the "
+    "network, and run the command again"
+)
+
+
+def explain(error: Exception) -> str | None:
+    """The message of an error of Google's client libraries in one line, without secrets; None for any other error."""
+    if type(error).__name__ == "RetryError" and _library(error) == "google":
+        return _GAVE_UP.format(gcs_client.RETRY_SECONDS, _failure(error.__cause__ or error))
+    if _library(error) in ("requests", "urllib3"):  # of a request that is not repeated
+        return f"{_failure(error)}. Check the network, and run the command again"
+    if _library(error) == "google":
+        file = gcs_client.credentials_file()
+        if type(error).__name__ == "DefaultCredentialsError" and os.environ.get(_VARIABLE):
+            return f"{_VARIABLE} is {file}, and no credentials can be read from it: {_message(error)}"
+        source = f" in {file}" if os.path.exists(file) else " of this machine"
+        return _EXPLAINED.get(type(error).__name__, "{message}").format(message=_message(error), source=source)
+    return None
+
+
+def _library(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]
+
+
+def _failure(error: BaseException) -> str:
+    """What happened to a single request: the status of its answer, or what the network did."""
+    if type(error).__name__ == "TransportError" and error.args and isinstance(error.args[0], Exception):
+        error = error.args[0]  # while a token was asked for
+    if _library(error) == "google":
+        code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
+        return f"status {int(code)}" if code else _message(error)
+    if "Timeout" in type(error).__name__ or "timed out" in str(error):
+        return f"nothing arrived for {gcs_client.STALL_SECONDS:g} s"
+    return f"the connection could not be made, or was cut ({type(error).__name__})"
+
+
+def _message(error: BaseException) -> str:
+    first = error.args[0] if error.args and isinstance(error.args[0], str) else error  # without the raw answer
+    message = redacted(str(getattr(error, "message", None) or first))
+    return " ".join(_REQUEST.sub("", message).split()).rstrip(".")

@@ -1,0 +1,144 @@
+"""The files that patterns name, listed in bounded memory, however many they are.
+
+Each file has a key, a hash of its name and path, and files are in the order of their keys. So what is drawn at random
+for a file depends on its own name, and neither on the files beside it nor on where they lie; and the first files are a
+random sample of all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
+
+from schemas.errors import UsageError
+from schemas.storage.external_sort import BUDGET, ExternalSort
+from schemas.storage.globs import MAGIC
+from schemas.storage.paths import check_scheme, stat, store_of, wrap_listing
+from schemas.storage.store import FileStat, folder_error
+
+PATH_BITS = 43
+FILE_KEYS = 1 << 63  # keys are less
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedFile:
+    """A file as it was listed: `version` is empty if it could not be looked at, as for a dangling link."""
+
+    key: int
+    path: str
+    size: int
+    version: str
+
+    def checked(self) -> ListedFile:
+        """The file, if it could be looked at.
+
+        Raises:
+          MillraceError: it could not, and still cannot.
+        """
+        if self.version:
+            return self
+        found = stat(self.path)
+        return dataclasses.replace(self, size=found.size, version=found.version)
+
+
+def file_key(path: str) -> int:
+    """The key of a file, from 0 to 2^63 - 1: 20 bits of a hash of its name, then 43 bits of a hash of its path.
+
+    The name comes first so that files have the same order in whichever folder they lie (see `name_hash`).
+    """
+    name, whole = (_hash(text) for text in (path.rpartition("/")[2], path))
+    return (name % (1 << 20)) << PATH_BITS | whole % (1 << PATH_BITS)
+
+
+def name_hash(key: int) -> int:
+    """The part of a key that is the same in whichever folder the file lies."""
+    return key >> PATH_BITS
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")
+
+
+class Listing(Iterable[ListedFile]):
+    """Files in the order of their keys, which can be gone through repeatedly.
+
+    Attributes:
+      files: how many there are.
+      bytes: their total size.
+    """
+
+    def __init__(self, files: Iterable[tuple[str, FileStat | None]], *, budget: int = BUDGET) -> None:
+        self._sorted = ExternalSort(budget=budget)
+        self.files = self.bytes = 0
+        for path, found in files:
+            size, version = (0, "") if found is None else (found.size, found.version)
+            self._sorted.add((file_key(path), path, size, version))
+            self.files += 1
+            self.bytes += size
+
+    def __len__(self) -> int:
+        return self.files
+
+    def __iter__(self) -> Iterator[ListedFile]:
+        """Yields the files.
+
+        Raises:
+          UsageError: two paths have one key.
+        """
+        before = None
+        for row in self._sorted:
+            file = ListedFile(*cast("tuple[int, str, int, str]", row))
+            if before is not None and before.key == file.key:
+                raise UsageError(f"{before.path} and {file.path}: their names have the same hash; rename one of them")
+            before = file
+            yield file
+
+
+def list_files(patterns: Sequence[str], *, on_duplicate: Callable[[str, str], None], budget: int = BUDGET) -> Listing:
+    """The files that paths and globs name, each file once, under the path that was given first.
+
+    Args:
+      patterns: paths and globs.
+      on_duplicate: called with (the path that is read, the other path) for each other path of a file.
+      budget: about how many bytes of names are held in memory.
+
+    Raises:
+      UsageError: a path or its bucket does not exist, a glob matches no file, or there is no pattern.
+    """
+    if not patterns:
+        raise UsageError("no input: give at least one file or glob pattern")
+    by_identity = ExternalSort(budget=budget)
+    for number, pattern in enumerate(patterns):
+        check_scheme(pattern)
+        matched = False
+        with wrap_listing(pattern):
+            store = store_of(pattern)
+            for path, found, identity in store.scan(pattern):
+                matched = True
+                digest = hashlib.blake2b(repr(identity).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+                size, version = (0, "") if found is None else (found.size, found.version)
+                by_identity.add((digest, number, path, size, version))
+            if not matched and not MAGIC & set(pattern) and store.exists(pattern):
+                raise folder_error(pattern)
+        if not matched and not MAGIC & set(pattern):
+            raise UsageError(f"{pattern}: no such file")
+        if not matched:
+            raise UsageError(f"{pattern}: no file matches this pattern")
+    listing = Listing(_once(by_identity, on_duplicate), budget=budget)
+    by_identity.close()
+    return listing
+
+
+def _once(by_identity: ExternalSort, on_duplicate: Callable[[str, str], None]) -> Iterator[tuple[str, FileStat | None]]:
+    """The first path of each file; calls `on_duplicate` once for each other one."""
+    last, kept, others = "", "", set[str]()
+    for row in by_identity:
+        digest, _, path, size, version = cast("tuple[str, int, str, int, str]", row)
+        if digest != last:
+            last, kept, others = digest, path, set()
+            yield path, FileStat(size, version) if version else None
+        elif path not in others:
+            others.add(path)
+            on_duplicate(kept, path)

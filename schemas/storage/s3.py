@@ -1,0 +1,208 @@
+"""Amazon S3, and servers with its API: a folder is a common prefix of keys, and an object's version is its ETag.
+
+Commits depend on conditional writes and deletes (If-Match, If-None-Match), which the server must support.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import secrets
+from collections.abc import Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, cast
+
+from schemas.concurrency import in_threads
+from schemas.errors import MillraceError, UsageError
+from schemas.storage import globs, s3_errors
+from schemas.storage.range_reader import RangeReader
+from schemas.storage.s3_errors import CHANGED, MISSING, code_of
+from schemas.storage.store import Changed, FileStat, Seen, check_version, split_address, split_folder, split_object
+
+PREFIX = "s3://"
+_ATTEMPTS = 8
+_CONNECTIONS = 64
+_THREADS = 16  # requests at once for parts of one file, or of one folder
+
+
+@functools.cache
+def client() -> Any:
+    """The client of Amazon's library, one per process. Its environment variables name the endpoint and the region."""
+    try:
+        from boto3.session import Session
+        from botocore.config import Config
+    except ImportError as error:
+        raise UsageError(f"{PREFIX} needs the package boto3: pip install 'millrace[s3]'") from error
+    retries = {"mode": "standard", "max_attempts": _ATTEMPTS}
+    return Session().client("s3", config=Config(max_pool_connections=_CONNECTIONS, retries=retries))
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+
+
+class S3Store:
+    """Objects in buckets, as files."""
+
+    tensorflow_reads = False
+
+    def explain(self, error: Exception) -> str | None:
+        return s3_errors.explain(error)
+
+    def lacks_bucket(self, error: BaseException) -> bool:
+        return code_of(error) == "NoSuchBucket"
+
+    def stat(self, path: str) -> FileStat:
+        found = client().head_object(**_named(path))
+        return FileStat(int(found["ContentLength"]), str(found["ETag"]))
+
+    def open(self, path: str, version: str | None) -> BinaryIO:
+        found = self.stat(path)
+        check_version(path, version, found.version)
+
+        def fetch(first: int, stop: int) -> bytes:
+            data = _get(path, Range=f"bytes={first}-{stop - 1}", IfMatch=found.version)[0]
+            if len(data) != stop - first:
+                raise MillraceError(f"{path}: {len(data):,} of {stop - first:,} bytes arrived; run the command again")
+            return data
+
+        return cast(BinaryIO, RangeReader(fetch, found.size, _pool()))
+
+    def read(self, path: str) -> bytes:
+        return _get(path)[0]
+
+    def write(self, path: str, data: bytes) -> None:
+        client().put_object(**_named(path), Body=data)
+
+    def delete(self, path: str) -> None:
+        client().delete_object(**_named(path))
+
+    def exists(self, path: str) -> bool:
+        return self._is_object(path) or next(_keys(*split_folder(path)), None) is not None
+
+    def listdir(self, path: str) -> list[str]:
+        bucket, prefix = split_folder(path)
+        names: set[str] = set()
+        for page in client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/"):
+            names.update(entry["Key"] for entry in page.get("Contents", ()))
+            names.update(entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ()))
+        return sorted(name[len(prefix) :] for name in names if len(name) > len(prefix))
+
+    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
+        bucket, name = split_address(pattern)
+        if self._is_object(pattern):
+            yield pattern, self.stat(pattern), pattern
+            return
+        if not globs.MAGIC & set(name):
+            return
+        for found in _objects(bucket, globs.literal_prefix(name)):
+            if not found["Key"].endswith("/") and globs.matches(found["Key"], name):
+                path = f"{PREFIX}{bucket}/{found['Key']}"
+                yield path, FileStat(int(found["Size"]), str(found["ETag"])), path
+
+    def identity(self, path: str) -> Hashable:
+        return path
+
+    def make_folder(self, path: str) -> None:
+        """Does nothing: there are no folders."""
+
+    def walk(self, path: str) -> Iterator[str]:
+        """Skips the empty objects `name/`, by which consoles create folders."""
+        bucket, prefix = split_folder(path)
+        yield from (key[len(prefix) :] for key in _keys(bucket, prefix) if not key.endswith("/"))
+
+    def remove_folder(self, path: str) -> None:
+        bucket, prefix = split_folder(path)
+        in_threads(lambda key: client().delete_object(Bucket=bucket, Key=key), _keys(bucket, prefix), threads=_THREADS)
+
+    def rename(self, source: str, target: str) -> None:
+        """Copies the object on the server, then removes the old one."""
+        self.copy(source, target)
+        self.delete(source)
+
+    def copy(self, source: str, target: str) -> None:
+        if target.startswith(PREFIX):
+            client().copy(_named(source), *split_object(target))
+        else:
+            client().download_file(*split_object(source), target)
+
+    def upload(self, local: str, target: str) -> None:
+        client().upload_file(local, *split_object(target))
+
+    def flush(self, path: str) -> None:
+        """Does nothing: the server has stored what it accepted."""
+
+    def flush_name(self, path: str) -> None:
+        """Does nothing, for the same reason."""
+
+    def look(self, path: str) -> Seen:
+        try:
+            return Seen(*_get(path))
+        except Exception as error:
+            if code_of(error) != "NoSuchKey":
+                raise
+            return Seen(None)
+
+    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
+        """The server compares the object's ETag."""
+        if unless is not None and self.look(unless[0]) != unless[1]:
+            raise Changed(unless[0])
+        condition = {"IfNoneMatch": "*"} if seen.data is None else {"IfMatch": str(seen.generation)}
+        try:
+            if data is not None:
+                return Seen(data, client().put_object(**_named(path), Body=data, **condition)["ETag"])
+            if seen.data is not None:
+                client().delete_object(**_named(path), **condition)
+            return Seen(None)
+        except Exception as error:
+            if code_of(error) not in CHANGED:
+                raise
+            now = self.look(path)
+            if now.data == data:  # the client repeated a request whose answer was lost
+                return now
+            raise Changed(path) from error
+
+    def fence(self, path: str) -> None:
+        """Appends other white space, which JSON ignores: the ETag is a hash, so the same bytes would keep it."""
+        seen = self.look(path)
+        if seen.data is not None:
+            space = "".join(secrets.choice(" \t\n") for _ in range(40)).encode()
+            with contextlib.suppress(Changed):  # a concurrent swap was faster
+                self.swap(path, seen.data.rstrip() + space, seen, None)
+
+    def _is_object(self, path: str) -> bool:
+        try:
+            return not path.endswith("/") and bool(split_address(path)[1]) and self.stat(path) is not None
+        except Exception as error:
+            if code_of(error) not in MISSING:
+                raise
+            return False
+
+
+def _named(path: str) -> dict[str, str]:
+    return dict(zip(("Bucket", "Key"), split_object(path), strict=True))
+
+
+def _objects(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
+    """The objects whose keys begin with a prefix, sorted."""
+    for page in client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        yield from page.get("Contents", ())
+
+
+def _keys(bucket: str, prefix: str) -> Iterator[str]:
+    return (found["Key"] for found in _objects(bucket, prefix))
+
+
+def _get(path: str, **condition: str) -> tuple[bytes, str]:
+    """An object's bytes and ETag. A body that is cut is requested again; boto3 repeats everything else by itself."""
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+    for left in range(_ATTEMPTS, -1, -1):
+        answer = client().get_object(**_named(path), **condition)
+        try:
+            return answer["Body"].read(), answer["ETag"]
+        except (HTTPClientError, IncompleteReadError):
+            if not left:
+                raise
+    raise AssertionError

@@ -1,0 +1,148 @@
+"""A shard on a cluster: its group is gone through once, in bounded memory, put in random order and cut by size."""
+
+from __future__ import annotations
+
+import collections
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
+from beam_jobs.output import tfrecord_frames
+from beam_jobs.output.encode import Encoded
+from beam_jobs.output.external_shuffle import Piece, ShuffledGroup, pieces_by_bucket
+from beam_jobs.output.shards import AssignShards, WriteShards
+from schemas.storage.tfrecord import read_frames
+
+Sent = tuple[bytes, bytes]
+
+
+def piece(records: list[bytes]) -> Piece:
+    frames = tfrecord_frames.framed(records)
+    (only,) = pieces_by_bucket(frames, np.zeros(len(records), np.int64))
+    return only[1]
+
+
+def records_in(data: bytes) -> list[bytes]:
+    return [record for frames in read_frames([data]) for record in frames.records]
+
+
+def shuffled(pieces: list[Piece], *, budget: int, chunk: int = 1 << 20, seed: int = 0) -> list[bytes]:
+    with ShuffledGroup((seed,), budget=budget, chunk=chunk) as group:
+        group.read(iter(pieces))
+        assert group.rows == sum(len(p.lengths) for p in pieces)
+        chunks = list(group.chunks())
+    for data, rows in chunks:
+        assert len(records_in(data)) == rows
+    return [record for data, _ in chunks for record in records_in(data)]
+
+
+class TestShuffledGroup:
+    @pytest.mark.parametrize("budget", [1 << 20, 3000, 700], ids=lambda budget: f"{budget} bytes")
+    def test_every_record_comes_out_once_in_another_order(self, budget):
+        records = [b"%d" % i * (1 + i % 7) for i in range(1000)]
+        out = shuffled([piece(records[i : i + 40]) for i in range(0, 1000, 40)], budget=budget)
+        assert collections.Counter(out) == collections.Counter(records)
+        assert out != records
+
+    def test_a_record_larger_than_the_budget_is_kept_whole(self):
+        records = [b"a" * 5000, b"b" * 9000, b"c"]
+        assert sorted(shuffled([piece([r]) for r in records], budget=1000)) == sorted(records)
+
+    def test_equal_seeds_give_equal_orders(self):
+        pieces = [piece([b"%d" % i for i in range(j, j + 10)]) for j in range(0, 500, 10)]
+        assert shuffled(pieces, budget=500, seed=1) == shuffled(pieces, budget=500, seed=1)
+        assert shuffled(pieces, budget=500, seed=1) != shuffled(pieces, budget=500, seed=2)
+
+    def test_every_place_is_equally_likely(self):
+        """Chi-squared over 6 records x 6 places: its 0.1 % limit is 53, at 25 degrees of freedom. Seeds are fixed."""
+        records = [b"%d" % i for i in range(6)]
+        pieces = [piece(records[i : i + 2]) for i in range(0, 6, 2)]
+        tries = 240
+        seen = np.zeros((6, 6))
+        for seed in range(tries):
+            for place, record in enumerate(shuffled(pieces, budget=60, seed=seed)):
+                seen[int(record), place] += 1
+        expected = tries / 6
+        assert ((seen - expected) ** 2 / expected).sum() < 53
+
+    def test_memory_is_bounded_by_the_budget(self):
+        """24 MB of records through a budget of 1 MB. Each record is made when it is asked for."""
+        some = piece([bytes(1000)] * 100)
+        tracemalloc.start()
+        try:
+            with ShuffledGroup((0,), budget=1 << 20, chunk=1 << 16) as group:
+                group.read(Piece(some.lengths, bytes(bytearray(some.data))) for _ in range(240))
+                read = sum(rows for _, rows in group.chunks())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert read == 24_000
+        assert peak < 6 << 20
+
+
+class OnePass:
+    """Pieces as a runner hands them over on a cluster: an iterable that can be gone through once, and has no length."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self.pieces, self.passes = pieces, 0
+
+    def __iter__(self) -> Iterator[Sent]:
+        self.passes += 1
+        assert self.passes == 1, "gone through more than once"
+        return ((p.lengths.tobytes(), p.data) for p in self.pieces)
+
+
+def options(folder: Path, *, shard_bytes: float = 1e9, num_shards: int | None = None) -> ShardOptions:
+    return ShardOptions(ShufflePlan((2, 1, 0), 3), (num_shards, None, None), shard_bytes, "none", str(folder), None)
+
+
+class TestWriteShards:
+    def test_goes_through_a_group_once(self, tmp_path):
+        records = [b"%d" % i for i in range(300)]
+        pieces = OnePass([piece(records[i : i + 7]) for i in range(0, 300, 7)])
+        (shard,) = WriteShards(options(tmp_path)).process((1, pieces))
+        assert pieces.passes == 1
+        assert (shard.split, shard.rows, shard.index) == ("train", 300, 1 << 32)
+        assert sorted(records_in(Path(shard.path).read_bytes())) == sorted(records)
+
+    @pytest.mark.parametrize(("num_shards", "files"), [(None, 5), (2, 1)])
+    def test_cuts_a_group_by_size_unless_the_number_is_given(self, tmp_path, num_shards, files):
+        records = [bytes(84) for _ in range(1000)]  # 100 bytes each with their frames
+        made = options(tmp_path, shard_bytes=20_000, num_shards=num_shards)
+        shards = list(WriteShards(made).process((0, OnePass([piece(records)]))))
+        assert [shard.index for shard in shards] == list(range(files))
+        assert sum(shard.rows for shard in shards) == 1000
+        for shard in shards:
+            data = Path(shard.path).read_bytes()
+            assert (len(data), len(records_in(data))) == (shard.bytes, shard.rows)
+            assert shard.bytes == pytest.approx(100_000 / files, rel=0.2)
+
+    def test_of_another_split(self, tmp_path):
+        (shard,) = WriteShards(options(tmp_path)).process((2, OnePass([piece([b"x"])])))
+        assert (shard.split, shard.index) == ("eval", 0)
+
+
+class TestAssignShards:
+    def encoded(self, records: list[bytes], offset: int) -> Encoded:
+        return Encoded(tfrecord_frames.framed(records), np.zeros(len(records), np.int8), 5, offset)
+
+    @pytest.mark.parametrize("collect", [1, 1 << 20])
+    def test_every_record_goes_to_the_bucket_that_its_place_draws(self, tmp_path, collect):
+        made = options(tmp_path)
+        assign = AssignShards(made, collect=collect)
+        batches = [self.encoded([b"%d-%d" % (at, i) for i in range(50)], at) for at in (0, 100, 900)]
+        assign.start_bundle()
+        sent = [item for batch in batches for item in assign.process(batch)]
+        sent += [item.value for item in assign.finish_bundle()]
+        got = {(bucket, record) for bucket, (_, data) in sent for record in records_in(data)}
+        expected = {
+            (int(bucket), tfrecord_frames.record(batch.frames, i))
+            for batch in batches
+            for i, bucket in enumerate(made.plan.draw(batch.splits, batch.file, batch.offset))
+        }
+        assert got == expected
+        assert len(sent) == (6 if collect == 1 else 2)  # collected batches are sent together

@@ -1,0 +1,232 @@
+"""Mistakes in how a cluster is used are usage errors of one line, found before anything is staged or imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beam_jobs import preprocess
+from beam_jobs.core.options import JobOptions
+from beam_jobs.replay.options import ReplayOptions, parse_replay
+from beam_jobs.replay.run import run_replay
+from beam_jobs.runtime.cluster_checks import check_cluster
+from schemas.errors import UsageError
+from schemas.storage.gcs_location import Location, location_of
+from tests.support.people import LEAN_SCHEMA, people_csv
+
+DATAFLOW = ("--project=p", "--region=us-central1", "--temp_location=gs://b/tmp")
+GCS = {"--input": ("gs://b/in.csv",), "--output": ("gs://b/out",)}
+
+IMAGES = """\
+name: photos
+format: image_folder
+images: {listing: csv, root: /photos, resize: {exact: [8, 8]}}
+label: {values: [a, b]}
+split: {by: content, train: 0.8, eval: 0.1, test: 0.1}
+"""
+
+
+def options(runner: str = "DataflowRunner", beam_args: tuple[str, ...] = DATAFLOW, **changes) -> JobOptions:
+    asked = {"any_region": True, **changes}
+    return JobOptions("covertype", GCS["--input"], "gs://b/out", runner=runner, beam_args=beam_args, **asked)
+
+
+def without(*names: str) -> tuple[str, ...]:
+    return tuple(arg for arg in DATAFLOW if arg.split("=")[0][2:] not in names)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (options(beam_args=without("project")), "--project: missing; DataflowRunner needs the Google Cloud project"),
+        (options(beam_args=(*without("project"), "--project")), "--project: missing"),
+        (options(beam_args=without("region")), "--region: missing; .* such as us-central1"),
+        (options(beam_args=without("temp_location")), "--temp_location: missing; .* gs://my-bucket/tmp"),
+        (
+            options(beam_args=(*without("temp_location"), "--staging_location=gs://b/s")),
+            "--temp_location: missing",
+        ),
+        (
+            options(beam_args=(*without("temp_location"), "--temp_location", "/tmp/x")),
+            "--temp_location /tmp/x: must be in a bucket",
+        ),
+        (options(beam_args=(*DATAFLOW, "--staging_location=/tmp/x")), "--staging_location /tmp/x: must be in a bucket"),
+        *(
+            (
+                options(beam_args=(*DATAFLOW, f"--{name}={address}"), any_region=anywhere),
+                f"--{name} {address}: .* is not",
+            )
+            for name, address in (
+                ("temp_location", "gs://"),
+                ("temp_location", "gs:///tmp"),
+                ("temp_location", "gs://UPPER_/tmp"),
+                ("staging_location", "gs:///x"),
+            )
+            for anywhere in (False, True)
+        ),
+        (
+            options(beam_args=(*DATAFLOW, "--template_location=gs://b/template")),
+            "--template_location: a classic template would .* use --no_wait, or the Flex Template",
+        ),
+        (
+            options("apache_beam.runners.dataflow.DataflowRunner", without("region")),
+            "--region: missing",
+        ),
+        (options("PrismRunner", (), no_wait=True), "--no_wait: a job on PrismRunner .* cannot be asked about"),
+        (options("FlinkRunner", ("--flink_master=host:8081",), no_wait=True), "--no_wait: a job on FlinkRunner"),
+        (options("PortableRunner", ()), "--job_endpoint: missing; PortableRunner needs HOST:PORT"),
+        (options("PortableRunner", ("--job_endpoint=embed",), no_wait=True), "--no_wait: a job on PortableRunner"),
+        (options("PrismRunner", ("--prism_location=no/prism",)), "--prism_location no/prism: no such file; `make"),
+        (
+            options("PortableRunner", ("--job_endpoint=h:1", "--environment_type=LOOPBACK"), no_wait=True),
+            "--no_wait: .* other than LOOPBACK",
+        ),
+    ],
+)
+def test_what_a_runner_needs_is_asked_for_in_one_line(asked: JobOptions, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        check_cluster(asked, GCS)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "option", "path", "message"),
+    [
+        (options(), "--output", "out", "--output out: is on this machine's disk, .* copy it to a bucket"),
+        (options(), "--input", "/data/*.csv", r"--input /data/\*.csv: is on this machine's disk"),
+        (options(shared_disk=True), "--output", "out", "--output out: is on this machine's disk"),
+        (options(), "--output", "gs:///out", "--output gs:///out: expected gs://bucket/name"),
+        *(
+            (options(), option, "s3://b/x", f"{option} s3://b/x: Google's workers have no .* copy it to gs:// first")
+            for option in ("--input", "--transform_from", "--append_to")
+        ),
+        (options("PortableRunner", ("--job_endpoint=10.0.0.5:8099",)), "--output", "/o", "workers of 10.0.0.5:8099"),
+        (options("FlinkRunner", ("--flink_master=jobs:8081",)), "--input", "in.csv", "or give --shared_disk"),
+        (options("SparkRunner", ("--spark_master_url=spark://m:7077",)), "--input", "in.csv", "spark://m:7077"),
+    ],
+)
+def test_what_workers_elsewhere_cannot_reach_is_refused(
+    asked: JobOptions, option: str, path: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        check_cluster(asked, {**GCS, option: (path,)})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        options("FnApiRunner", ()),
+        options("PrismRunner", ()),
+        options("PortableRunner", ("--job_endpoint=localhost:8099",)),
+        options("PortableRunner", ("--job_endpoint=http://127.0.0.1:8099",)),
+        options("PortableRunner", ("--job_endpoint=embed",)),
+        options("PortableRunner", ("--job_endpoint=far:8099",), shared_disk=True),
+        options("FlinkRunner", ("--flink_master=[local]",)),
+        options("SparkRunner", ("--spark_master_url=local[4]",)),
+    ],
+)
+def test_runners_on_this_machine_and_shared_disks_may_use_local_paths(asked: JobOptions) -> None:
+    check_cluster(asked, {"--input": ("in.csv",), "--output": ("/out",)})
+
+
+def test_a_job_on_dataflow_or_on_a_job_server_of_its_own_may_be_left() -> None:
+    check_cluster(options(no_wait=True), GCS)
+    server = ("--job_endpoint=server:8099", "--environment_type=EXTERNAL", "--environment_config=pool:50000")
+    check_cluster(options("PortableRunner", server, no_wait=True), GCS)
+
+
+def test_the_in_process_runner_cannot_be_left() -> None:
+    with pytest.raises(UsageError, match="--no_wait: the job runs in this process with FnApiRunner"):
+        options("FnApiRunner", (), no_wait=True)
+
+
+@pytest.mark.parametrize(
+    ("location", "region", "serves"),
+    [
+        (Location("US-CENTRAL1"), "us-central1", True),
+        (Location("US-CENTRAL1"), "us-east1", False),
+        (Location("US"), "us-east1", True),
+        (Location("US"), "europe-west1", False),
+        (Location("EU"), "europe-west4", True),
+        (Location("ASIA"), "asia-south1", True),
+        (Location("ASIA1"), "asia-northeast2", True),
+        (Location("NAM4"), "us-east1", True),
+        (Location("NAM4"), "us-west1", False),
+        (Location("US", ("US-EAST1", "US-WEST1")), "us-west1", True),
+        (Location("US", ("US-EAST1", "US-WEST1")), "us-central1", False),
+        (Location("NAM9"), "us-west1", True),  # unknown here, so nothing is known against it
+        (Location(""), "us-west1", True),
+    ],
+)
+def test_which_buckets_a_region_reads_without_leaving_it(location: Location, region: str, serves: bool) -> None:
+    assert location.serves(region) is serves
+
+
+def test_the_command_exits_with_2_and_one_line_and_imports_neither_beam_nor_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text(people_csv(10))
+    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
+    argv = ["--schema", "schema.yaml", "--input", "people.csv", "--output", "out", "--runner", "DataflowRunner"]
+    program = (
+        "import sys; from beam_jobs.preprocess import main; code = main(sys.argv[1:]); "
+        "print(code, 'apache_beam' in sys.modules, 'tensorflow' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, *argv, *DATAFLOW], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "2 False False\n"
+    (line,) = found.stderr.splitlines()
+    assert line.startswith("error: --input people.csv: is on this machine's disk")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [("/photos", "is on this machine's disk"), ("s3://b/photos", "Google's workers have no credentials of AWS")],
+)
+def test_a_root_of_images_that_dataflow_cannot_reach_is_refused(
+    tmp_path: Path, capsys, root: str, message: str
+) -> None:
+    (tmp_path / "schema.yaml").write_text(IMAGES.replace("/photos", root))
+    argv = ["--schema", str(tmp_path / "schema.yaml"), "--input", "gs://b/list.csv", "--output", "gs://b/out"]
+    assert preprocess.main([*argv, "--runner", "DataflowRunner", *DATAFLOW, "--any_region"]) == 2
+    assert "the `root` in" in (said := capsys.readouterr().err)
+    assert f"{root}: {message}" in said
+
+
+def test_a_replay_takes_what_allows_a_path_or_a_region() -> None:
+    argv = ["--replay", "c.jsonl", "--append_to", "out", "--runner", "FlinkRunner", "--flink_master", "far:8081"]
+    allowed = parse_replay([*argv, "--shared_disk", "--any_region"])
+    assert (allowed.job().shared_disk, allowed.job().any_region) == (True, True)
+    check_cluster(allowed.job(), {"--append_to": ("out",)})
+    with pytest.raises(UsageError, match="--append_to out: is on this machine's disk"):
+        check_cluster(parse_replay(argv).job(), {"--append_to": ("out",)})
+
+
+def test_a_replay_is_checked_too() -> None:
+    with pytest.raises(UsageError, match="--append_to out: is on this machine's disk"):
+        run_replay(ReplayOptions(("c.jsonl",), "out", runner="DataflowRunner", beam_args=DATAFLOW))
+
+
+@pytest.mark.cloud
+def test_a_bucket_in_another_region_is_refused(running_cloud) -> None:
+    bucket = running_cloud.new_bucket()
+    here = location_of(bucket)
+    assert here is not None
+    region = here.name.lower()
+    paths = {"--input": (f"{bucket}/in.csv",), "--output": (f"{bucket}/out",)}
+
+    def asked(*flags: str, **changes) -> JobOptions:
+        given = ("--project=p", f"--temp_location={bucket}/tmp", *flags)
+        return options(beam_args=given, **{"any_region": False, **changes})
+
+    check_cluster(asked(f"--region={region}"), paths)
+    check_cluster(asked("--region=europe-west9", any_region=True), paths)
+    check_cluster(asked("--region=europe-west9", f"--worker_zone={region}-b"), paths)
+    with pytest.raises(UsageError, match=f"--input {bucket}/in.csv: the bucket is in {region}, .* europe-west9"):
+        check_cluster(asked("--region=europe-west9"), paths)
+    with pytest.raises(UsageError, match="gs://nobodys: no such bucket"):
+        check_cluster(asked(f"--region={region}", "--temp_location=gs://nobodys/tmp"), paths)

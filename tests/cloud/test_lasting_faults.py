@@ -1,0 +1,158 @@
+"""Faults that last: every wait is bounded, what arrived is not sent again, and an error is one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_jobs import preprocess
+from schemas import storage
+from schemas.dataset import open_dataset
+from schemas.errors import MillraceError
+from schemas.storage import compare_and_swap, folders, gcs_client
+from schemas.storage.gcs import UPLOAD_BYTES
+from schemas.storage.range_reader import PIECE
+from tests.support.faults import Fault
+from tests.support.people import LEAN_SCHEMA, people_csv
+
+# The client library leaves it to the garbage collector to close a connection whose answer it has not read.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
+ALWAYS = 10**9
+LARGE = np.random.default_rng(1).bytes(2 * UPLOAD_BYTES + 12345)
+
+Steps = dict[str, Callable[[], object]]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcs_client, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(gcs_client, "RETRY_SECONDS", 2.0)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> str:
+    (tmp_path / "large").write_bytes(LARGE)
+    return str(tmp_path / "large")
+
+
+def steps(bucket: str, large: str) -> Steps:
+    """Every kind of request."""
+    path = f"{bucket}/a"
+    return {
+        "stat": lambda: storage.stat(path),
+        "read": lambda: storage.read_bytes(path),
+        "open": lambda: storage.open_read(path).close(),
+        "list": lambda: storage.listdir(bucket),
+        "match": lambda: storage.expand([f"{bucket}/*"]),
+        "write": lambda: storage.write_bytes(path, b"b"),
+        "upload": lambda: folders.upload(large, path),
+        "move": lambda: folders.move(path, f"{bucket}/b"),
+        "swap": lambda: compare_and_swap.swap(path, b"b", compare_and_swap.Seen(b"a", 1)),
+        "delete": lambda: storage.delete(path),
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        pytest.param(Fault(".", times=ALWAYS, status=503), "status 503", id="503"),
+        pytest.param(Fault(".", times=ALWAYS, status=429), "status 429", id="429"),
+        pytest.param(Fault(".", times=ALWAYS, wait=20), "nothing arrived for 0.5 s", id="stalled"),
+    ],
+)
+@pytest.mark.parametrize("step", list(steps("", "")))
+def test_what_lasts_longer_than_the_retries_is_one_line(cloud, bucket, large, impatient, fault, said, step) -> None:
+    storage.write_bytes(f"{bucket}/a", b"a")
+    cloud.inject(fault)
+    with pytest.raises(MillraceError) as raised:
+        steps(bucket, large)[step]()
+    assert str(raised.value).startswith(bucket)
+    assert f"did not do it within 2 s of retries; the last failure: {said}" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert cloud.injected > 1
+
+
+def test_a_download_that_stands_still_is_asked_for_again(cloud, bucket, impatient) -> None:
+    storage.write_bytes(f"{bucket}/a", LARGE)
+    cloud.inject(Fault("alt=media", cut=1000, stall=20))
+    assert storage.read_bytes(f"{bucket}/a") == LARGE
+    assert cloud.injected == 1
+
+
+def test_of_a_large_object_only_the_piece_that_was_cut_is_asked_for_again(cloud, bucket) -> None:
+    storage.write_bytes(f"{bucket}/a", LARGE)
+    cloud.inject(Fault("alt=media", after=2, cut=1000))
+    with storage.open_read(f"{bucket}/a") as file:
+        assert file.read() == LARGE
+    assert cloud.injected == 1
+    assert len([asked for asked in cloud.requests if "alt=media" in asked]) == -(-len(LARGE) // PIECE) + 1
+
+
+@pytest.mark.parametrize("cut_upload", [0, 1 << 20, UPLOAD_BYTES - 1])
+def test_an_upload_that_is_cut_goes_on_in_the_same_session(cloud, bucket, large, cut_upload: int) -> None:
+    cloud.inject(Fault("PUT.*upload_id", after=1, cut_upload=cut_upload))
+    folders.upload(large, f"{bucket}/a")
+    assert cloud.injected == 1
+    assert storage.read_bytes(f"{bucket}/a") == LARGE
+    assert len([asked for asked in cloud.requests if asked.startswith("POST")]) == 1  # one session
+    assert len([asked for asked in cloud.requests if "upload_id" in asked]) == 3 + 1  # three parts, one of them twice
+
+
+def test_a_part_whose_answer_was_lost_is_not_stored_twice(cloud, bucket, large) -> None:
+    cloud.inject(Fault("PUT.*upload_id", cut=0), Fault("PUT.*upload_id", after=1, cut=0))
+    folders.upload(large, f"{bucket}/a")
+    assert storage.read_bytes(f"{bucket}/a") == LARGE
+
+
+def test_an_upload_of_tensorflow_that_is_cut_goes_on_where_it_was_cut(cloud, bucket) -> None:
+    cloud.inject(Fault("upload_id", cut_upload=5 << 20))
+    with tf.io.gfile.GFile(f"{bucket}/a", "wb") as file:
+        file.write(LARGE)
+    assert cloud.injected == 1
+    assert storage.read_bytes(f"{bucket}/a") == LARGE
+    assert len([asked for asked in cloud.requests if "uploadType=resumable" in asked and "upload_id" not in asked]) == 1
+
+
+READ = """
+import sys
+import tensorflow as tf
+print(sum(len(r) for r in tf.data.TFRecordDataset([sys.argv[1]]).as_numpy_iterator()))
+"""
+
+
+def test_a_read_of_tensorflow_that_stands_still_is_asked_for_again(cloud, bucket) -> None:
+    with tf.io.TFRecordWriter(f"{bucket}/a") as writer:
+        writer.write(LARGE)
+    cloud.inject(Fault("GET /bucket", cut=1000, stall=20))
+    environment = {**os.environ, "GCS_REQUEST_IDLE_TIMEOUT_SECS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", READ, f"{bucket}/a"], check=True, capture_output=True, text=True, env=environment
+    )
+    assert int(done.stdout) == len(LARGE)
+    assert cloud.injected == 1
+
+
+def test_a_job_ends_in_one_line_and_commits_nothing_and_the_next_one_cleans_up(
+    cloud, bucket, tmp_path: Path, impatient, capsys
+) -> None:
+    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
+    storage.write_bytes(f"{bucket}/raw.csv", people_csv(300).encode())
+    argv = ["--schema", f"{tmp_path}/schema.yaml", "--input", f"{bucket}/raw.csv", "--output", f"{bucket}/out"]
+    cloud.inject(Fault("POST /upload.*shard|POST.*rewriteTo", times=ALWAYS, status=503))
+    assert preprocess.main([*argv, "--quiet"]) == 1
+    error = capsys.readouterr().err
+    assert "status 503" in error
+    assert "Traceback" not in error
+    assert len(error.strip().splitlines()) == 1
+    cloud.inject()
+    assert "manifest.json" not in storage.listdir(f"{bucket}/out")
+    assert preprocess.main([*argv, "--quiet"]) == 0
+    assert sorted(storage.listdir(f"{bucket}/out")) == [open_dataset(f"{bucket}/out").run, "manifest.json"]

@@ -1,0 +1,153 @@
+"""Jobs that go on without their launcher, on the tests' Dataflow service: taken up, cancelled, out of reach."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from google.cloud.dataflow import Job
+
+from beam_jobs import flex_template
+from schemas import storage
+from schemas.dataset import command, open_dataset
+from schemas.dataset.verify import verify_dataset
+from tests.support.cloud import Cloud
+from tests.support.dataflow_service import REGION, DataflowService
+from tests.support.submitting import Submitting, ended, raw_rows
+from tests.support.written_records import records
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def there(cloud: Cloud, bucket: str, dataflow: DataflowService, tmp_path: Path) -> Submitting:
+    storage.write_bytes(f"{bucket}/people.csv", raw_rows(tmp_path))
+    return Submitting(tmp_path, bucket, "DataflowRunner", dataflow.beam_args(bucket))
+
+
+def untracked() -> str:
+    """What git sees in the checkout that is not committed, ignored files too."""
+    command = ["git", "status", "--short", "--ignored", "--", "*.egg-info", "build", "dist"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_job_is_submitted_watched_and_committed_by_another_process(
+    there: Submitting, dataflow: DataflowService
+) -> None:
+    before = untracked()
+    with dataflow.queueing():
+        submitted = there.preprocess("--no_wait", "--json", "--setup_file", str(ROOT / "setup.py"))
+        assert submitted.code == 0, submitted.err
+        run, job = submitted.data["run"], submitted.data["job"]
+        assert job["id"] == list(dataflow.jobs)[-1]
+        assert f"https://console.cloud.google.com/dataflow/jobs/{REGION}/{job['id']}" in job["url"]
+        assert there.is_held_remotely
+        assert untracked() == before
+
+        assert there.job("status", "--json").data["state"] == "running"
+        early = there.job("commit")
+        assert early.code == 1
+        assert "is still running" in early.err
+        other = there.preprocess("--overwrite")
+        assert other.code == 1
+        assert run in other.err
+        assert job["id"] in other.err
+        assert command.main(["prune", there.output]) != 0
+        assert storage.exists(f"{there.output}/{run}/job.json")
+
+    taken = there.job("wait", "--json")
+    assert taken.code == 0, taken.err
+    dataset = open_dataset(there.output)
+    assert (dataset.run, dataset.manifest.written, dataset.manifest.rejected) == (run, 300, 3)
+    assert verify_dataset(there.output) == []
+    assert storage.listdir(there.output) == [run, "manifest.json"]
+    assert not [name for name in storage.listdir(dataset.run_dir) if name == "staging"]
+    (package,) = dataflow.jobs[job["id"]].staged.packages
+    assert package.startswith("millrace-")
+
+    here = str(there.folder / "here")
+    assert there.locally("--output", here).code == 0
+    same = open_dataset(here)
+    assert {s: records(dataset, s) for s in same.splits} == {s: records(same, s) for s in same.splits}
+    assert dataset.manifest.counts == same.manifest.counts
+
+
+def test_a_job_is_cancelled_and_its_run_is_removed(there: Submitting, dataflow: DataflowService) -> None:
+    with dataflow.queueing():
+        submitted = there.preprocess("--no_wait", "--json")
+        cancelled = there.job("cancel")
+    assert cancelled.code == 0, cancelled.err
+    assert "has been cancelled" in cancelled.out
+    assert dataflow.jobs[submitted.data["job"]["id"]].state == "JOB_STATE_CANCELLED"
+    assert storage.listdir(there.output) == []
+    assert there.job("status").code == 2
+
+
+def test_a_service_that_does_not_answer_frees_nothing(
+    there: Submitting, dataflow: DataflowService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from beam_jobs.runtime import dataflow_job
+
+    monkeypatch.setattr(dataflow_job, "ANSWER_SECONDS", 4.0)
+    with dataflow.queueing():
+        submitted = there.preprocess("--no_wait", "--json").data
+        run, url = submitted["run"], submitted["job"]["url"]
+        dataflow.status = 503
+        try:
+            for ended in (there.job("status"), there.job("commit"), there.job("cancel"), there.preprocess()):
+                assert ended.code == 1
+                assert len(ended.err.splitlines()) == 1
+                assert "cannot be asked: it answers 503 Service Unavailable; run the command again later" in ended.err
+            assert there.is_held_remotely
+            assert storage.exists(f"{there.output}/{run}/job.json")
+            forced = there.job("cancel", "--force")
+            assert forced.code == 0, forced.err
+            assert f"was not cancelled, and may still run at {url}: cancel it there" in forced.out
+            assert f"Its lease was ended and run {run} removed, although the runner could not be asked" in forced.out
+            assert storage.listdir(there.output) == []
+        finally:
+            dataflow.status = None
+            dataflow.cancel(list(dataflow.jobs.values())[-1])
+
+
+def test_a_job_that_fails_there_ends_in_its_own_words_and_keeps_its_rejects(
+    there: Submitting, dataflow: DataflowService
+) -> None:
+    storage.write_bytes(f"{there.place}/people.csv", raw_rows(there.folder) + b"too,few\n" * 200)
+    submitted = there.preprocess("--no_wait", "--json", "--max_reject_fraction", "0.001", "--max_rejects", "5")
+    assert submitted.code == 0, submitted.err
+    ended = there.job("wait", "--quiet")
+    assert ended.code == 1
+    assert "--max_rejects 5" in ended.err
+    assert "too_few_columns" in ended.err
+    assert "Traceback" not in ended.err
+    run = submitted.data["run"]
+    assert storage.listdir(there.output) == ["failed"]
+    assert "summary.json" in storage.listdir(f"{there.output}/failed/{run}")
+    assert there.holder() is None
+
+
+def test_a_job_that_a_flex_template_begins_is_found_by_its_name(there: Submitting, dataflow: DataflowService) -> None:
+    """The launcher of a template has the job written to a file; the service begins it when the launcher has ended."""
+    written = f"{there.place}/template_launches/job_object"
+    argv = [*there.argv(), *there.beam_args, "--template_location", written, "--job_name", "template-1"]
+    launched = ended(flex_template.main, argv)
+    assert launched.code == 0, launched.err
+    assert there.is_held_remotely
+    early = there.job("status")
+    assert early.code == 1
+    assert "job template-1 of DataflowRunner: 0 jobs of this name were found" in early.err
+
+    dataflow.submit(Job.from_json(storage.read_bytes(written)))
+    taken = there.job("wait")
+    assert taken.code == 0, taken.err
+    assert open_dataset(there.output).manifest.written == 300
+    assert verify_dataset(there.output) == []
+
+
+def test_the_launcher_of_a_template_must_say_where_and_under_what_name(there: Submitting) -> None:
+    for flags, missing in (((), "--template_location"), (("--template_location=gs://b/t",), "--job_name")):
+        launched = ended(flex_template.main, [*there.argv(), *there.beam_args, *flags])
+        assert launched.code == 2
+        assert f"{missing}: missing; the launcher of a Flex Template gives it" in launched.err

@@ -1,0 +1,197 @@
+"""Workers that die or never come, services that do not answer, launchers that are interrupted: each ends in a clear
+line and a dataset directory that the next job can use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from apache_beam.portability.api import beam_job_api_pb2 as api
+from apache_beam.portability.api import beam_job_api_pb2_grpc
+from apache_beam.runners.portability.job_server import ExternalJobServer
+
+from beam_jobs import job as job_command
+from beam_jobs.core.worker_metrics import BEGUN
+from beam_jobs.runtime import remote_job
+from beam_jobs.runtime.portable_job import PortableJob
+from beam_jobs.runtime.remote_job import Patience
+from schemas.dataset import layout
+from schemas.errors import MillraceError
+from tests.support import commands, dead_ends, server_process
+from tests.support import prism as prisms
+from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
+from tests.support.prism import ROOT, Prism
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.engines
+
+
+@pytest.fixture
+def long_job(tmp_path: Path) -> Job:
+    """Rows enough for a job to be still at work when it has begun to read."""
+    job = make_job(tmp_path, MEASURED_SCHEMA)
+    header, rows = people_csv(500).split("\n", 1)
+    job.raw.write_text(header + "\n" + 200 * rows)
+    return job
+
+
+def arguments(job: Job, *beam_args: str) -> list[str]:
+    named = ["--schema", str(job.schema), "--input", str(job.raw), "--output", str(job.output)]
+    return [*named, "--range_mb", "0.2", "--runner", "PortableRunner", *beam_args]
+
+
+def has_begun(job: Job) -> bool:
+    return bool(list(job.output.glob(f"*/staging/{BEGUN}*")))
+
+
+def last_state(prism: Prism) -> str:
+    """The state of the job that Prism was given last."""
+    found = ExternalJobServer(prism.job_endpoint, 60).start().GetJobs(api.GetJobsRequest(), timeout=60).job_info
+    return str(api.JobState.Enum.Name(max(found, key=lambda info: info.job_id).state))
+
+
+def test_a_killed_worker_fails_the_job_in_one_line_and_the_next_job_cleans_up(prism, long_job) -> None:
+    def kill_the_worker() -> None:
+        until(lambda: has_begun(long_job), "the job begins to read")
+        for pid in prism.workers():
+            os.kill(pid, signal.SIGKILL)
+
+    code, printed = commands.end(commands.start("--quiet", *arguments(long_job, *prism.beam_args)), kill_the_worker)
+    assert code == 1
+    (line,) = printed
+    assert line.startswith("error: ")
+    assert "no worker reported an error: one may have been killed" in line
+    assert not (long_job.output / layout.MANIFEST).exists()
+    long_job.raw.write_text(people_csv(300))
+    code, printed = commands.run("--quiet", *arguments(long_job, *prism.beam_args))
+    assert (code, printed) == (0, [])
+    runs = [path.name for path in long_job.output.iterdir()]
+    assert sorted(runs) == sorted([layout.MANIFEST, next(name for name in runs if name != layout.MANIFEST)])
+
+
+@pytest.mark.parametrize("runner", ["PortableRunner", "PrismRunner"])
+def test_ctrl_c_cancels_the_job_and_leaves_nothing(prism, long_job, runner) -> None:
+    own = ("--runner", runner, "--prism_location", str(prisms.BINARY))  # Prism ends with the launcher
+    beam_args = own if runner == "PrismRunner" else prism.beam_args
+    process = commands.start("--quiet", *arguments(long_job, *beam_args))
+
+    def interrupt() -> None:
+        until(lambda: has_begun(long_job), "the job begins to read")
+        process.send_signal(signal.SIGINT)
+
+    code, printed = commands.end(process, interrupt)
+    assert code == 130
+    (line,) = printed
+    if runner == "PortableRunner":  # whose job would go on without the launcher
+        assert re.fullmatch(r"error: interrupted; job .* has been cancelled; .*; nothing was committed", line)
+        assert last_state(prism) == "CANCELLED"
+    else:
+        assert line == "error: interrupted; nothing was committed"
+    assert list(long_job.output.iterdir()) == []
+
+
+@pytest.mark.parametrize("pool", [dead_ends.mute, dead_ends.nobody])
+def test_a_worker_pool_that_does_not_answer_ends_the_job_after_start_timeout(people, tmp_path, pool) -> None:
+    (tmp_path / "prism").mkdir()
+    with pool() as address, prisms.running(tmp_path / "prism", pool=address) as prism:  # its own: Prism hangs in it
+        args = arguments(people, *prism.beam_args, "--start_timeout", "3")
+        code, printed = commands.run("--quiet", *args)
+    assert code == 1
+    line, *more = printed
+    silent = "no worker of the job .* has begun to read for 3 s. Is the worker pool running.*"
+    ended = "the job service went away while the job was being submitted .*; nothing was committed."
+    # Where a pool refuses connections, Prism ends with a panic: before it has answered to the job or afterwards.
+    possible = silent if pool is dead_ends.mute else f"({silent}|{ended})"
+    assert re.fullmatch(f"error: {prism.job_endpoint}: {possible}", line)
+    if more:  # nobody knows about the job
+        assert [line for line in more if "`millrace job wait" not in line] == []
+        assert job_command.main(["cancel", "--output", str(people.output), "--force"]) == 0
+    assert list(people.output.iterdir()) == []
+
+
+@pytest.mark.parametrize("service", [dead_ends.mute, dead_ends.nobody])
+def test_a_job_service_that_does_not_answer_is_given_up_in_one_line(people, service) -> None:
+    with service() as address:
+        code, printed = commands.run(
+            "--quiet", *arguments(people, "--job_endpoint", address, "--job_server_timeout", "2")
+        )
+    assert code == 1
+    (line,) = printed
+    assert line.startswith(f"error: --job_endpoint {address}: no job service answered within 2 s")
+    assert list(people.output.iterdir()) == []
+
+
+def test_a_job_service_that_stops_answering_is_given_up_in_one_line() -> None:
+    with grpc.insecure_channel(f"localhost:{server_process.free_port()}") as channel:
+        job = PortableJob(beam_job_api_pb2_grpc.JobServiceStub(channel), "job-001", "localhost:8073")
+        with pytest.raises(MillraceError) as raised:
+            remote_job.follow(job, begun=lambda: False, total=1, patience=Patience(answer=1.0), quiet=True)
+    message = str(raised.value)
+    assert message.startswith("localhost:8073: no answer for 1 s (")
+    assert message.endswith("The job job-001 may still be running there; nothing was committed.")
+    assert "\n" not in message
+
+
+def test_a_job_may_take_longer_than_one_answer_of_the_job_service(prism, long_job) -> None:
+    process = commands.start("--quiet", *arguments(long_job, *prism.beam_args, "--job_server_timeout", "5"))
+
+    def suspend_the_workers() -> None:
+        until(lambda: has_begun(long_job), "the job begins to read")
+        workers = prism.workers()
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(6)
+            assert process.poll() is None
+        finally:
+            for pid in workers:
+                os.kill(pid, signal.SIGCONT)
+
+    assert commands.end(process, suspend_the_workers) == (0, [])
+
+
+def test_workers_on_the_launchers_machine_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import time\nfrom beam_jobs.runtime import worker_pool\n"
+        "with worker_pool.running(verbose=False) as address:\n    print(address, flush=True)\n    time.sleep(1000)"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert launcher.stdout
+        with launcher.stdout as printed:
+            assert printed.readline().startswith("localhost:")
+        (pool,) = children(launcher.pid)
+        launcher.kill()
+        launcher.wait()
+        until(lambda: has_ended(pool), "the workers end")
+    finally:
+        launcher.kill()
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except OSError:
+        return True
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in path.read_text().split()]
+    return found
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Job:
+    """500 valid rows."""
+    return make_job(tmp_path, MEASURED_SCHEMA)

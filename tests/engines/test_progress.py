@@ -1,0 +1,103 @@
+"""Progress where workers are in other processes: the runner's metrics count records, bytes and rejects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from apache_beam.runners.portability.job_server import ExternalJobServer
+
+from beam_jobs.core import worker_metrics
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.progress import Counters
+from beam_jobs.runtime import asking
+from beam_jobs.runtime.dataflow_job import DataflowJob
+from beam_jobs.runtime.job import run_job
+from beam_jobs.runtime.portable_job import PortableJob
+from schemas.storage import folders
+from tests.support.drawn_images import write_folders
+from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
+
+IMAGES = """\
+name: shapes
+format: image_folder
+images: {resize: {exact: [24, 32]}}
+split: {by: content, train: 1.0, eval: 0.0, test: 0.0}
+"""
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Job:
+    """300 rows and 6 bad ones."""
+    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job.raw.write_text(people_csv(300) + "too,few\n" * 6)
+    return job
+
+
+def assert_all_rows_are_counted(counters: dict[str, int], people: Job) -> None:
+    size = people.raw.stat().st_size - people.raw.read_text().index("\n") - 1  # without the header
+    for phase in ("analyzing", "transforming"):
+        assert (counters[f"{phase}/read"], counters[f"{phase}/rejected"]) == (306, 6)
+        assert 0 <= people.raw.stat().st_size - counters[f"{phase}/done"] <= people.raw.stat().st_size - size
+    assert counters["writing/read"] == 300
+
+
+@pytest.mark.engines
+def test_prism_counts_rows_bytes_and_rejects(prism, people, capsys) -> None:
+    people.run(runner="PortableRunner", beam_args=prism.beam_args, range_mb=0.01, quiet=False)
+    printed = capsys.readouterr().err
+    (job_id,) = (line.split()[1].rstrip(":") for line in printed.splitlines() if line.startswith("job "))
+    assert f"job {job_id}: {prism.job_endpoint}" in printed.splitlines()
+    job = PortableJob(ExternalJobServer(prism.job_endpoint, 60).start(), job_id, "")
+    assert job.state() == "DONE"
+    assert_all_rows_are_counted(dict(job.counters()), people)
+
+
+@pytest.mark.engines
+def test_prism_counts_images(prism, tmp_path, capsys) -> None:
+    (tmp_path / "schema.yaml").write_text(IMAGES)
+    write_folders(tmp_path / "raw", each=10)
+    (tmp_path / "raw" / "disc" / "no.png").write_text("this is no image")
+    run_job(
+        JobOptions(
+            schema=str(tmp_path / "schema.yaml"),
+            input=(str(tmp_path / "raw/*/*"),),
+            output=str(tmp_path / "out"),
+            runner="PortableRunner",
+            beam_args=prism.beam_args,
+        )
+    )
+    job_id = capsys.readouterr().err.partition("job ")[2].partition(":")[0]
+    counters = PortableJob(ExternalJobServer(prism.job_endpoint, 60).start(), job_id, "").counters()
+    assert counters == {"ingesting/read": 21, "ingesting/done": 21, "ingesting/rejected": 1, "writing/read": 20}
+
+
+@pytest.mark.cloud
+def test_dataflow_counts_rows_bytes_and_rejects(running_cloud, dataflow, setup_file, people, capsys) -> None:
+    bucket = running_cloud.new_bucket()
+    folders.upload(str(people.raw), f"{bucket}/people.csv")
+    beam_args = dataflow.beam_args(bucket, setup_file=setup_file)
+    changes = {"runner": "DataflowRunner", "beam_args": beam_args, "quiet": False, "range_mb": 0.01}
+    people.run(input=(f"{bucket}/people.csv",), output=f"{bucket}/out", **changes)
+    printed = capsys.readouterr().err
+    job_id = list(dataflow.jobs)[-1]
+    assert f"https://console.cloud.google.com/dataflow/jobs/us-central1/{job_id}?project=tests" in printed
+    job = DataflowJob(asking.reference("DataflowRunner", beam_args, job_id, ""))
+    assert job.state() == "DONE"
+    assert_all_rows_are_counted(dict(job.counters()), people)
+
+
+@pytest.mark.parametrize(
+    ("counters", "shown"),
+    [
+        ({}, Counters(phase="waiting for workers", total=100)),
+        ({"analyzing/read": 3, "analyzing/done": 30}, Counters(phase="analyzing", total=100, read=3, done=30)),
+        (
+            {"analyzing/read": 9, "analyzing/done": 100, "transforming/read": 2, "transforming/rejected": 1},
+            Counters(phase="transforming", total=100, read=2, rejected=1),
+        ),
+        ({"ingesting/read": 5, "ingesting/done": 5, "writing/read": 2}, Counters(phase="writing", total=100, read=2)),
+    ],
+)
+def test_the_latest_phase_that_has_begun_is_shown(counters: dict[str, int], shown: Counters) -> None:
+    assert worker_metrics.as_progress(counters, total=100) == shown

@@ -1,0 +1,172 @@
+"""One job on every engine: the same counts, records, statistics and rejects, for every kind of raw data."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, open_dataset
+from schemas.rejects import Reject
+from schemas.storage import folders
+from tests.support import prism as prisms
+from tests.support.engine_inputs import KINDS, Inputs
+from tests.support.replaying import accounts_hold, contents, rejects_of
+
+pytestmark = pytest.mark.slow
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A dataset on local disk, and the folder or bucket that its input was in."""
+
+    dataset: Dataset
+    place: str
+
+
+Run = Callable[[Path, Inputs, Path], Written]  # on the inputs in a folder, to an empty folder
+
+
+def options(inputs: Inputs, place: str, output: str, **changes: Any) -> JobOptions:
+    """Small ranges, so that there is more than one bundle to read."""
+    return JobOptions(
+        schema=inputs.schema,
+        input=(f"{place}/{inputs.pattern}",),
+        output=output,
+        num_shards=3,
+        range_mb=0.1,
+        quiet=True,
+        max_rejects=30,
+        **changes,
+    )
+
+
+def on_disk(folder: Path, inputs: Inputs, empty: Path, **changes: Any) -> Written:
+    run_job(options(inputs, str(folder), str(empty / "out"), **changes))
+    return Written(open_dataset(str(empty / "out")), str(folder))
+
+
+# By runner and store: the mark of the tests that need it.
+ENGINES = {
+    "local_disk": None,
+    "local_bucket": pytest.mark.cloud,
+    "prism_disk": pytest.mark.engines,
+    "prism_bucket": pytest.mark.cloud,
+    "dataflow_bucket": pytest.mark.cloud,
+}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[mark] if mark else []) for name, mark in ENGINES.items()])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
+    """Runs a job on an engine. What it reads from a bucket is copied there first, and what it writes is copied back."""
+    runner, _, store = request.param.partition("_")
+    ask = request.getfixturevalue
+    if store == "disk":
+        if runner == "local":
+            yield on_disk
+        else:
+            beam_args = ask("prism").beam_args
+            yield functools.partial(on_disk, runner="PortableRunner", beam_args=beam_args)
+        return
+    bucket = ask("running_cloud").new_bucket()
+    with contextlib.ExitStack() as stack:
+        changes: dict[str, Any] = {}
+        if runner == "prism":  # of its own: its workers are to have the cloud's environment
+            (tmp_path / "prism").mkdir()
+            prism = stack.enter_context(prisms.running(tmp_path / "prism"))
+            changes = {"runner": "PortableRunner", "beam_args": prism.beam_args}
+        elif runner == "dataflow":
+            beam_args = ask("dataflow").beam_args(bucket, setup_file=ask("setup_file"))
+            changes = {"runner": "DataflowRunner", "beam_args": beam_args}
+
+        def in_bucket(folder: Path, inputs: Inputs, empty: Path) -> Written:
+            folders.copy(str(folder), f"{bucket}/in")
+            run_job(options(inputs, f"{bucket}/in", f"{bucket}/out", **changes))
+            folders.copy(f"{bucket}/out", str(empty / "out"))
+            return Written(open_dataset(str(empty / "out")), f"{bucket}/in")
+
+        yield in_bucket
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Inputs, Written]:
+    """A kind of raw data, and its dataset by this machine's runner. Not to be changed."""
+    folder, empty = tmp_path_factory.mktemp(f"{request.param}-in"), tmp_path_factory.mktemp(request.param)
+    inputs = KINDS[request.param](folder)
+    return inputs, on_disk(folder, inputs, empty)
+
+
+def test_every_engine_writes_the_same_dataset(engine: Run, written: tuple[Inputs, Written], tmp_path: Path) -> None:
+    inputs, expected = written
+    found = engine(Path(expected.place), inputs, tmp_path)
+    here, there = expected.dataset, found.dataset
+    accounts_hold(there)
+    manifest = there.manifest
+    assert manifest.read == inputs.read
+    assert manifest.rejected == len(rejects_of(there)) > 0
+    if inputs.rejected is not None:
+        assert collections.Counter(reject.reason for reject in rejects_of(there)) == inputs.rejected
+
+    assert counts(there) == counts(here)
+    assert contents(there) == contents(here)
+    assert rejected(found) == rejected(expected)
+    assert statistics(there) == statistics(here)
+    assert vocabularies(there) == vocabularies(here)
+    assert [w.message for w in manifest.warnings] == [w.message for w in here.manifest.warnings]
+
+
+def test_the_inputs_have_what_they_are_to_show(written: tuple[Inputs, Written]) -> None:
+    inputs, expected = written
+    dataset = expected.dataset
+    assert len(vocabularies(dataset)) == inputs.vocabularies
+    assert statistics(dataset)
+    assert all(dataset.rows(split) for split in dataset.splits)
+
+
+def counts(dataset: Dataset) -> collections.Counter[tuple[object, ...]]:
+    """The numbers of records by input, outcome and reason; inputs by their names alone."""
+    return collections.Counter(
+        {(name_of(c.input), c.outcome, c.split, c.stage, c.reason): c.rows for c in dataset.manifest.counts}
+    )
+
+
+def rejected(written: Written) -> list[str]:
+    """The rejects as lines of their files, in any order; paths are relative to the place of the input."""
+
+    def relative(reject: Reject) -> Reject:
+        source, raw = reject.source.removeprefix(f"{written.place}/"), reject.raw
+        return dataclasses.replace(reject, source=source, raw=raw.replace(f"{written.place}/".encode(), b""))
+
+    return sorted(relative(reject).to_json() for reject in rejects_of(written.dataset))
+
+
+def name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def vocabularies(dataset: Dataset) -> dict[str, bytes]:
+    """The files of vocabularies by name."""
+    folder = Path(dataset.run_dir, "transform_fn", "assets")
+    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+
+
+def statistics(dataset: Dataset) -> dict[str, list[float]]:
+    """What the transform makes of a row of ones, which shows every mean, scale and boundary that it has measured."""
+    loaded = tf.saved_model.load(str(Path(dataset.run_dir, "transform_fn")))
+    graph = loaded.signatures["serving_default"]
+    ones = {
+        name: tf.cast(tf.ones([size or 1 for size in spec.shape]), spec.dtype)
+        if spec.dtype != tf.string
+        else tf.fill([size or 1 for size in spec.shape], b"1")
+        for name, spec in graph.structured_input_signature[1].items()
+    }
+    return {name: values.numpy().ravel().tolist() for name, values in graph(**ones).items()}

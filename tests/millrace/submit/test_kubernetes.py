@@ -1,0 +1,153 @@
+"""The manifests for Kubernetes, against the schema that its project publishes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from millrace.cli import main
+from tests.support.submitting import ended
+from trainer.replica.cluster import Task, read_cluster
+
+VERSIONS = ("1.31", "1.37")  # the oldest that is maintained where clusters are rented, and the newest of the validator
+TRAIN = ["train", "--data_dir", "gs://b/data", "--model_dir", "gs://b/model"]
+IMAGE = ["--image", "us-docker.pkg.dev/p/r/millrace:1"]
+EVERYTHING = [
+    *("--namespace", "forest", "--workers", "2", "--ps", "1", "--cpu", "500m", "--memory", "2Gi", "--gpus", "1"),
+    *(
+        "--env",
+        "A=$(B)",
+        "--labels",
+        "team=forest",
+        "empty=",
+        "--service_account",
+        "trainer",
+        "--volume",
+        "data=/mnt/data",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifests:
+    """What the command wrote."""
+
+    documents: list[dict[str, Any]]
+
+    @property
+    def service(self) -> dict[str, Any]:
+        (service,) = (document for document in self.documents if document["kind"] == "Service")
+        return service
+
+    @property
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """The Jobs by role."""
+        jobs = (document for document in self.documents if document["kind"] == "Job")
+        return {job["metadata"]["labels"]["millrace-role"]: job for job in jobs}
+
+
+def written(folder: Path, *flags: str, train: list[str] = TRAIN) -> Manifests:
+    path = folder / "jobs.yaml"
+    argv = ["submit", "kubernetes", *IMAGE, "--job_name", "trees", "--output", str(path), *flags, "--", *train]
+    assert main(argv) == 0
+    return Manifests(list(yaml.safe_load_all(path.read_text())))
+
+
+def variables(container: dict[str, Any], index: int) -> dict[str, str]:
+    """The variables of a pod, as Kubernetes makes them: `$(NAME)` is an earlier one's value, `$$(` stands for `$(`."""
+    found: dict[str, str] = {}
+    for each in container["env"]:
+        if "valueFrom" in each:
+            path = each["valueFrom"]["fieldRef"]["fieldPath"]
+            assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+            found[each["name"]] = str(index)
+        else:
+            put = re.sub(r"(?<!\$)\$\((\w+)\)", lambda match: found.get(match[1], match[0]), each["value"])
+            found[each["name"]] = put.replace("$$", "$")
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("flags", [[], EVERYTHING], ids=["a chief", "everything"])
+def test_the_published_schema_holds(tmp_path: Path, version: str, flags: list[str]) -> None:
+    for document in written(tmp_path, *flags).documents:
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_validator_finds_a_mistake(tmp_path: Path) -> None:
+    job = written(tmp_path).jobs["chief"]
+    job["spec"]["completion_mode"] = "Indexed"
+    with pytest.raises(kubernetes_validate.ValidationError, match="completion_mode"):
+        kubernetes_validate.validate(job, VERSIONS[0], strict=True)
+
+
+def test_each_pod_finds_its_role_and_the_others(tmp_path: Path) -> None:
+    made = written(tmp_path, *EVERYTHING)
+    assert list(made.jobs) == ["chief", "worker", "ps", "evaluator"]
+    for role, job in made.jobs.items():
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        for index in range(job["spec"]["completions"]):
+            environment = variables(container, index)
+            cluster = read_cluster(environment)
+            assert cluster is not None
+            assert cluster.task == Task(role, index)
+            assert len(cluster.tasks) == 5
+            assert cluster.addresses["worker"] == ("trees-worker-0.trees:2222", "trees-worker-1.trees:2222")
+            assert "evaluator" not in json.loads(cluster.tf_config() or "")["cluster"]
+            assert environment["A"] == "$(B)"
+            # The name that a pod of an indexed Job has, in the Service's domain.
+            address = f"{job['metadata']['name']}-{index}.{job['spec']['template']['spec']['subdomain']}"
+            assert cluster.addresses[role][index] == f"{address}:2222"
+
+
+def test_the_service_names_every_pod_from_the_beginning(tmp_path: Path) -> None:
+    made = written(tmp_path, *EVERYTHING)
+    spec, name = made.service["spec"], made.service["metadata"]["name"]
+    assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    for job in made.jobs.values():
+        template = job["spec"]["template"]
+        assert template["spec"]["subdomain"] == name
+        assert spec["selector"].items() <= template["metadata"]["labels"].items()
+
+
+def test_accelerators_are_for_those_who_train(tmp_path: Path) -> None:
+    limits = {
+        role: job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        for role, job in written(tmp_path, *EVERYTHING).jobs.items()
+    }
+    assert limits["worker"] == limits["chief"] == {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": "1"}
+    assert limits["ps"] == limits["evaluator"] == {"cpu": "500m", "memory": "2Gi"}
+
+
+def test_without_a_staging_bucket_the_image_has_the_package(tmp_path: Path) -> None:
+    (container,) = written(tmp_path).jobs["chief"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "trainer.replica", *TRAIN[1:]]
+
+
+def test_a_volume_may_hold_data_and_model(tmp_path: Path) -> None:
+    train = ["train", "--data_dir", "/mnt/data/out", "--model_dir", "/mnt/data/model"]
+    pod = written(tmp_path, "--volume", "data=/mnt/data", train=train).jobs["chief"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/mnt/data"}]
+    assert pod["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, "applied    "), (1, "kubectl failed with exit code 1: no cluster")])
+def test_kubectl_applies_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    kubectl = tmp_path / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n[ {code} = 0 ] || echo no cluster >&2\nexit {code}\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{kubectl.parent}:/bin:/usr/bin")
+    path = tmp_path / "jobs.yaml"
+    done = ended(main, ["submit", "kubernetes", *IMAGE, "--output", str(path), "--apply", "--", *TRAIN])
+    assert done.code == code
+    assert said in done.out + done.err
+    assert (tmp_path / "asked").read_text() == f"apply -f {path}\n"
+    assert path.exists()

@@ -1,0 +1,224 @@
+"""`--cache_dir`: copies that are those of the manifest, made once, shared by processes, and bounded in bytes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas import storage
+from schemas.dataset import Dataset, local_cache, open_dataset
+from schemas.dataset.local_cache import LocalCache
+from schemas.errors import MillraceError, UsageError
+from schemas.storage import gcs_credentials
+from tests.support import written_datasets
+from tests.support.built_once import built_once
+
+SPLITS = ("train", "eval")
+ROOM = 1 << 30
+
+HOLDER = """
+import sys
+from schemas.dataset import open_dataset
+from schemas.dataset.local_cache import LocalCache
+cache = LocalCache(sys.argv[1], int(sys.argv[3]))
+held = cache.hold(open_dataset(sys.argv[2]), ("train", "eval"))
+print(held.copied, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_once(tmp_path_factory, "cached-dataset", written_datasets.write_csv) / "out"
+
+
+@pytest.fixture
+def dataset(written: Path, tmp_path: Path) -> Dataset:
+    """A dataset of its own for each test."""
+    shutil.copytree(written, tmp_path / "data")
+    return open_dataset(str(tmp_path / "data"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def caches() -> Iterator[list[LocalCache]]:
+    """Caches that a test opens; closed after it."""
+    opened: list[LocalCache] = []
+    yield opened
+    for cache in opened:
+        cache.close()
+
+
+def files_in(folder: Path) -> dict[str, int]:
+    """The size of each file in a cache that is no lock, by its path."""
+    paths = [p for p in folder.rglob("*") if p.is_file() and ".locks" not in str(p) and p.name != "lock"]
+    return {str(p.relative_to(folder)): p.stat().st_size for p in paths}
+
+
+def size_of(dataset: Dataset, splits: tuple[str, ...] = SPLITS) -> int:
+    files = [file.bytes for file in dataset.manifest.files if "rejects-" not in file.path]
+    return sum(files) + sum(shard.bytes for split in splits for shard in dataset.manifest.splits[split].shards)
+
+
+def hold(folder: Path, dataset: Dataset, opened: list[LocalCache], limit: int = ROOM) -> local_cache.Held:
+    opened.append(LocalCache(str(folder), limit))
+    return opened[-1].hold(dataset, SPLITS)
+
+
+def test_what_is_read_is_the_copy_of_every_file_but_rejects_and_other_splits(dataset, folder, caches) -> None:
+    held = hold(folder, dataset, caches)
+    for split in SPLITS:
+        for there, here in zip(dataset.shards(split), held.dataset.shards(split), strict=True):
+            assert here.startswith(str(folder))
+            assert Path(here).read_bytes() == Path(there).read_bytes()
+    assert held.dataset.shards("test") == dataset.shards("test")
+    assert held.dataset.graphs_dir.startswith(str(folder))  # which compares it with the manifest, too
+    assert not [name for name in files_in(folder) if "/rejects-" in name or "/test-" in name]
+    assert held.left_out == ()
+    assert (held.copied, held.copied_bytes) == (held.files, size_of(dataset))
+    held.dataset.check_sizes()  # of the dataset itself
+
+
+def test_what_is_there_is_not_copied_again(dataset, folder, caches, monkeypatch) -> None:
+    first = hold(folder, dataset, caches)
+    monkeypatch.setattr(storage, "open_read", lambda path: pytest.fail(f"{path} was read"))
+    again = hold(folder, dataset, caches)
+    assert (again.copied, again.files) == (0, first.files)
+
+
+@pytest.mark.parametrize("change", ["flip", "cut", "remove"])
+def test_a_copy_that_was_damaged_is_made_again(dataset, folder, caches, change: str) -> None:
+    copy = Path(hold(folder, dataset, caches).dataset.shards("train")[1])
+    good = copy.read_bytes()
+    bad = {"flip": good[:-1] + bytes([good[-1] ^ 1]), "cut": good[:-1], "remove": None}[change]
+    copy.unlink() if bad is None else copy.write_bytes(bad)
+    assert hold(folder, dataset, caches).copied == 1
+    assert copy.read_bytes() == good
+
+
+def test_a_source_that_differs_from_its_manifest_is_named_and_not_kept(dataset, folder, caches) -> None:
+    shard = Path(dataset.shards("train")[0])
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(MillraceError, match=rf"^{shard}: differs from the size or the checksum") as raised:
+        hold(folder, dataset, caches)
+    assert "\n" not in str(raised.value)
+    assert not [name for name in files_in(folder) if name.endswith(shard.name)]
+
+
+def test_files_that_do_not_fit_are_read_where_they_are(dataset, folder, caches) -> None:
+    limit = size_of(dataset) - 1
+    held = hold(folder, dataset, caches, limit)
+    assert held.left_out
+    for split in SPLITS:
+        for there, here in zip(dataset.shards(split), held.dataset.shards(split), strict=True):
+            assert (here == there) == (os.path.relpath(there, dataset.path) in held.left_out)
+    assert sum(files_in(folder).values()) <= limit
+    again = hold(folder, dataset, caches, limit)
+    assert (again.copied, sorted(again.left_out)) == (0, sorted(held.left_out))
+
+
+def test_a_cache_too_small_for_what_tensorflow_cannot_read_is_a_usage_error(
+    dataset, folder, caches, monkeypatch
+) -> None:
+    monkeypatch.setattr(local_cache, "tensorflow_problem", lambda path: "cannot use the credentials in x")
+    with pytest.raises(UsageError, match=r"^--cache_gb 0\.\d+: .*no room.*cannot use the credentials.*Give --cache_gb"):
+        hold(folder, dataset, caches, size_of(dataset) - 1)
+    assert gcs_credentials.tensorflow_problem(dataset.path) is None
+
+
+def test_a_cache_too_small_for_the_graphs_is_a_usage_error(dataset, folder, caches) -> None:
+    with pytest.raises(UsageError, match=r"no room in .* Give --cache_gb 0\.\d+ or more$"):
+        hold(folder, dataset, caches, 1000)
+
+
+def test_the_run_that_was_used_longest_ago_makes_room_and_none_that_is_in_use(
+    written, tmp_path, folder, caches
+) -> None:
+    datasets = []
+    for name in "abc":
+        shutil.copytree(written, tmp_path / name)
+        datasets.append(open_dataset(str(tmp_path / name)))
+    limit = 2 * size_of(datasets[0])
+    for dataset in datasets[:2]:
+        hold(folder, dataset, caches, limit)
+    for cache in caches:
+        cache.close()
+    hold(folder, datasets[0], caches, limit).dataset.check_sizes()  # used again, and still in use
+    assert hold(folder, datasets[2], caches, limit).left_out == ()
+    assert sorted(p.name[0] for p in folder.iterdir() if any(p.rglob("*.tfrecord"))) == ["a", "c"]
+    with pytest.raises(UsageError, match="no room"):  # all others are in use
+        hold(folder, datasets[1], caches, limit)
+    assert sum(files_in(folder).values()) <= limit
+
+
+def test_of_several_processes_one_copies_each_file(dataset, folder, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(folder), dataset.path, str(ROOM)]
+    started = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        )
+        for _ in range(3)
+    ]
+    copied = []
+    for process in started:
+        assert process.stdout is not None
+        copied.append(int(process.stdout.readline()))
+    for process in started:
+        process.communicate("")
+        assert process.returncode == 0
+    assert sum(copied) == len(files_in(folder))
+
+
+def test_what_a_killed_process_left_is_made_anew(dataset, folder, caches) -> None:
+    shard = hold(folder, dataset, caches).dataset.shards("train")[0]
+    caches.pop().close()
+    os.rename(shard, f"{shard}.partial")
+    os.truncate(f"{shard}.partial", 10)
+    assert hold(folder, dataset, caches).copied == 1
+    assert not [name for name in files_in(folder) if name.endswith(".partial")]
+
+
+def test_the_lock_of_a_killed_process_ends_with_it(dataset, written, tmp_path, folder, caches) -> None:
+    command = [sys.executable, "-c", HOLDER, str(folder), dataset.path, str(ROOM)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        shutil.copytree(written, tmp_path / "other")
+        other = open_dataset(str(tmp_path / "other"))
+        limit = int(1.5 * size_of(dataset))
+        with pytest.raises(UsageError, match="no room"):
+            hold(folder, other, caches, limit)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    assert hold(folder, other, caches, limit).left_out == ()
+
+
+def test_another_process_that_copies_is_waited_for_no_longer_than_said(dataset, folder, caches, monkeypatch) -> None:
+    monkeypatch.setattr(local_cache, "WAIT_SECONDS", 0.3)
+    shard = Path(hold(folder, dataset, caches).dataset.shards("train")[0])
+    shard.unlink()
+    with open(f"{shard.parent}.locks/{shard.name}", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(MillraceError, match=rf"locks/{shard.name}: another process has been copying this file"):
+            hold(folder, dataset, caches)
+    assert hold(folder, dataset, caches).copied == 1
+
+
+def test_a_folder_that_is_not_local_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="must be on local disk"):
+        LocalCache("gs://bucket/cache")

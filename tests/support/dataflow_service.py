@@ -1,0 +1,268 @@
+"""A Dataflow service on loopback: it takes the requests of Beam's DataflowRunner, and really runs what is submitted.
+
+Beam's client speaks plain REST to an endpoint whose name holds `localhost`. A job is run by `staged_job`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support import worker_environment
+from tests.support.loopback_service import JsonHandler, serving
+from tests.support.staged_job import StagedJob
+from tests.support.worker_environment import WorkerEnvironment
+
+ROOT = Path(__file__).parents[2]
+PROJECT, REGION = "tests", "us-central1"
+ENDED = frozenset({"JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"})
+_JOBS = re.compile(r"/v1b3/projects/[^/]+/locations/[^/]+/jobs(?:/([^/?]+)(?:/(messages|metrics))?)?(?:\?.*)?")
+
+
+@dataclasses.dataclass
+class Job:
+    """A submitted job.
+
+    Attributes:
+      submitted: the request, a `google.cloud.dataflow.Job`.
+      id: the job's.
+      state: the name of its state, JOB_STATE_DONE and so on.
+      staged: what runs it.
+      messages: when, the importance's name, and the text.
+      ended: set when the state does not change any more.
+    """
+
+    submitted: Any
+    id: str
+    staged: StagedJob
+    messages: list[tuple[dt.datetime, str, str]]
+    state: str = "JOB_STATE_QUEUED"
+    ended: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+
+class DataflowService:
+    """The jobs of a service.
+
+    Attributes:
+      endpoint: the address, for `--dataflow_endpoint`.
+      jobs: all jobs by id, in the order in which they were submitted.
+      requests: what was asked, as `METHOD path`.
+      status: answers every request with this HTTP status; None: answers what is asked.
+    """
+
+    def __init__(self, folder: Path, environment: WorkerEnvironment) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._open = threading.Event()  # unset: jobs stay in the queue
+        self._open.set()
+        self._threads: list[threading.Thread] = []
+        self.endpoint = ""
+        self.jobs: dict[str, Job] = {}
+        self.requests: list[str] = []
+        self.status: int | None = None
+
+    def beam_args(self, bucket: str, *, setup_file: Path | None = None) -> tuple[str, ...]:
+        """The options of a job that runs here, beside `--runner DataflowRunner`.
+
+        Args:
+          bucket: the address of the bucket for temporary and staged files.
+          setup_file: the setup.py of the package to stage; None: stages none.
+        """
+        place = ("--project", PROJECT, "--region", REGION, "--dataflow_endpoint", self.endpoint, "--no_auth")
+        files = ("--temp_location", f"{bucket}/temp", "--staging_location", f"{bucket}/staging")
+        return (*place, *files, *(() if setup_file is None else ("--setup_file", str(setup_file))))
+
+    @contextlib.contextmanager
+    def queueing(self) -> Iterator[None]:
+        """Jobs that are submitted in the block stay in the queue until it ends."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    def submit(self, submitted: Any) -> Job:
+        """Takes a job, and starts it."""
+        number = len(self.jobs)
+        folder = self._folder / f"job-{number}"
+        folder.mkdir()
+        messages: list[tuple[dt.datetime, str, str]] = []
+
+        def tell(importance: str, text: str) -> None:
+            messages.append((dt.datetime.now(dt.timezone.utc), importance, text))
+
+        url = submitted.environment.sdk_pipeline_options["options"]["pipelineUrl"]
+        job = Job(
+            submitted,
+            f"2026-01-01_00_00_00-{number:04d}",
+            StagedJob(url, self._environment, folder, tell),
+            messages,
+        )
+        self.jobs[job.id] = job
+        self._threads.append(threading.Thread(target=self._work, args=(job,), name=job.id))
+        self._threads[-1].start()
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Cancels a job, unless it has ended."""
+        if job.state == "JOB_STATE_QUEUED":
+            job.state = "JOB_STATE_CANCELLED"
+        elif job.state not in ENDED:
+            job.state = "JOB_STATE_CANCELLING"
+        job.staged.cancel()
+
+    def close(self) -> None:
+        """Cancels what is running, and waits for it."""
+        for job in self.jobs.values():
+            self.cancel(job)
+        self._open.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, job: Job) -> None:
+        self._open.wait()
+        ended = "JOB_STATE_CANCELLED"
+        try:
+            if job.state == "JOB_STATE_QUEUED":
+                job.state = "JOB_STATE_RUNNING"
+                ended = f"JOB_STATE_{job.staged.run()}"
+        except Exception as error:
+            ended = "JOB_STATE_FAILED"
+            job.messages.append((dt.datetime.now(dt.timezone.utc), "JOB_MESSAGE_ERROR", f"{error!r}"[:2000]))
+        job.state = ended
+        job.ended.set()
+
+
+class Handler(JsonHandler):
+    """One connection of a client."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the base class calls it so
+        from google.cloud import dataflow
+
+        if (found := _JOBS.fullmatch(self.path)) and found[1] is None:
+            if not self._refused():
+                described = [_described(each) for each in self.service.jobs.values()]
+                self._answer(dataflow.ListJobsResponse(jobs=described))
+            return
+        job, part = self._asked_for()
+        if job is None:
+            return
+        if part == "messages":
+            said = [
+                dataflow.JobMessage(id=str(i), time=when, message_text=text, message_importance=importance)
+                for i, (when, importance, text) in enumerate(list(job.messages))
+            ]
+            self._answer(dataflow.ListJobMessagesResponse(job_messages=said))
+        elif part == "metrics":
+            self._answer(dataflow.JobMetrics(metrics=[_metric(*counter) for counter in job.staged.counters()]))
+        else:
+            self._answer(_described(job))
+
+    def do_POST(self) -> None:  # noqa: N802 - the base class calls it so
+        from google.cloud import dataflow
+
+        body = self._body()
+        if self._refused():
+            return
+        if _JOBS.fullmatch(self.path) is None:
+            self.send_error(404)
+            return
+        self._answer(_described(self.service.submit(dataflow.Job.from_json(body))))
+
+    def do_PUT(self) -> None:  # noqa: N802 - the base class calls it so
+        from google.cloud import dataflow
+
+        wanted = dataflow.Job.from_json(self._body()).requested_state
+        job, _ = self._asked_for()
+        if job is None:
+            return
+        if wanted != dataflow.JobState.JOB_STATE_CANCELLED:
+            self.send_error(400, f"this service only cancels jobs; asked for {wanted!r}")
+            return
+        self.service.cancel(job)
+        self._answer(_described(job))
+
+    def _asked_for(self) -> tuple[Job | None, str | None]:
+        """The job that the path names, and the part of it; (None, None) if an error was answered."""
+        if self._refused():
+            return None, None
+        found = _JOBS.fullmatch(self.path)
+        job = self.service.jobs.get(found[1] or "") if found else None
+        if found is None or job is None:
+            self.send_error(404)
+            return None, None
+        return job, found[2]
+
+    def _refused(self) -> bool:
+        service = self.service
+        service.requests.append(f"{self.command} {self.path.partition('?')[0]}")
+        if service.status is not None:
+            self.send_error(service.status)
+        return service.status is not None
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _answer(self, message: Any) -> None:
+        self.send_json(type(message).to_json(message).encode())
+
+
+def _described(job: Job) -> Any:
+    """The job as the service describes it."""
+    from google.cloud import dataflow
+
+    return dataflow.Job(
+        id=job.id,
+        name=job.submitted.name,
+        project_id=PROJECT,
+        location=REGION,
+        type_=dataflow.JobType.JOB_TYPE_BATCH,
+        current_state=job.state,
+        client_request_id=job.submitted.client_request_id,
+        labels=dict(job.submitted.labels),
+    )
+
+
+def _metric(committed: bool, labels: dict[str, str], value: int) -> Any:
+    """A user's counter."""
+    from google.cloud import dataflow
+
+    context = {"step": labels["PTRANSFORM"], "namespace": labels["NAMESPACE"]}
+    if not committed:
+        context["tentative"] = "true"
+    return dataflow.MetricUpdate(name={"origin": "user", "name": labels["NAME"], "context": context}, scalar=value)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[DataflowService]:
+    """Starts the service. The files of its jobs and its workers' environment are in `folder`."""
+    (folder / "workers").mkdir()
+    service = DataflowService(folder, worker_environment.make(folder / "workers"))
+    with serving(service, Handler) as service.endpoint:
+        try:
+            yield service
+        finally:
+            service.close()
+
+
+def copy_of_package(folder: Path) -> Path:
+    """Copies what a source distribution is made of, so that making one leaves nothing in the checkout.
+
+    Returns:
+      Its setup.py.
+    """
+    skipped = shutil.ignore_patterns("__pycache__")
+    for package in ("schemas", "beam_jobs", "trainer", "millrace"):
+        shutil.copytree(ROOT / package, folder / package, ignore=skipped)
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder / "setup.py"

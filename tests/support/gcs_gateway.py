@@ -1,0 +1,293 @@
+"""The gateway to fake-gcs-server for all clients of Google Cloud Storage, on one port of loopback.
+
+Google's client library sends plain HTTP to the host in STORAGE_EMULATOR_HOST. TensorFlow has no such option: it
+connects to `storage.googleapis.com` and `www.googleapis.com` over TLS, through the proxy in `https_proxy`. The gateway
+answers CONNECT for these two hosts, and for those that issue tokens. It refuses every other host: nothing leaves
+loopback.
+
+It also does what fake-gcs-server does not do as Google's server does, issues tokens, and injects faults.
+
+It runs in its own process, because some of TensorFlow's functions hold Python's lock while they wait for an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.support import resumable_uploads
+from tests.support.faults import Fault, Faults
+from tests.support.logins import Logins
+from tests.support.loopback_certificate import Certificate
+from tests.support.resumable_uploads import ResumableUploads, Upload
+from tests.support.traffic import Traffic
+
+ROOT = Path(__file__).parents[2]
+CONTROL = "/control-of-the-gateway"
+STORAGE, LOGINS = ("storage.googleapis.com", "www.googleapis.com"), ("oauth2", "iamcredentials")
+HOSTS = (*STORAGE, *(f"{name}.googleapis.com" for name in LOGINS))
+_CHUNK = 256 << 10  # bytes of an answer that are passed on at once
+_NAME = re.compile(rb'"name": ?"([^"]*)"')
+_OF_ONE_HOP = {"connection", "content-length", "expect", "proxy-connection", "transfer-encoding"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    server: Gateway
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer is sent at once: if header and body are sent separately, a connection waits 40 ms
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
+        """Logs nothing."""
+
+    def setup(self) -> None:
+        super().setup()
+        self._there = http.client.HTTPConnection("127.0.0.1", self.server.port_behind)
+        self.server.traffic.connected()
+
+    def finish(self) -> None:
+        self._there.close()
+        with contextlib.suppress(OSError):  # the client has closed the connection
+            super().finish()
+        self.connection.close()  # the server closes the socket without TLS alone, that it knows
+
+    def do_CONNECT(self) -> None:
+        host = self.path.rpartition(":")[0]
+        if host not in HOSTS:
+            self.server.refused.append(self.path)
+            self.send_error(403, f"the tests reach {' and '.join(HOSTS)} alone")
+            self.close_connection = True
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.flush()
+        self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb", self.rbufsize)
+        self.wfile = self.connection.makefile("wb", self.wbufsize)
+        self.close_connection = False
+
+    def _pass_on(self) -> None:
+        body = self._body()
+        if self.path == CONTROL:
+            self._control(body)
+            return
+        named = _NAME.search(body[:1024]) if self.command == "POST" else None  # of an upload, whose path has no name
+        with self.server.traffic.request(len(body)):
+            fault = self.server.faults.meet(f"{self.command} {self.path}{f' {named[1].decode()}' if named else ''}")
+            self._serve(body, fault)
+
+    do_DELETE = do_GET = do_HEAD = do_PATCH = do_POST = do_PUT = _pass_on  # noqa: N815 - the base class calls them so
+
+    def _serve(self, body: bytes, fault: Fault | None) -> None:
+        if fault is not None and fault.status is not None:
+            self._error(fault.status, "injected")
+            return
+        login = self.server.logins.answer(self.path, body.decode(errors="replace") if len(body) < 1 << 14 else "")
+        if login is not None:
+            self._login(*login)
+            return
+        refusal = self.server.logins.refusal(self.command, self.headers.get("Authorization"))
+        if refusal is not None:
+            self._error(*refusal)
+            return
+        upload_id = parse_qs(urlsplit(self.path).query).get("upload_id")
+        if self.command == "PUT" and upload_id:
+            self._take_part(self.server.uploads.of(upload_id[0]), body, fault)
+            return
+        with self.server.removing if self.command == "DELETE" else contextlib.nullcontext():
+            if self._is_changed():
+                self._error(412, "conditionNotMet")
+                return
+            got = self._ask(self.command, self.path, body)
+            if self.command == "DELETE":
+                got.read()
+        self._stream(got, fault)
+
+    def _is_changed(self) -> bool:
+        """Whether an object to remove has another generation than the request names; fake-gcs-server does not look."""
+        address = urlsplit(self.path)
+        expected = parse_qs(address.query).get("ifGenerationMatch")
+        if self.command != "DELETE" or not expected:
+            return False
+        found = self._ask("GET", address.path, b"")
+        data = found.read()
+        return found.status == 200 and json.loads(data)["generation"] != expected[0]
+
+    def _take_part(self, upload: Upload, body: bytes, fault: Fault | None) -> None:
+        """Passes on what is new of a part of an upload, or says how much has arrived."""
+        content_range = self.headers.get("Content-Range", "")
+        part = None
+        if not resumable_uploads.is_question(content_range, body):
+            part = resumable_uploads.new_part(upload, content_range, body)
+            if fault is not None and fault.cut_upload is not None and part is not None:
+                part = resumable_uploads.beginning(part, fault.cut_upload)
+        if part is not None:
+            got = self._ask("PUT", self.path, part.data, {"Content-Range": part.content_range})
+            data = got.read()
+            resumable_uploads.arrived(upload, part)
+            if got.status in (200, 201):
+                upload.answer = (got.status, _headers(got), data)
+            elif got.status != 308:
+                self._answer(got.status, _headers(got), data)
+                return
+        if fault is not None and fault.cut_upload is not None:
+            self._cut()
+        elif upload.answer is not None:
+            self._answer(*upload.answer, cut=None if fault is None else fault.cut)
+        else:
+            self._answer(308, [("Range", f"bytes=0-{upload.received - 1}")] if upload.received else [], b"")
+
+    def _control(self, body: bytes) -> None:
+        """PUT changes the faults and logins that it names; GET returns what happened since the faults were set."""
+        server = self.server
+        if self.command == "PUT":
+            asked = json.loads(body)
+            if "faults" in asked:
+                server.faults.set(*(Fault(**fault) for fault in asked["faults"]))
+                server.traffic.reset()
+            if "logins" in asked:
+                server.logins.set(**asked["logins"])
+        found = {"injected": server.faults.injected, "requests": server.faults.requests, "refused": server.refused}
+        found |= {"issued": server.logins.issued, **dataclasses.asdict(server.traffic)}
+        self._answer(200, [], json.dumps(found).encode())
+
+    def _body(self) -> bytes:
+        """TensorFlow sends `Transfer-Encoding: chunked` together with a length; the body is chunked."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(parts)
+
+    def _ask(
+        self, method: str, path: str, body: bytes, changed: Mapping[str, str] = types.MappingProxyType({})
+    ) -> http.client.HTTPResponse:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP}
+        # The addresses in the server's answers, for the parts of an upload, then lead here again.
+        headers["X-Forwarded-Proto"] = "https" if isinstance(self.connection, ssl.SSLSocket) else "http"
+        headers |= {"Content-Length": str(len(body)), **changed}
+        for attempt in (1, 2):
+            try:
+                self._there.request(method, path, body, headers)
+                return self._there.getresponse()
+            except (http.client.HTTPException, ConnectionError):  # the server has closed the idle connection
+                self._there.close()
+                if attempt == 2:
+                    raise
+        raise AssertionError
+
+    def _stream(self, got: http.client.HTTPResponse, fault: Fault | None) -> None:
+        """Passes on an answer while it arrives."""
+        if fault is not None and (fault.cut is not None or fault.stall):
+            self._answer(got.status, _headers(got), got.read(), cut=fault.cut or 0, stall=fault.stall)
+            return
+        if got.length is None:
+            self._answer(got.status, _headers(got), got.read())
+            return
+        self._head(got.status, _headers(got), got.length)
+        while data := got.read(_CHUNK):
+            self.wfile.write(data)
+
+    def _answer(
+        self,
+        status: int,
+        headers: list[tuple[str, str]],
+        data: bytes,
+        *,
+        cut: int | None = None,
+        stall: float = 0.0,
+    ) -> None:
+        self._head(status, headers, len(data))
+        self.wfile.write(data if cut is None else data[:cut])
+        if cut is not None:
+            self.wfile.flush()
+            time.sleep(stall)
+            self._cut()
+
+    def _login(self, status: int, found: dict[str, object] | str) -> None:
+        json_type, data = isinstance(found, dict), found if isinstance(found, str) else json.dumps(found)
+        kind = "application/json" if json_type else "text/html"
+        self._answer(status, [("Content-Type", kind), ("Metadata-Flavor", "Google")], data.encode())
+
+    def _error(self, status: int, message: str) -> None:
+        data = json.dumps({"error": {"code": status, "message": message}}).encode()
+        self._answer(status, [("Content-Type", "application/json")], data)
+
+    def _head(self, status: int, headers: list[tuple[str, str]], length: int) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+def _headers(got: http.client.HTTPResponse) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in got.getheaders() if name.lower() not in _OF_ONE_HOP]
+
+
+class Gateway(ThreadingHTTPServer):
+    """Passes requests on to the server that listens on `port_behind`."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, port_behind: int, certificate: Certificate) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.port_behind = port_behind
+        self.faults = Faults()
+        self.logins = Logins()
+        self.traffic = Traffic()
+        self.uploads = ResumableUploads()
+        self.removing = threading.Lock()
+        self.refused: list[str] = []  # other hosts that clients asked for
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(certificate.certificate, certificate.key)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that closes the connection is no error."""
+
+
+@contextlib.contextmanager
+def running(port_behind: int, certificate: Certificate) -> Iterator[str]:
+    """Starts a gateway; yields its address."""
+    files = [str(certificate.authority), str(certificate.certificate), str(certificate.key)]
+    command = [sys.executable, "-m", "tests.support.gcs_gateway", str(port_behind), *files]
+    # A session of its own, so that Ctrl-C does not end it before its clients.
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    with Gateway(int(sys.argv[1]), Certificate(*map(Path, sys.argv[2:]))) as gateway:
+        print(gateway.server_address[1], flush=True)
+        gateway.serve_forever()

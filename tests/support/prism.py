@@ -1,0 +1,81 @@
+"""Prism, Beam's runner in a process of its own, and a worker pool that starts each SDK worker as another process.
+
+`make cloud-tools` builds Prism; `make test-prism` needs nothing else of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import server_process
+
+ROOT = Path(__file__).parents[2]
+BINARY = ROOT / ".cloud" / "bin" / "prism"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prism:
+    """A running Prism with its worker pool.
+
+    Attributes:
+      job_endpoint: the address of its job service.
+      pool_endpoint: the address of the worker pool.
+      pool_pid: the process of the worker pool.
+      folder: holds `prism.log` and `workers.log`.
+    """
+
+    job_endpoint: str
+    pool_endpoint: str
+    pool_pid: int
+    folder: Path
+
+    @property
+    def beam_args(self) -> tuple[str, ...]:
+        """The options of a job that runs here, beside `--runner PortableRunner`."""
+        environment = ("--environment_type", "EXTERNAL", "--environment_config", self.pool_endpoint)
+        return ("--job_endpoint", self.job_endpoint, *environment)
+
+    def workers(self) -> list[int]:
+        """The processes of the SDK workers that are running."""
+        children = Path(f"/proc/{self.pool_pid}/task").glob("*/children")  # by the thread that started them
+        return [int(pid) for path in children for pid in path.read_text().split()]
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, *, python: Path = Path(sys.executable), site: Path = ROOT, pool: str | None = None
+) -> Iterator[Prism]:
+    """Starts Prism and a worker pool.
+
+    Args:
+      folder: where their logs are written.
+      python: the Python that the workers run.
+      site: the folder that the workers import the project from.
+      pool: the address of a worker pool; None: starts one.
+    """
+    if not BINARY.exists():
+        pytest.fail(f"{BINARY}: missing; run make cloud-tools", pytrace=False)
+    port, pool_pid = server_process.free_port(), 0
+    with contextlib.ExitStack() as stack:
+        if pool is None:
+            pool_port = server_process.free_port()
+            # Prism panics where the pool does not listen yet. The pool starts workers by the name `python`.
+            path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+            starting = server_process.running(
+                [str(python), "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}"],
+                port=pool_port,
+                log=folder / "workers.log",
+                cwd=site,
+                env={**os.environ, "PATH": path, "PYTHONPATH": str(site)},
+            )
+            pool, pool_pid = f"localhost:{pool_port}", stack.enter_context(starting).pid
+        command = [str(BINARY), "-job_port", str(port), "-serve_http=false"]
+        stack.enter_context(server_process.running(command, port=port, log=folder / "prism.log"))
+        yield Prism(f"localhost:{port}", pool, pool_pid, folder)

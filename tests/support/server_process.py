@@ -1,0 +1,62 @@
+"""Server processes on loopback: started, waited for until they listen, and ended with all that they started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60  # seconds until a server must listen
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], *, port: int, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a server as the leader of a process group, and ends the group.
+
+    Args:
+      command: the server, which listens on `port` of loopback.
+      port: the port.
+      log: the file for its output.
+      cwd: its folder; None: this process's.
+      env: its environment; None: this process's.
+    """
+    with open(log, "wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd, env=env, start_new_session=True)
+    try:
+        wait_until_it_listens(process, port, log)
+        yield process
+    finally:
+        end_group(process)
+
+
+def end_group(process: subprocess.Popen[Any]) -> None:
+    """Ends the processes of a group: asks them, and kills what is left after some seconds."""
+    for sign, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Fails if the server ends, or does not listen in time."""
+    for _ in range(PATIENCE * 20):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert process.poll() is None, f"{process.args!r} ended: {log.read_text()}"
+        time.sleep(0.05)
+    raise AssertionError(f"{process.args!r} did not listen in {PATIENCE} seconds: {log.read_text()}")

@@ -1,0 +1,113 @@
+"""A cluster whose tasks run `trainer.task`, each in a process that a test starts, kills and starts again.
+
+    python -m tests.support.task_cluster FOLDER ARGUMENT ...
+
+reads orders, a line each: `start ROLE`, `kill ROLE`, `wait ROLE`, which is answered by the exit code. The tasks are
+forked from this process, which has imported TensorFlow and run nothing; each writes to FOLDER/ROLE.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PR_SET_PDEATHSIG = 1
+
+
+class Cluster:
+    """The orders, as a test gives them."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+
+    def start(self, *roles: str) -> None:
+        for role in roles:
+            self._order(f"start {role}")
+
+    def kill(self, role: str) -> None:
+        self._order(f"kill {role}")
+
+    def wait(self, role: str) -> int:
+        return int(self._order(f"wait {role}"))
+
+    def _order(self, order: str) -> str:
+        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.flush()
+        return str(self._process.stdout.readline())
+
+
+@contextlib.contextmanager
+def task_cluster(folder: Path, arguments: Sequence[str]) -> Iterator[Cluster]:
+    """A cluster of which nothing has started; what still runs at the end is killed."""
+    command = [sys.executable, "-m", __name__, str(folder), *map(str, arguments)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Cluster(process)
+        finally:
+            process.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Free ports; all are held until all are found, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def fork(role: str, addresses: dict[str, list[str]], folder: Path, arguments: Sequence[str]) -> int:
+    """Starts a task, which ends with this process; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    status = 70
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        log = os.open(folder / f"{role}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}})
+        from trainer import task
+
+        status = task.main(arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main(folder: Path, arguments: Sequence[str]) -> None:
+    import trainer.loop.train  # noqa: F401 - what all tasks import
+
+    roles = ("ps", "chief", "worker")  # the evaluator is in no cluster
+    addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(roles, free_ports(len(roles)), strict=True)}
+    children: dict[str, int] = {}
+    for line in sys.stdin:
+        order, role = line.split()
+        answer = ""
+        if order == "start":
+            children[role] = fork(role, addresses, folder, arguments)
+        else:
+            child = children.pop(role)
+            if order == "kill":
+                os.kill(child, signal.SIGKILL)
+            answer = str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

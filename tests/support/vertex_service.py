@@ -1,0 +1,219 @@
+"""Vertex AI's custom jobs on loopback: takes the requests of Google's client, and really runs what is submitted.
+
+A replica is a process that runs the container's command with the variables that Vertex AI sets, in an environment that
+holds the pinned packages without the project. As there, a job ends with its chief, whatever the others do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support import vertex_replicas, worker_environment
+from tests.support.loopback_service import JsonHandler, serving
+from tests.support.vertex_replicas import PROJECT, ROLES, Job
+from tests.support.worker_environment import WorkerEnvironment
+
+REGION, IMAGE = "us-central1", "us-docker.pkg.dev/tests/jobs/millrace:0.2.0"
+ENDED = frozenset({"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"})
+_JOBS = re.compile(r"/v1/(projects/[^/]+/locations/[^/]+)/customJobs(?:/([^/:?]+)(:cancel)?)?(?:\?.*)?")
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
+
+
+class Refused(Exception):
+    """The request is not what Vertex AI documents."""
+
+
+class VertexService:
+    """The jobs of a service.
+
+    Attributes:
+      endpoint: the address, for `--endpoint`.
+      jobs: all jobs by id, in the order in which they were submitted.
+      status: answers every request with this HTTP status; None: answers what is asked.
+      log_status: the same for requests for the log.
+    """
+
+    def __init__(self, folder: Path, environment: WorkerEnvironment) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._threads: list[threading.Thread] = []
+        self._ids = itertools.count(7)
+        self._open = threading.Event()  # unset: jobs stay pending
+        self._open.set()
+        self.endpoint = ""
+        self.jobs: dict[str, Job] = {}
+        self.status: int | None = None
+        self.log_status: int | None = None
+
+    def flags(self, bucket: str) -> tuple[str, ...]:
+        """The flags of `millrace submit vertex` for a job that runs here."""
+        place = ("--project", PROJECT, "--region", REGION, "--endpoint", self.endpoint, "--no_auth")
+        return (*place, "--staging_bucket", f"{bucket}/staging", "--image", IMAGE)
+
+    @property
+    def last(self) -> Job:
+        """The job that was submitted last."""
+        return list(self.jobs.values())[-1]
+
+    @contextlib.contextmanager
+    def queueing(self) -> Iterator[None]:
+        """Jobs that are submitted in the block stay pending until it ends."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    def submit(self, parent: str, submitted: Any) -> Job:
+        """Takes a job, and starts it."""
+        check(submitted)
+        job = Job(submitted, f"{parent}/customJobs/{next(self._ids)}")
+        self.jobs[job.id] = job
+        self._threads.append(threading.Thread(target=self._work, args=(job,), name=job.id))
+        self._threads[-1].start()
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Cancels a job, unless it has ended."""
+        if job.state not in ENDED:
+            job.state = "JOB_STATE_CANCELLED"
+            vertex_replicas.end(job)
+
+    def close(self) -> None:
+        """Cancels what is running, and waits for it."""
+        for job in self.jobs.values():
+            self.cancel(job)
+        self._open.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, job: Job) -> None:
+        self._open.wait()
+        if job.state in ENDED:
+            return
+        folder = self._folder / f"job-{job.id}"
+        folder.mkdir()
+        try:
+            ended, error = vertex_replicas.run(job, folder, self._environment.python)
+        except Exception as problem:
+            ended, error = "JOB_STATE_FAILED", f"{problem!r}"
+            vertex_replicas.end(job)
+        if job.state not in ENDED:
+            job.state, job.error = ended, error
+
+
+def check(job: Any) -> None:
+    """Refuses what Vertex AI's reference rules out.
+
+    Raises:
+      Refused: a field is missing or wrong.
+    """
+    pools = job.job_spec.worker_pool_specs
+    if not job.display_name or not pools or pools[0].replica_count != 1 or len(pools) > len(ROLES):
+        raise Refused("display_name, and one to four pools, the first of one replica, are required")
+    for pool in pools:
+        if pool.replica_count and not (pool.machine_spec.machine_type and pool.container_spec.image_uri):
+            raise Refused("machine_type and image_uri are required")
+        if pool.machine_spec.accelerator_type and not pool.machine_spec.accelerator_count:
+            raise Refused("accelerator_count is required with accelerator_type")
+    if not all(_LABEL.fullmatch(f"{key}={value}") for key, value in job.labels.items()):
+        raise Refused(f"labels: {dict(job.labels)}")
+    if job.job_spec.tensorboard and not job.job_spec.service_account:
+        raise Refused("service_account is required with tensorboard")
+
+
+class Handler(JsonHandler):
+    """One connection of a client."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the base class calls it so
+        found = _JOBS.fullmatch(self.path)
+        job = self.service.jobs.get(found[2] or "") if found else None
+        if not self._refused():
+            self._answer_job(job)
+
+    def do_POST(self) -> None:  # noqa: N802 - the base class calls it so
+        from google.cloud import aiplatform_v1
+
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path == "/v2/entries:list":
+            self._answer_log(json.loads(body))
+            return
+        found = _JOBS.fullmatch(self.path)
+        if self._refused():
+            return
+        if found is None:
+            self._answer(404, {"error": {"message": "no such method"}})
+        elif found[3]:
+            job = self.service.jobs.get(found[2])
+            if job is not None:
+                self.service.cancel(job)
+            self._answer(200 if job else 404, {})
+        else:
+            try:
+                submitted = aiplatform_v1.CustomJob.from_json(body, ignore_unknown_fields=False)
+                self._answer_job(self.service.submit(found[1], submitted))
+            except Exception as error:
+                refused = {"code": 400, "status": "INVALID_ARGUMENT", "message": f"{type(error).__name__}: {error}"}
+                self._answer(400, {"error": refused})
+
+    def _answer_job(self, job: Job | None) -> None:
+        from google.cloud import aiplatform_v1
+
+        if job is None:
+            self._answer(404, {"error": {"message": "no such job"}})
+            return
+        described = aiplatform_v1.CustomJob(job.submitted)
+        described.name = job.name
+        described.state = aiplatform_v1.JobState[job.state]
+        if job.error:
+            described.error = {"code": 13, "message": job.error}
+        self._answer(200, json.loads(aiplatform_v1.CustomJob.to_json(described)))
+
+    def _answer_log(self, asked: dict[str, Any]) -> None:
+        if self.service.log_status is not None:
+            self._answer(self.service.log_status, {})
+            return
+        job_id = re.search(r'resource\.labels\.job_id="(\w+)"', asked["filter"])
+        since = re.search(r'timestamp>="([^"]+)"', asked["filter"])
+        lines = self.service.jobs[job_id[1]].lines if job_id else []
+        entries = [
+            {
+                "timestamp": time,
+                "insertId": str(i),
+                "resource": {"type": "ml_job", "labels": {"job_id": job_id and job_id[1], "task_name": replica}},
+                "jsonPayload": {"message": text},
+            }
+            for i, (time, replica, text) in enumerate(list(lines))
+            if since is None or time >= since[1]
+        ]
+        start, size = int(asked.get("pageToken", "0")), 100  # pages smaller than asked for, as the service may
+        rest = {"nextPageToken": str(start + size)} if start + size < len(entries) else {}
+        self._answer(200, {"entries": entries[start : start + size], **rest})
+
+    def _refused(self) -> bool:
+        status = self.service.status
+        if status is not None:
+            self._answer(status, {"error": {"message": "out of order"}})
+        return status is not None
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        self.send_json(json.dumps(body).encode(), status=status)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[VertexService]:
+    """Starts the service. The files of its jobs and its machines' environment are in `folder`."""
+    (folder / "machines").mkdir()
+    service = VertexService(folder, worker_environment.make(folder / "machines"))
+    with serving(service, Handler) as service.endpoint:
+        try:
+            yield service
+        finally:
+            service.close()

@@ -1,0 +1,50 @@
+"""The file for Vertex AI's tuner, in the form of Google's cloudml-hypertune."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.loop import hypertune
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(hypertune.FILE, raising=False)
+    monkeypatch.delenv(hypertune.TRIAL, raising=False)
+    hypertune._reported.clear()
+    yield
+    hypertune._reported.clear()
+
+
+def test_each_evaluation_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "hypertune" / "output.metrics"
+    monkeypatch.setenv(hypertune.FILE, str(path))
+    monkeypatch.setenv(hypertune.TRIAL, "3")
+    hypertune.report("accuracy", 0.5, 100)
+    hypertune.report("accuracy", 0.75, 200)
+    lines = path.read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert all(isinstance(entry.pop("timestamp"), float) for entry in found)
+    assert found == [
+        {"accuracy": "0.5", "checkpoint_path": "", "global_step": "100", "trial": "3"},
+        {"accuracy": "0.75", "checkpoint_path": "", "global_step": "200", "trial": "3"},
+    ]
+    assert [list(json.loads(line)) for line in lines] == [sorted(json.loads(line)) for line in lines]
+
+
+def test_the_latest_hundred_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(hypertune.FILE, str(tmp_path / "output.metrics"))
+    for step in range(150):
+        hypertune.report("auc", 0.9, step)
+    steps = [json.loads(line)["global_step"] for line in (tmp_path / "output.metrics").read_text().splitlines()]
+    assert steps == [str(step) for step in range(50, 150)]
+
+
+def test_nothing_is_written_where_there_is_no_tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypertune, "DEFAULT_FILE", str(tmp_path / "output.metrics"))
+    hypertune.report("auc", 0.9, 1)
+    assert list(tmp_path.iterdir()) == []

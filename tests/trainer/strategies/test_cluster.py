@@ -1,0 +1,90 @@
+"""Parameter servers: what TF_CONFIG must name, when a worker begins, and tasks that are killed and started again."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from schemas.errors import UsageError
+from tests.support.task_cluster import free_ports, task_cluster
+from tests.support.waiting import until
+from trainer.strategies.chief_first import initialized
+from trainer.strategies.cluster import check_cluster
+
+WHOLE = {"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1"]}
+
+
+def environment(cluster: object) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "variables"),
+    [
+        ("none", {}),
+        ("none", environment(WHOLE)),
+        ("mirrored", {}),
+        ("mirrored", {"TF_CONFIG": "{}"}),
+        ("parameter_server", environment(WHOLE)),
+    ],
+)
+def test_accepts(strategy, variables):
+    check_cluster(strategy, variables)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "variables", "told"),
+    [
+        ("parameter_server", {}, "--strategy parameter_server: TF_CONFIG names no cluster; expected"),
+        ("parameter_server", environment({"chief": ["a:1"]}), "TF_CONFIG names chief; expected a cluster of chief, ps"),
+        ("mirrored", environment(WHOLE), "--strategy mirrored: replicas on one machine, but TF_CONFIG names a cluster"),
+        ("multi_worker", environment(WHOLE), "all-reduce across machines left TensorFlow in 2.16"),
+        ("none", {"TF_CONFIG": "{cluster"}, "TF_CONFIG: expected a JSON object"),
+        ("none", {"TF_CONFIG": "[]"}, "TF_CONFIG: expected a JSON object"),
+    ],
+)
+def test_refuses(strategy, variables, told):
+    with pytest.raises(UsageError, match=told):
+        check_cluster(strategy, variables)
+
+
+def test_a_worker_sees_when_the_chief_has_begun():
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    assert not initialized(address)  # no server yet
+    server = tf.distribute.Server({"ps": [address]}, job_name="ps", task_index=0)
+    assert not initialized(address)
+    with tf.Graph().as_default(), tf.compat.v1.Session(server.target) as session:
+        session.run(tf.compat.v1.train.get_or_create_global_step().initializer)
+    assert initialized(address)
+
+
+def steps_saved(model_dir: Path) -> int:
+    """The step of the last checkpoint; -1 without one."""
+    return max((int(path.stem.split("-")[1]) for path in model_dir.glob("model.ckpt-*.index")), default=-1)
+
+
+def saved_beyond(model_dir: Path, step: int) -> bool:
+    return steps_saved(model_dir) > step
+
+
+@pytest.mark.slow
+def test_any_task_may_be_killed_and_started_again(late, tmp_path):
+    model = tmp_path / "model"
+    flags = ["--data_dir", late.path, "--model_dir", model, "--model", "tests.support.paced_models:slow_steps"]
+    flags += ["--strategy", "parameter_server", "--max_steps", "1000", "--save_checkpoints_steps", "100", "--seed", "1"]
+    with task_cluster(tmp_path, flags) as cluster:
+        cluster.start("ps", "worker", "chief", "evaluator")
+        for role in ("worker", "evaluator", "chief", "ps"):
+            seen = steps_saved(model)
+            until(functools.partial(saved_beyond, model, seen), "a further checkpoint")
+            cluster.kill(role)
+            cluster.start(role)
+        ended = {role: cluster.wait(role) for role in ("chief", "worker", "evaluator")}
+    logs = "\n".join(path.read_text()[-2000:] for path in sorted(tmp_path.glob("*.log")))
+    assert ended == {"chief": 0, "worker": 0, "evaluator": 0}, logs
+    assert json.loads((model / "evaluations.json").read_text())[-1]["global_step"] >= 1000
+    assert [path.name for path in sorted((model / "export").iterdir())] == ["best", "final"]

@@ -1,0 +1,70 @@
+"""`make demo-cloud`: the demo with everything in a bucket, and Prism as the job's engine, on servers of this machine.
+
+Raw rows, dataset, model and predictions are on gs://, in a server process on loopback that keeps them in memory. When
+the demo ends, or is interrupted, the server and every other process that it has started end too, and nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas import storage
+from tests.support import fake_gcs_server
+from tools.demo_steps import BUCKET, in_a_bucket, print_made, python, run_step
+
+PRISM = ".cloud/bin/prism"
+
+_TO_TRY = """
+What to try next, with a bucket of your own:
+  {python} -m beam_jobs.preprocess --schema covertype --input 'gs://my-bucket/raw/*.csv' --output gs://my-bucket/data
+  credentials and tests: see docs/cloud.md"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the demo. Returns the exit code: 0, that of the first step that failed, or 130 if interrupted."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    for program in (fake_gcs_server.BINARY, Path(options.prism)):
+        if not program.is_file():
+            parser.error(f"{program}: missing; run make cloud-tools")
+    return in_a_bucket(lambda folder: _demonstrate(rows=options.rows, steps=options.steps, prism=options.prism))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.demo_cloud", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=20_000, metavar="N", help="rows of the sample (%(default)s)")
+    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="training steps (%(default)s)")
+    parser.add_argument("--prism", default=PRISM, metavar="FILE", help="Prism's program (%(default)s)")
+    return parser
+
+
+def _demonstrate(*, rows: int, steps: int, prism: str) -> None:
+    raw, data, model = f"{BUCKET}/raw/sample.csv", f"{BUCKET}/data", f"{BUCKET}/model"
+    predictions = f"{BUCKET}/predictions.jsonl"
+    run_step("schemas.samples", "covertype", raw, "--rows", str(rows), "--seed", "1")
+    prism_runner = ("--runner", "PrismRunner", "--prism_location", prism)
+    run_step("beam_jobs.preprocess", "--schema", "covertype", "--input", raw, "--output", data, *prism_runner)
+    run_step("schemas.dataset", "verify", data)
+    run_step("trainer.task", "--data_dir", data, "--model_dir", model, "--model", "dnn", "--max_steps", str(steps))
+    best = f"{model}/export/best"
+    export = f"{best}/{json.loads(storage.read_bytes(f'{best}/best.json'))['export']}"
+    run_step("trainer.predict", "--saved_model", export, "--input", raw, "--output", predictions)
+
+    print_made(
+        predictions,
+        (
+            ("raw", "the raw rows"),
+            ("data", "the dataset: its manifest, shards, transform and rejects"),
+            ("model", "checkpoints, evaluation metrics, TensorBoard summaries, exports"),
+            (export.removeprefix(f"{BUCKET}/"), "the served model"),
+        ),
+    )
+    print(_TO_TRY.format(python=python()), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

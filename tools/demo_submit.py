@@ -1,0 +1,63 @@
+"""`make demo-submit`: the demo trained by `millrace submit vertex`, on servers of this machine.
+
+Raw rows, dataset, staged package, model and predictions are on gs://, in a server process on loopback. Vertex AI is a
+server of this process, which takes the requests of Google's client and runs what they ask for, in an environment that
+has this project only as the package that was staged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas import storage
+from tests.support import fake_gcs_server, vertex_service
+from tools.demo_steps import BUCKET, in_a_bucket, print_made, python, run_step
+
+_TO_TRY = """
+What to try next, with a project and a bucket of your own (docs/submit.md):
+  {python} -m millrace submit vertex --project my-project --region us-central1 --image IMAGE \\
+      --staging_bucket gs://my-bucket/staging -- train --data_dir gs://my-bucket/data --model_dir gs://my-bucket/model"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the demo. Returns the exit code: 0, that of the first step that failed, or 130 if interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m tools.demo_submit", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=20_000, metavar="N", help="rows of the sample (%(default)s)")
+    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="training steps (%(default)s)")
+    options = parser.parse_args(argv)
+    if not fake_gcs_server.BINARY.is_file():
+        parser.error(f"{fake_gcs_server.BINARY}: missing; run make cloud-tools")
+    return in_a_bucket(lambda folder: _demonstrate(folder, rows=options.rows, steps=options.steps))
+
+
+def _demonstrate(folder: Path, *, rows: int, steps: int) -> None:
+    raw, data, output = f"{BUCKET}/raw/sample.csv", f"{BUCKET}/data", f"{BUCKET}/out"
+    run_step("schemas.samples", "covertype", raw, "--rows", str(rows), "--seed", "1")
+    run_step("beam_jobs.preprocess", "--schema", "covertype", "--input", raw, "--output", data)
+    (folder / "vertex").mkdir()
+    with vertex_service.running(folder / "vertex") as vertex:
+        train = ("train", "--data_dir", data, "--model", "dnn", "--max_steps", str(steps))
+        run_step("millrace.submit", "vertex", *vertex.flags(BUCKET), "--output_dir", output, "--", *train)
+    best = f"{output}/model/export/best"
+    export = f"{best}/{json.loads(storage.read_bytes(f'{best}/best.json'))['export']}"
+    predictions = f"{BUCKET}/predictions.jsonl"
+    run_step("trainer.predict", "--saved_model", export, "--input", raw, "--output", predictions)
+    print_made(
+        predictions,
+        (
+            ("raw", "the raw rows"),
+            ("data", "the dataset: its manifest, shards, transform and rejects"),
+            ("staging", "the package that was staged for the machines"),
+            ("out/model", "checkpoints, evaluation metrics, TensorBoard summaries, exports"),
+            (export.removeprefix(f"{BUCKET}/"), "the served model"),
+        ),
+    )
+    print(_TO_TRY.format(python=python()), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The Estimator that the options of a training name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from schemas.dataset import Dataset
+from trainer.data.reading import check_dense, input_options
+from trainer.export.outputs import with_keys_and_classes
+from trainer.models import BUILT_IN, BuiltIn, custom
+from trainer.models.warm_start import WarmStart
+from trainer.spec.hparams import parse_hparams
+from trainer.spec.options import TrainOptions
+from trainer.spec.task_spec import read_task_spec
+from trainer.strategies.tpu import as_tpu_estimator
+
+
+def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
+    """The model that the options name, and its hyper-parameters.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter.
+    """
+    model = BUILT_IN[options.model] if options.model in BUILT_IN else custom.load(options.model)
+    return model, parse_hparams(model.hparams, options.hparams, model=options.model)
+
+
+def build_estimator(
+    dataset: Dataset, options: TrainOptions, config: Any, tell: Callable[[str], None] = lambda line: None
+) -> Any:
+    """The Estimator that the options name, for this dataset, in the config's model_dir. `tell` is called with lines.
+
+    Raises:
+      UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
+      MillraceError: no model can be built for the dataset.
+    """
+    model, hparams = find_model(options)
+    task_spec = read_task_spec(dataset, max_steps=options.max_steps)
+    warm_start = None
+    if options.warm_start_from is not None:
+        warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
+    estimator = with_keys_and_classes(model.build(task_spec, hparams, config), dataset, warm_start=warm_start)
+    if options.tpu is None:
+        return estimator
+    check_dense(dataset, options.tpu)
+    sizes = (input_options(dataset, options, split="train", mode=mode).batch_size for mode in ("train", "eval"))
+    return as_tpu_estimator(estimator, options, **dict(zip(("batch_size", "eval_batch_size"), sizes, strict=True)))

@@ -1,0 +1,98 @@
+"""`input.json`: the order in which a training reads, so that one that resumes goes on with the records not yet read.
+
+A step reads one batch, and with --seed and --deterministic the order of every epoch is known. So the step of a
+checkpoint says how much was read, from where this order began: at step 0, or where the training was resumed with other
+settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.spec.strict import Strict
+from trainer.data.input_options import InputOptions
+from trainer.data.position import Position
+
+INPUT_JSON = "input.json"
+_UNKNOWN = "a place in an epoch is known only with --seed and --deterministic, and not in a cluster"
+_ORDER = ("seed", "shuffle_buffer", "cache_bytes", "cycle_length", "block_length")  # of InputOptions
+
+
+class InputOrder(Strict):
+    """An order, and since when it is followed.
+
+    Attributes:
+      step, epoch: the order began at this step with this epoch.
+      settings: what the order depends on: the dataset's run, the records a step, options of the input.
+    """
+
+    format_version: Literal[1] = 1
+    step: int
+    epoch: int
+    settings: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Resumed:
+    """Where the input begins, and a line that says so; empty for a training that has just begun."""
+
+    start: Position
+    told: str = ""
+
+
+def resume_input(
+    model_dir: str, dataset: Dataset, options: InputOptions, *, step: int, records: int, exact: bool
+) -> Resumed:
+    """Finds where the input of a training begins, and notes the order that it follows.
+
+    Args:
+      model_dir: the model directory.
+      dataset: what is read.
+      options: how the train split is read.
+      step: that of the checkpoint that training resumes from; 0: it begins.
+      records: that one step reads, all replicas together.
+      exact: whether each step reads the next batch of one order: by one process, with a seed, deterministically.
+
+    Returns:
+      The first record that training has not read by that step; where that cannot be known, the beginning of an epoch.
+    """
+    path = layout.join(model_dir, INPUT_JSON)
+    rows = dataset.rows("train")
+    settings = {"data_run": dataset.run, "batch_size": records, **{name: getattr(options, name) for name in _ORDER}}
+    found = _read(path) if step else None
+    followed = InputOrder(step=0, epoch=0, settings=settings) if found is None else found
+    read_before = (step - followed.step) * int(followed.settings["batch_size"])
+    place = Position(followed.epoch).after(max(0, read_before), rows=rows)
+    reason = _why_not_exact(found, settings, step) if exact else _UNKNOWN
+    if step and not reason:
+        return Resumed(place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} records")
+    start = place.next_epoch()
+    if exact:
+        order = InputOrder(step=step, epoch=start.epoch, settings=settings)
+        storage.write_bytes(path, order.model_dump_json(indent=1).encode() + b"\n")
+    elif storage.exists(path):
+        storage.delete(path)
+    return Resumed(start, f"input: begins epoch {start.epoch + 1:,}: {reason}" if step else "")
+
+
+def _read(path: str) -> InputOrder | None:
+    """The order that was noted; None if there is none."""
+    try:
+        return InputOrder.model_validate_json(storage.read_bytes(path)) if storage.exists(path) else None
+    except ValidationError:
+        return None
+
+
+def _why_not_exact(found: InputOrder | None, asked: dict[str, Any], step: int) -> str:
+    """Why it cannot be known which records of an epoch were read; empty if it can."""
+    if found is None:
+        return f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)"
+    if step < found.step:
+        return f"the checkpoint is older than the order of {INPUT_JSON}, which began at step {found.step:,}"
+    changed = [f"{k} was {found.settings.get(k)}, and is {v}" for k, v in asked.items() if found.settings.get(k) != v]
+    return "; ".join(changed)

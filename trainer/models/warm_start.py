@@ -1,0 +1,114 @@
+"""`--warm_start_from`: a training that begins with the weights of another one, as far as they fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from schemas.errors import UsageError
+from trainer.estimator import tf_estimator
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+    """What a training begins with.
+
+    Attributes:
+      path: a checkpoint, a model directory or an export, as the user names it.
+      pattern: a regular expression; only variables in whose name it is found are taken.
+      tell: called with a line for each variable.
+    """
+
+    path: str
+    pattern: str = ""
+    tell: Callable[[str], None] = lambda line: None
+
+    def apply(self) -> None:
+        """Sets the initial values of the variables of the graph, after the model is built and before a session is.
+
+        Raises:
+          UsageError: there is no checkpoint, or none of its variables fits.
+        """
+        checkpoint = checkpoint_at(self.path, flag="--warm_start_from ")
+        held = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+        variables = {v.op.name: v for v in models_variables()}
+        refused = {name: why_not(name, v.shape.as_list(), held, self.pattern) for name, v in variables.items()}
+        taken = [v for name, v in variables.items() if not refused[name]]
+        if not taken:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:3])
+            raise UsageError(
+                f"--warm_start_from {self.path}: no variable of the model fits {checkpoint} ({reasons}). Use a "
+                "checkpoint or export of a similar model, or another --warm_start_vars."
+            )
+        self.tell(f"warm start: {len(taken)} of {len(variables)} variables are taken from {checkpoint}")
+        for name, variable in variables.items():
+            self.tell(f"  {name} {variable.shape.as_list()}: {refused[name] or 'taken'}")
+        # The variables, not their names: those would also match the names of what the optimizer keeps for them.
+        tf.compat.v1.train.warm_start(*tf_estimator.WarmStartSettings(checkpoint, taken))
+
+
+def with_warm_start(spec: Any, warm_start: WarmStart | None, config: Any) -> Any:
+    """A TRAIN spec that begins with these weights, unless there is a checkpoint to resume from.
+
+    Args:
+      spec: an `EstimatorSpec`.
+      warm_start: None: nothing changes.
+      config: the `RunConfig`, which names the model directory.
+    """
+    if warm_start is None or tf.train.latest_checkpoint(config.model_dir) is not None:
+        return spec
+    return spec._replace(training_chief_hooks=[*spec.training_chief_hooks, _AfterItsOwn(warm_start)])
+
+
+class _AfterItsOwn(tf.compat.v1.train.SessionRunHook):
+    """Applies it after Estimator's own warm start, which gives a Keras model the weights that it was built with."""
+
+    def __init__(self, warm_start: WarmStart) -> None:
+        self._warm_start = warm_start
+
+    def begin(self) -> None:
+        self._warm_start.apply()
+
+
+def why_not(name: str, shape: list[int], held: Mapping[str, list[int]], pattern: str) -> str:
+    """Why a variable begins with its own initial value; empty if it is taken."""
+    if not re.search(pattern, name):
+        return "begins anew, since --warm_start_vars leaves it out"
+    if name not in held:
+        return "begins anew, since it is not there"
+    return "" if held[name] == shape else f"begins anew, since its shape there is {held[name]}"
+
+
+def models_variables() -> Sequence[Any]:
+    """The variables with which the model of this graph predicts: neither the step nor the optimizer's.
+
+    An optimizer's have the name of a trained variable in their own, or are single numbers.
+    """
+    trained = tf.compat.v1.trainable_variables()
+    names = {v.op.name for v in trained}
+    others = [v for v in tf.compat.v1.global_variables() if v.op.name not in names and v.shape.rank]
+    return [*trained, *(v for v in others if not any(name in v.op.name for name in names))]
+
+
+def checkpoint_at(path: str, *, flag: str) -> str:
+    """The checkpoint that a path means.
+
+    Args:
+      path: a checkpoint, a model directory, whose latest one is taken, or an export.
+      flag: begins the message of an error.
+
+    Raises:
+      UsageError: there is none.
+    """
+    exported = os.path.join(path, "variables", "variables")
+    if tf.compat.v1.train.checkpoint_exists(exported):
+        return exported
+    checkpoint = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+    if checkpoint is None or not tf.compat.v1.train.checkpoint_exists(checkpoint):
+        raise UsageError(f"{flag}{path}: no checkpoint there; give a checkpoint, a model directory or an export")
+    return str(checkpoint)

@@ -1,0 +1,95 @@
+"""The roles of a training's processes, and this process's own, as Vertex AI and TensorFlow tell them.
+
+Vertex AI sets CLUSTER_SPEC on every replica, whose roles are the places of worker pools, evaluators among them.
+Without it, TF_CONFIG says the same; unlike TensorFlow's own, it may name the evaluators, which TensorFlow does not take
+for part of the cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.errors import UsageError
+
+ROLES = ("chief", "worker", "ps", "evaluator")  # in the order of Vertex AI's worker pools
+CHIEF, WORKER, PS, EVALUATOR = ROLES
+_OF_POOLS = {f"workerpool{place}": role for place, role in enumerate(ROLES)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One process: its role and its index among those of that role."""
+
+    role: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The processes of a training.
+
+    Attributes:
+      addresses: HOST:PORT of the processes of each role, by index.
+      task: this process's own.
+    """
+
+    addresses: Mapping[str, tuple[str, ...]]
+    task: Task
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All processes."""
+        return tuple(Task(role, i) for role in ROLES for i in range(len(self.addresses.get(role, ()))))
+
+    def tf_config(self) -> str | None:
+        """TF_CONFIG as TensorFlow has it; None for a process that trains, evaluates and exports alone."""
+        if len(self.tasks) == 1:
+            return None
+        cluster = {role: list(hosts) for role, hosts in self.addresses.items() if hosts and role != EVALUATOR}
+        return json.dumps({"cluster": cluster, "task": {"type": self.task.role, "index": self.task.index}})
+
+    def named(self) -> str:
+        """TF_CONFIG with the evaluators, which is what `read_cluster` reads."""
+        cluster = {role: list(hosts) for role, hosts in self.addresses.items() if hosts}
+        return json.dumps({"cluster": cluster, "task": {"type": self.task.role, "index": self.task.index}})
+
+
+def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
+    """Reads CLUSTER_SPEC, or else TF_CONFIG.
+
+    Returns:
+      The cluster; None where neither variable names one.
+
+    Raises:
+      UsageError: the variable is not what Vertex AI or TensorFlow documents.
+    """
+    name = "CLUSTER_SPEC" if environ.get("CLUSTER_SPEC") else "TF_CONFIG"
+    text = environ.get(name, "")
+    if not text:
+        return None
+    try:
+        return _cluster(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{name}: names no cluster ({type(error).__name__}: {error}); expected a JSON object with `cluster`, the "
+            f"addresses by role, and `task`, this process's type and index; found {text[:200]}"
+        ) from error
+
+
+def _cluster(given: Mapping[str, Any]) -> Cluster | None:
+    if not given.get("cluster"):
+        return None
+    addresses = {_OF_POOLS.get(pool, pool): tuple(hosts) for pool, hosts in given["cluster"].items()}
+    role = given["task"]["type"]
+    task = Task(_OF_POOLS.get(role, role), int(given["task"].get("index", 0)))
+    if unknown := {*addresses, task.role} - set(ROLES):
+        raise ValueError(f"no role of a training: {', '.join(sorted(unknown))}")
+    if task.index >= len(addresses.get(task.role, ())) and task.role != EVALUATOR:
+        raise ValueError(f"{task} is not in the cluster")
+    return Cluster(addresses, task)

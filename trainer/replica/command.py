@@ -1,0 +1,119 @@
+"""`python -m trainer.replica ARGS`: `python -m trainer.task ARGS` as one process of several, on any platform.
+
+The training runs in a process of its own with the TF_CONFIG of its role. This one, which imports no TensorFlow, ends a
+parameter server when all others have ended, and keeps the chief until the evaluator has exported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+
+from schemas import command
+from trainer import task as training
+from trainer.replica.cluster import CHIEF, EVALUATOR, PS, Cluster, read_cluster
+from trainer.replica.ends import POLL_SECONDS, Ends
+
+PROG = "python -m trainer.replica"
+JOB = ("MILLRACE_JOB", "CLOUD_ML_JOB_ID")  # variables that name the job; Vertex AI sets the second
+TRIAL = "CLOUD_ML_TRIAL_ID"  # the variable that Vertex AI sets in a trial of its tuner
+_CHOSEN = re.compile(r"--\w+=.+")
+GRACE_SECONDS = 20.0  # for a parameter server that is asked to end
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Performs this process's role. Returns the exit code, which is the training's own."""
+    return command.run(_run, argv, prog=prog)
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The parser of the arguments, which are those of `python -m trainer.task`."""
+    return training.parser(prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    argv = trial_arguments(argv, prog) if TRIAL in os.environ else argv
+    options = training.parse_options(argv, prog)
+    cluster = read_cluster(os.environ)
+    arguments = [sys.executable, "-m", training.__name__, *argv]
+    tf_config = None if cluster is None else cluster.tf_config()
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    if tf_config is None or cluster is None:
+        sys.stdout.flush()
+        os.execve(sys.executable, arguments, environment)  # noqa: S606 - our own command, which takes this one's place
+    job = next((os.environ[name] for name in JOB if os.environ.get(name)), "job")
+    code = _perform(cluster, Ends(options.model_dir, job), arguments, {**environment, "TF_CONFIG": tf_config})
+    return command.Report("", {}, code)
+
+
+def trial_arguments(argv: Sequence[str], prog: str) -> list[str]:
+    """The arguments of a tuner's trial: it appends `--NAME=VALUE`, and does not know the form of `--hparams`."""
+    _, unknown = parser(prog).parse_known_args(argv)
+    chosen = [argument for argument in unknown if _CHOSEN.fullmatch(argument)]
+    kept = [argument for argument in argv if argument not in chosen]
+    return [*kept, *(part for argument in chosen for part in ("--hparams", argument.removeprefix("--")))]
+
+
+def _perform(cluster: Cluster, ends: Ends, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs the training in this process's role. Returns its exit code.
+
+    Raises:
+      MillraceError: another process has failed for good.
+    """
+    own = cluster.task
+    others = [task for task in cluster.tasks if task.role != PS and task != own]
+    evaluators = [task for task in others if task.role == EVALUATOR]
+    ends.clear(own)
+    with _child(arguments, environment) as (child, signals):
+        while (code := _ended(child)) is None:
+            if not signals and ends.done(others) and own.role == PS:
+                return 0
+    if signals:  # a machine that is taken away: a service starts this task again
+        return 128 + signals[-1]
+    ends.write(own, code)
+    if own.role == CHIEF and code == 0 and not ends.done(evaluators):
+        print("waiting for the evaluator, which exports", file=sys.stderr, flush=True)
+        while not ends.done(evaluators):
+            time.sleep(POLL_SECONDS)
+    return code
+
+
+@contextlib.contextmanager
+def _child(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """A process that is asked to end if the block ends first, and the signals that were passed on to it."""
+    signals: list[int] = []
+    child = subprocess.Popen(arguments, env=environment)  # noqa: S603 - our own command
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield child, signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_SECONDS)
+        child.kill()
+        child.wait()
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process, waited for a while."""
+    try:
+        return child.wait(POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None

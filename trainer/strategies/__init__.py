@@ -1,0 +1,6 @@
+"""Where a training's steps run: on one device, on replicas side by side, in a cluster, on a TPU.
+
+The models and the loop know none of this. They get a `RunConfig`, which `run_config` makes of the options.
+"""
+
+__all__ = ["chief_first", "cluster", "devices", "run_config", "tpu", "whole_variables"]
