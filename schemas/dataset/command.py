@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|prune DIR`: inspects, verifies and cleans up a dataset directory."""
+"""`python -m schemas.dataset verify|show|stats|prune DIR`: inspects, verifies and cleans up a dataset directory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from schemas.errors import UsageError
 _EPILOG = """\
 examples:
   %(prog)s show out/
+  %(prog)s stats out/ --split eval
   %(prog)s verify gs://bucket/out
   %(prog)s prune out/ --all --dry_run
 
@@ -48,6 +49,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (
+            "stats",
+            "show the statistics of every feature",
+            "Prints the statistics of the raw values of all written records, by feature and split, as the job "
+            "collected them. See docs/statistics.md.",
+        ),
+        (
             "prune",
             "remove leftovers of earlier jobs",
             "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
@@ -65,6 +72,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         if name == "verify":
             sub.add_argument("--threads", type=int, metavar="N", help="files read in parallel (default: one per core)")
             sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+        elif name == "stats":
+            sub.add_argument("--split", metavar="NAME", help="only this split")
+            sub.add_argument("--feature", nargs="+", default=[], metavar="NAME", help="only these features")
         elif name == "prune":
             sub.add_argument("--dry_run", action="store_true", help="only print what would be removed")
             sub.add_argument("--all", action="store_true", help="also remove the runs of the previous dataset")
@@ -87,6 +97,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             return verify(data_dir, threads=options.threads, quiet=options.quiet)
         case "show":
             return show(data_dir)
+        case "stats":
+            return stats(data_dir, split=options.split, features=options.feature)
         case _:
             return prune(data_dir, dry_run=options.dry_run, everything=options.all, prog=prog)
 
@@ -140,6 +152,14 @@ def show(data_dir: str) -> command.Report:
 
     described = describe(data_dir)
     return command.Report(render(described), described)
+
+
+def stats(data_dir: str, *, split: str | None, features: Sequence[str]) -> command.Report:
+    """Shows the statistics of the features."""
+    from schemas.dataset.statistics import chosen, read_statistics, render
+
+    found = chosen(read_statistics(data_dir), split=split, features=features)
+    return command.Report(render(found), {"path": data_dir, **found})
 
 
 def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> command.Report:
