@@ -39,32 +39,32 @@ class Quantiles:
     """A KLL sketch of float32 numbers (Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016)."""
 
     def __init__(self, kll: datasketches.kll_floats_sketch | None = None) -> None:
-        self._kll = kll or datasketches.kll_floats_sketch(KLL_K)
+        self.kll = kll or datasketches.kll_floats_sketch(KLL_K)
 
     def add(self, values: np.ndarray) -> None:
         """Adds float32 `[n]` without NaN. Sorted values take less than half the time."""
-        self._kll.update(values)
+        self.kll.update(values)
 
     def merge(self, other: Quantiles) -> None:
         """Adds what the other one has seen."""
-        self._kll.merge(other._kll)
+        self.kll.merge(other.kll)
 
     @property
     def exact(self) -> bool:
         """Whether it still holds every value."""
-        return not self._kll.is_estimation_mode()
+        return not self.kll.is_estimation_mode()
 
     def at(self, ranks: np.ndarray) -> np.ndarray:
         """The values at ranks from 0 to 1, float64; there must be a value."""
-        return np.array(self._kll.get_quantiles(ranks.tolist(), inclusive=True), np.float64)
+        return np.array(self.kll.get_quantiles(ranks.tolist(), inclusive=True), np.float64)
 
     def below(self, points: np.ndarray) -> np.ndarray:
         """The fractions of values that are less than each of some increasing float32 points, float64."""
-        return np.array(self._kll.get_cdf(points.tolist(), inclusive=False)[:-1], np.float64)
+        return np.array(self.kll.get_cdf(points.tolist(), inclusive=False)[:-1], np.float64)
 
     def to_bytes(self) -> bytes:
         """The sketch in the format that DataSketches has in all its languages."""
-        return bytes(self._kll.serialize())
+        return bytes(self.kll.serialize())
 
     @staticmethod
     def from_bytes(data: bytes) -> Quantiles:
@@ -80,20 +80,20 @@ class Distinct:
 
     def __init__(self, size: int, kmv: KmvSketch | None = None) -> None:
         self.size = size
-        self._kmv = kmv or KmvSketch(size)
+        self.kmv = kmv or KmvSketch(size)
 
     def add(self, values: pa.BinaryArray) -> None:
         """Adds strings, each once or more often."""
-        self._kmv.AddValues(values)
+        self.kmv.AddValues(values)
 
     def merge(self, other: Distinct) -> None:
         """Adds what the other one has seen."""
-        self._kmv.Merge(other._kmv)
+        self.kmv.Merge(other.kmv)
 
     @property
     def count(self) -> int:
         """How many distinct values there are, about."""
-        return int(self._kmv.Estimate())
+        return int(self.kmv.Estimate())
 
     @property
     def exact(self) -> bool:
@@ -102,7 +102,7 @@ class Distinct:
 
     def to_bytes(self) -> bytes:
         """The sketch as tfx_bsl serializes it."""
-        return bytes(self._kmv.Serialize())
+        return bytes(self.kmv.Serialize())
 
     @staticmethod
     def from_bytes(size: int, data: bytes) -> Distinct:

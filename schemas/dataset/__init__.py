@@ -15,6 +15,7 @@ __all__ = [
     "open_dataset",
     "prune",
     "show",
+    "statistics",
     "stored_features",
     "submitted",
     "verify",
