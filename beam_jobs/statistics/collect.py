@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.statistics.columns import Column
-from beam_jobs.statistics.sketches import summed
+from beam_jobs.statistics.frequent import summed
 from beam_jobs.statistics.state import Statistics
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens

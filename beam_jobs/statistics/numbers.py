@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.statistics.sketches import Distinct, Frequent, Quantiles, Sizes
+from beam_jobs.statistics.frequent import Frequent
+from beam_jobs.statistics.sketches import Distinct, Quantiles, Sizes
 
 RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
 BINS = 20
@@ -116,9 +117,9 @@ class Numbers:
             return np.array([self.low, self.high]), np.array([self.count])
         edges = np.linspace(self.low, self.high, bins + 1)
         if self.frequent.exact:
-            values, _ = self._counted()
-            order = np.argsort(np.asarray(self.frequent.values))
-            return edges, np.histogram(values, edges, weights=self.frequent.counts[order])[0].round().astype(np.int64)
+            values, cumulative = self._counted()
+            below = np.concatenate([[0], cumulative])[np.searchsorted(values, edges[1:-1])]
+            return edges, np.diff(below, prepend=0, append=self.count)
         points, places = np.unique(edges[1:-1].astype(np.float32), return_inverse=True)
         below = np.rint(self.quantiles.below(points)[places] * self.count)
         return edges, np.diff(below, prepend=0, append=self.count).astype(np.int64)
@@ -146,12 +147,7 @@ class Numbers:
             "distinct_exact": self.frequent.exact or self.distinct.exact,
             "quantiles": {"ranks": list(RANKS), "values": self.at(ranks).tolist(), "exact": self.quantiles_exact},
             "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-            "top_values": [
-                {"value": value, "count": count}
-                for value, count in zip(
-                    self.frequent.values[:top].to_pylist(), self.frequent.counts[:top].tolist(), strict=True
-                )
-            ],
+            "top_values": [{"value": value, "count": count} for value, count in self.frequent.top(top)],
             "top_values_error": self.frequent.error,
         }
 

@@ -1,4 +1,4 @@
-"""Summaries of a column's values that can be merged: quantiles, distinct values, and the most frequent values.
+"""Sketches of a column's values that can be merged: quantiles, and the number of distinct values.
 
 All of them take arrays, so that C++ does the work per value. `Sizes` bounds their bytes.
 """
@@ -13,7 +13,6 @@ import pyarrow as pa
 from tfx_bsl.sketches import KmvSketch
 
 KLL_K = 400  # rank error 0.68 % with 99 % confidence, in about 5 kB: `get_normalized_rank_error` of DataSketches
-CUT = 100  # bytes: longer strings are cut before they are counted as frequent values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,69 +107,3 @@ class Distinct:
     def from_bytes(size: int, data: bytes) -> Distinct:
         """Reads `to_bytes`."""
         return Distinct(size, KmvSketch.Deserialize(data))
-
-
-@dataclasses.dataclass
-class Frequent:
-    """The most frequent values with their counts.
-
-    Each count is too low by at most `error`, and so is that of a value that is not held (which counts as 0). `error` is
-    at most the number of values divided by `limit` + 1; it is 0, and all counts are exact, if no more than `limit`
-    values occurred. This is the summary of Misra and Gries, merged as in Agarwal et al., "Mergeable summaries", 2012.
-
-    Attributes:
-      limit: how many values are held.
-      values: binary or float32, by descending count, then ascending.
-      counts: int64.
-      error: see above.
-    """
-
-    limit: int
-    values: pa.Array
-    counts: np.ndarray
-    error: int = 0
-
-    @staticmethod
-    def empty(limit: int, dtype: pa.DataType) -> Frequent:
-        """Nothing counted yet."""
-        return Frequent(limit, pa.array([], dtype), np.empty(0, np.int64))
-
-    def add(self, values: pa.Array, counts: np.ndarray) -> None:
-        """Adds distinct values, each of which occurred this often."""
-        error = _surplus(counts, self.limit)  # cut first: a column of unique values costs next to nothing
-        if error:
-            kept = np.flatnonzero(counts > error)
-            values, counts = values.take(pa.array(kept)), counts[kept] - error
-            self.error += error
-        if not len(values):
-            return
-        values, counts = summed(pa.concat_arrays([self.values, values]), np.concatenate([self.counts, counts]))
-        error = _surplus(counts, self.limit)
-        self.error += error
-        kept = pa.table({"value": values, "count": counts - error}).filter(pa.array(counts > error))
-        ordered = kept.sort_by([("count", "descending"), ("value", "ascending")])
-        self.values = ordered.column("value").combine_chunks()
-        self.counts = np.asarray(ordered.column("count"))
-
-    def merge(self, other: Frequent) -> None:
-        """Adds what the other one has counted."""
-        self.add(other.values, other.counts)
-        self.error += other.error
-
-    @property
-    def exact(self) -> bool:
-        """Whether every value is held with its exact count."""
-        return self.error == 0
-
-
-def summed(values: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """The distinct ones of some values, and the sums of their counts."""
-    table = (
-        pa.table({"value": values, "count": counts}).group_by("value", use_threads=False).aggregate([("count", "sum")])
-    )
-    return table.column("value").combine_chunks(), np.asarray(table.column("count_sum"))
-
-
-def _surplus(counts: np.ndarray, limit: int) -> int:
-    """What is subtracted from all counts so that at most `limit` stay positive: the next largest one."""
-    return int(np.partition(counts, -limit - 1)[-limit - 1]) if len(counts) > limit else 0

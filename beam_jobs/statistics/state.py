@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from beam_jobs.statistics.channels import Channels
 from beam_jobs.statistics.columns import Column
+from beam_jobs.statistics.frequent import Frequent
 from beam_jobs.statistics.numbers import Numbers
-from beam_jobs.statistics.sketches import Distinct, Frequent, Quantiles, Sizes
+from beam_jobs.statistics.sketches import Distinct, Quantiles, Sizes
 from beam_jobs.statistics.strings import Strings
 from schemas.errors import MillraceError
 

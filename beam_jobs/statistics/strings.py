@@ -9,7 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.statistics.sketches import CUT, Distinct, Frequent, Sizes, summed
+from beam_jobs.statistics.frequent import Frequent, summed
+from beam_jobs.statistics.sketches import Distinct, Sizes
+
+CUT = 100  # bytes: longer strings are cut before they are counted as frequent values
 
 
 @dataclasses.dataclass
@@ -79,10 +82,7 @@ class Strings:
             "distinct_exact": exact or self.distinct.exact,
             "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
             "top_values": [
-                {"value": value.decode(errors="replace"), "count": count}
-                for value, count in zip(
-                    self.frequent.values[:top].to_pylist(), self.frequent.counts[:top].tolist(), strict=True
-                )
+                {"value": value.decode(errors="replace"), "count": count} for value, count in self.frequent.top(top)
             ],
             "top_values_error": self.frequent.error,
         }

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.statistics.sketches import CUT, Frequent, Sizes
-from beam_jobs.statistics.strings import Strings
+from beam_jobs.statistics.frequent import Frequent
+from beam_jobs.statistics.sketches import Sizes
+from beam_jobs.statistics.strings import CUT, Strings
 
 SIZES = Sizes.of(10)
 
