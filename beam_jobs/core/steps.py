@@ -47,4 +47,4 @@ class Steps:
     parity_raw: beam.PCollection | None = None  # of (place, tf.Example)
     parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
     parity_files: beam.PCollection | None = None  # of ParityFiles
-    statistics: beam.PCollection | None = None  # of Statistics, of bundles
+    statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles

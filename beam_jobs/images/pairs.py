@@ -98,7 +98,7 @@ class AssemblePairs(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         if self.collector is not None and self.collector.rows:
-            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish()))
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
 
     def setup(self) -> None:
         table = self.staged.read()

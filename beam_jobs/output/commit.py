@@ -232,10 +232,12 @@ def place_parity(run: Run, result: Result) -> None:
 def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> None:
     """Writes the statistics of the written records, and of those that `more` describes, if they were collected."""
     if result.statistics is not None:
-        statistics = Statistics.from_bytes(storage.read_bytes(result.statistics))
+        sketches = storage.read_bytes(result.statistics)
+        statistics = Statistics.from_bytes(sketches)
         if more is not None:
             statistics.merge(more)
-        files.place(run_dir, statistics)
+            sketches = statistics.to_bytes()
+        files.place(run_dir, statistics, sketches)
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:

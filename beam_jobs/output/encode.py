@@ -98,7 +98,7 @@ class EncodeExamples(beam.DoFn):
         for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
         if self.collector is not None and self.collector.rows:
-            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish()))
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:

@@ -16,7 +16,6 @@ from beam_jobs.core.accounting import DESCRIBED, WRITTEN, CountKey, RejectFile, 
 from beam_jobs.core.parity_files import ParityFiles
 from beam_jobs.output.accounts import OBSERVED, CountFile
 from beam_jobs.output.fragments import WrittenShard
-from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
@@ -86,7 +85,7 @@ def write_result(
     raw: Sequence[tuple[Place, bytes]] = (),
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
-    statistics: Sequence[Statistics] = (),
+    statistics: Sequence[bytes] = (),
 ) -> None:
     """Writes the result file atomically, and before it the file of the statistics, of which there is one at most."""
 
@@ -106,7 +105,7 @@ def write_result(
     }
     for some in statistics:
         account["statistics"] = layout.join(path.rpartition("/")[0], f"statistics-{uuid.uuid4().hex}.arrow")
-        storage.write_bytes(account["statistics"], some.to_bytes())
+        storage.write_bytes(account["statistics"], some)
     storage.write_bytes(path, json.dumps(account).encode())
 
 

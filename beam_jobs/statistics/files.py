@@ -11,13 +11,13 @@ from schemas.dataset import layout
 from schemas.storage import compare_and_swap
 
 
-def place(run_dir: str, statistics: Statistics) -> None:
+def place(run_dir: str, statistics: Statistics, sketches: bytes) -> None:
     """Writes the statistics to a run, for programs (JSON, protobuf) and for merging (the sketches).
 
-    Processes that commit the same run write the same bytes.
+    `sketches` are the bytes of `statistics`. Processes that commit the same run write the same bytes.
     """
     for name, data in (
-        (layout.STATISTICS_SKETCHES, statistics.to_bytes()),
+        (layout.STATISTICS_SKETCHES, sketches),
         (layout.STATISTICS_PB, to_proto(statistics).SerializeToString(deterministic=True)),
         (layout.STATISTICS_JSON, json.dumps(describe(statistics), allow_nan=False).encode() + b"\n"),
     ):

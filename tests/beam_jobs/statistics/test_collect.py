@@ -11,6 +11,7 @@ import pytest
 from beam_jobs.statistics import collect
 from beam_jobs.statistics.collect import Collector, Described, merged
 from beam_jobs.statistics.columns import RAW, Column, columns_of, raw_apart
+from beam_jobs.statistics.combine import MergeStatistics
 from beam_jobs.statistics.describe import describe
 from beam_jobs.statistics.state import Statistics
 from schemas.spec.loader import load_schema
@@ -150,3 +151,23 @@ def parsed(text: str):
         path = Path(folder, "schema.yaml")
         path.write_text(text)
         return load_schema(str(path))
+
+
+def test_the_combine_merges_bundles_in_any_grouping() -> None:
+    parts = [collected([batch(200 + i, i)]).to_bytes() for i in range(5)]
+    combine = MergeStatistics()
+    one = combine.create_accumulator()
+    for part in parts:
+        one = combine.add_input(one, part)
+    alone = combine.add_input(combine.create_accumulator(), parts[0])
+    rest = combine.merge_accumulators(parts[1:])
+    other = combine.merge_accumulators([combine.create_accumulator(), rest, pickle.loads(pickle.dumps(alone))])
+    a, b = (Statistics.from_bytes(combine.extract_output(part)) for part in (one, other))
+    assert a.rows == b.rows
+    assert sum(a.rows.values()) == sum(200 + i for i in range(5))
+    for place, found in a.summaries.items():
+        here, there = found.describe(20), b.summaries[place].describe(20)
+        for name in {"mean", "std"} & here.keys():
+            here[name] = pytest.approx(here[name], rel=1e-12)
+        assert there == here
+    assert combine.extract_output(combine.merge_accumulators([None, parts[2]])) == parts[2]
