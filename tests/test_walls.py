@@ -27,6 +27,7 @@ ORDER = """
     schemas.formats
     schemas.images
     schemas.dataset
+    schemas.report
     beam_jobs.core
     beam_jobs.statistics
     beam_jobs.transform

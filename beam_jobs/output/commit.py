@@ -20,6 +20,7 @@ from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
+from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.output.manifest_inputs import input_part
@@ -105,7 +106,14 @@ def check(run: Run, result: Result) -> None:
             )
 
 
-def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[], float]) -> Manifest:
+def commit(
+    run: Run,
+    result: Result,
+    *,
+    raw_bytes: RawBytes,
+    seconds: Callable[[], float],
+    phases: Sequence[tuple[str, float]] = (),
+) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
     Args:
@@ -113,6 +121,7 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
       result: the result of its pipeline, checked.
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
+      phases: the phases of the pipeline and the seconds that each took, if they are known.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -149,7 +158,7 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
         input_files=listed.files,
         input_count=listed.count,
         splits=splits,
-        files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
+        files=(),
         counts=listed.counts,
         totals=listed.totals,
         read=read,
@@ -162,6 +171,9 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
         warnings=warnings,
         seconds=round(max(seconds(), 0.0), 3),
     )
+    place_report(run.output, manifest, phases=phases)
+    shards = {shard.path for split in splits.values() for shard in split.shards}
+    manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
 

@@ -175,6 +175,7 @@ def _commit(
     from beam_jobs.core.accounting import READ, WRITTEN
     from beam_jobs.output import commit
     from beam_jobs.output.accounts import accounts
+    from beam_jobs.output.data_report import place_report
 
     tried = len(choice.records)
     if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
@@ -212,12 +213,14 @@ def _commit(
             "run": run_id,
             "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
             "versions": commit.versions(),
-            "files": tuple(commit.list_files(output, run_id, except_for=shards)),
+            "files": (),
             "previous": commit.previous_runs(output),
             "transform_from": old.transform_from or old.run,
             "seconds": round(time.monotonic() - begun, 3),
         }
     )
+    place_report(output, manifest)
+    manifest = manifest.model_copy(update={"files": tuple(commit.list_files(output, run_id, except_for=shards))})
     commit.publish(output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
 

@@ -248,7 +248,13 @@ def _run(work: Work, run: NewRun) -> Manifest:
         replaces=run.replaces,
     )
     commit.check(finished, account)
-    return commit.commit(finished, account, raw_bytes=source.raw_bytes, seconds=lambda: time.monotonic() - begun)
+    return commit.commit(
+        finished,
+        account,
+        raw_bytes=source.raw_bytes,
+        seconds=lambda: time.monotonic() - begun,
+        phases=progress.phases() if options.is_local else (),
+    )
 
 
 def _submit(work: Work, run: NewRun) -> Begun:
