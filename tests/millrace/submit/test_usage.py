@@ -72,6 +72,11 @@ CASES = [
     ([*VERTEX, *IMAGE], TRAIN[:3], "the following arguments are required: --model_dir"),
     (
         [*VERTEX, *IMAGE],
+        [*TRAIN, "--warm_start_from", "m"],
+        "--warm_start_from m: the machines of Vertex AI",
+    ),
+    (
+        [*VERTEX, *IMAGE],
         [*TRAIN, "--model", "own.models:net"],
         "--model own.models:net: own.models has to be on the other",
     ),

@@ -9,7 +9,7 @@ import pytest
 from millrace.submit.pools import Pools
 from millrace.submit.vertex_request import JobSettings, tuning_job
 from millrace.submit.vertex_study import Study, read_parameters
-from millrace.submit.vertex_trials import best_trial, read_trials
+from millrace.submit.vertex_trials import Trial, best_trial, read_trials
 
 ALL = [
     "learning_rate=double:0.0001:0.1:log",
@@ -88,3 +88,10 @@ def test_the_best_trial_is_the_one_with_the_best_value_that_is_a_number() -> Non
     assert worst is not None
     assert (best.id, best.value, best.step, worst.id) == ("2", 0.9, 7, "10")
     assert best_trial(trials[1:3], study()) is None
+
+
+def test_a_trial_is_told_in_one_line() -> None:
+    found = Trial("3", "SUCCEEDED", {"learning_rate": 0.01, "units": 64.0, "decay": "true"}, 0.873456, 4000, "")
+    assert found.told("auc") == "  3  succeeded, auc 0.873456 at step 4,000: learning_rate=0.01 units=64 decay=true"
+    failed = Trial("12", "INFEASIBLE", {"units": 64.0}, None, None, "exit code 2")
+    assert failed.told("auc") == " 12  infeasible (exit code 2): units=64"
