@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from schemas import interrupts
 from schemas.dataset import Dataset
@@ -15,7 +15,7 @@ from trainer.profiling.device_time import TRACED_STEPS, busy_seconds
 from trainer.profiling.diagnosis import Diagnosis, Tried, differences
 from trainer.profiling.input_changes import Change, changes
 from trainer.profiling.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, made_ahead, prefixes
-from trainer.profiling.process_settings import measure_processes
+from trainer.profiling.process_settings import measure_processes, start_seconds
 from trainer.profiling.source import TRAIN, Source, measured
 from trainer.profiling.training_ways import Batches, from_memory, train_in_turns
 from trainer.profiling.turns import CLOCK, Clock, Cost, Length, Rounds
@@ -75,15 +75,20 @@ def examine(
         tuple(ways), part, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"), clock=clock
     )
     device = accelerator()
-    traces = train_in_turns(estimator, ways, rounds, traced=[DATA] * (TRACED_STEPS if device is not None else 0))
+    started: list[float] = []
+
+    def noted() -> Iterator[str]:
+        started.append(clock.wall() - begun)
+        yield from rounds
+
+    begun = clock.wall()
+    traces = train_in_turns(estimator, ways, noted(), traced=[DATA] * (TRACED_STEPS if device is not None else 0))
     steps = rounds.medians()
     to_device = costs.pop(TO_DEVICE, None)
     apart: tuple[Tried, ...] = ()
     why_none_apart = "--one_process was given"
     if processes:
-        apart, why_none_apart = _processes(
-            options, dataclasses.replace(length, seconds=length.seconds / 5), tell, folder
-        )
+        apart, why_none_apart = _processes(options, length, started[0], tell, folder)
     return Diagnosis(
         batch_size=source.options.batch_size,
         training=steps[DATA],
@@ -104,13 +109,17 @@ def examine(
 
 
 def _processes(
-    options: TrainOptions, length: Length, tell: Callable[[str], None], folder: str
+    options: TrainOptions, length: Length, started: float, tell: Callable[[str], None], folder: str
 ) -> tuple[tuple[Tried, ...], str]:
     """What `measure_processes` found, or why there is nothing. The rest of the report does not depend on it."""
     if accelerator() is not None:
         return (), "other processes cannot use the accelerator while this one does"
+    seconds = start_seconds(options, os.cpu_count() or 1, started)
+    if seconds > length.seconds / 2:
+        return (), f"starting the processes would take about {seconds:.0f} s: give --seconds {2 * seconds:.0f} or more"
+    share = dataclasses.replace(length, seconds=length.seconds / 5)
     try:
-        return measure_processes(options, length, tell, os.path.join(folder, "processes")), ""
+        return measure_processes(options, share, tell, os.path.join(folder, "processes")), ""
     except MillraceError as error:
         return (), str(error)
 

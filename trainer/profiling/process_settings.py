@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -20,10 +22,12 @@ from schemas import interrupts
 from schemas.errors import MillraceError
 from trainer.profiling.diagnosis import Tried
 from trainer.profiling.training_process import options_to_json, read_cost
-from trainer.profiling.turns import Cost, Length
+from trainer.profiling.turns import LEAST_ROUNDS, Cost, Length
 from trainer.spec.options import TrainOptions
 
 AS_IT_IS = "as it is"
+FINER = 4  # times as many turns as of other measurements
+TENSORFLOW_SECONDS = 4.0  # of a core, to start it
 _MODULE = "trainer.profiling.training_process"
 
 
@@ -42,6 +46,17 @@ def process_settings(options: TrainOptions, cores: int) -> dict[str, TrainOption
     if not options.drop_remainder:
         found["--drop_remainder"] = dataclasses.replace(options, drop_remainder=True)
     return found
+
+
+def start_seconds(options: TrainOptions, cores: int, start: float) -> float:
+    """About how long the start of all these processes takes.
+
+    Args:
+      options: those of the training as it is.
+      cores: of the machine.
+      start: how long one training takes from its graph to its first step, in seconds.
+    """
+    return len(process_settings(options, cores)) * (TENSORFLOW_SECONDS + start) / cores
 
 
 def measure_processes(
@@ -128,13 +143,21 @@ def _training(name: str, options: TrainOptions, folder: str) -> Iterator[_Traini
 
 
 def _take_turns(running: Mapping[str, _Training], length: Length, tell: Callable[[str], None]) -> dict[str, Cost]:
-    """The median cost of a step of each training."""
-    seconds = length.seconds / length.rounds / len(running)
+    """The median cost of a step of each training.
+
+    There are more and shorter turns than of other measurements, so that what else the machine does, which changes from
+    second to second, affects all trainings alike.
+    """
+    rounds = FINER * length.rounds
+    turn = Length(seconds=length.seconds / rounds / len(running), rounds=1, steps=length.steps)
     costs: dict[str, list[Cost]] = {name: [] for name in running}
-    for i in range(length.rounds):
+    begun = time.monotonic()
+    for i in range(rounds):
+        if i >= LEAST_ROUNDS and time.monotonic() - begun >= length.seconds:
+            break
         for name, training in running.items():
-            tell(f"training in processes of their own, round {i + 1} of {length.rounds}: {name}")
-            training.ask(str(seconds))
+            tell(f"training in processes of their own, round {i + 1} of {rounds}: {name}")
+            training.ask(json.dumps(dataclasses.asdict(turn)))
             costs[name].append(read_cost(training.answer()))
     return {
         name: Cost(statistics.median(c.seconds for c in found), statistics.median(c.cpu for c in found))

@@ -1,6 +1,6 @@
 """`python -m trainer.profiling.training_process`: a training in a process of its own, which takes a turn when told to.
 
-Standard input: a line of JSON with the training's options, then a line for each turn, the seconds that it lasts.
+Standard input: a line of JSON with the training's options, then a line for each turn, which says how long it is.
 Standard output: `{}` when the training is warm, then the cost of a step for each turn, as JSON. It ends with its input.
 """
 
@@ -54,14 +54,15 @@ def turns(commands: Iterable[str], answer: Callable[[dict[str, float]], None]) -
     """Schedules the steps: yields before each of them.
 
     Args:
-      commands: the seconds of each turn, as text.
+      commands: the `Length` of each turn, as JSON.
       answer: called when the training is warm, and with the cost of a step after each turn.
     """
     yield from (WAY for _ in range(WARM_UP))
     answer({})
     for command in commands:
-        rounds = Rounds((WAY,), Length(seconds=float(command), rounds=1))
-        yield from rounds
+        length = Length(**json.loads(command))
+        rounds = Rounds((WAY,), length)
+        yield from rounds.turn(WAY, length.seconds)
         answer(dataclasses.asdict(rounds.medians()[WAY]))
 
 
