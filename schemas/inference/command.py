@@ -102,7 +102,7 @@ def _write(options: argparse.Namespace, prog: str) -> command.Report:
         raise UsageError("--overwrite is for --output FILE")
     paths = storage.expand(options.files)
     flags = ""
-    images = are_images(paths[0])
+    images = are_images(paths)
     if images:
         if options.label is not None:
             raise UsageError("--label names a column of a table; the classes of images are their folders")

@@ -24,6 +24,7 @@ from schemas.spec.strict import NAME
 LOOKED_AT = 2_000  # images whose headers are read, unless all are
 _HEAD_BYTES = 1 << 16
 AT_ONCE = 200
+_FIRST = 9  # files that are looked at to tell images from tables
 _SIZES = (32, 48, 64, 96, 128, 160, 192, 224)  # sides that a model's input may have
 _SMALL = 64  # images of one size up to this are taken as they are
 _RAW = 32  # and up to this stored without compression
@@ -33,8 +34,13 @@ _IDENTITIES, _IDENTITY_IMAGES = 20, 30  # from so many folders on, of less than 
 _OTHERS = (b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
 
 
-def are_images(path: str) -> bool:
-    """Whether a file's first bytes are those of an image, of a format that is read or not."""
+def are_images(paths: Sequence[str]) -> bool:
+    """Whether most of the first files are images by their first bytes, of formats that are read or not."""
+    some = paths[:_FIRST]
+    return 2 * sum(map(_is_image, some)) > len(some)
+
+
+def _is_image(path: str) -> bool:
     with storage.open_read(path) as file, storage.wrap_errors(path):
         head = file.read(16)
     return head.startswith((*MAGIC, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")

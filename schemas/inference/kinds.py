@@ -192,12 +192,15 @@ def _number(column: Column) -> Kind:
 
 def _string(column: Column) -> Kind:
     profile, present = column.profile, column.present
-    values = [value.decode("utf-8", "replace").lower() for value, _ in column.ranked()] if column.distinct == 2 else []
-    if len(values) == 2 and len(_TRUE & set(values)) == 1 and len(_FALSE & set(values)) == 1 and not column.missing:
+    values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()[:7]}
+    if not column.missing and len(values) == 2 and len(_TRUE & values) == len(_FALSE & values) == 1:
         return "bool", {}, shares(column)
     if profile.dates >= 0.95 * present:
         examples = shown(column.ranked()[0][0]) if column.known else "2026-01-31"
         return "ignore", {}, f"dates or times such as {examples}; write year, month, weekday or hour as columns"
+    if profile.amounts + profile.numbers.count >= 0.95 * present and profile.amounts and column.distinct > LISTED:
+        example = next((shown(value) for value, _ in profile.odd.ranked()), "1,234 kg")
+        return "ignore", {}, f"numbers written as {example!r}; write them plainly, such as 1234.5, to learn from them"
     if column.missing > SPARSE * column.rows:
         return "ignore", {}, f"missing {percent(column.missing, column.rows)}, {_count(column)} distinct values"
     cells = max(profile.text_cells, 1)
@@ -236,7 +239,8 @@ def category(column: Column) -> Kind:
 def in_order(column: Column) -> tuple[str, ...]:
     """The values that are present: numbers in their order, others by the alphabet."""
     values = [value.decode("utf-8", "replace") for value, _ in column.ranked()]
-    return tuple(sorted(values, key=float) if column.numeric else sorted(values))
+    numeric = column.numeric and not column.profile.text_cells
+    return tuple(sorted(values, key=float) if numeric else sorted(values))
 
 
 def shares(column: Column, most: int = 4) -> str:

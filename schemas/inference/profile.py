@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from schemas.inference.hashing import value_hashes
 from schemas.inference.moments import Moments
 from schemas.inference.tokens import ALL, ALWAYS, AMONG_NUMBERS, count_tokens
-from schemas.inference.value_counts import ValueCounts
+from schemas.inference.value_counts import MAX_BYTES, ValueCounts
 
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _LEADING_ZERO = r"^[+-]?0[0-9]"
@@ -17,6 +17,10 @@ _DATE = (
     r"^([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})"
     r"|[0-9]{1,2}[- ][A-Za-z]{3,9}\.?[- ,]+([0-9]{4}|[0-9]{2})|[A-Za-z]{3,9}\.? [0-9]{1,2},? [0-9]{4})"
     r"([T ,].*)?$|^[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?( ?[AaPp][Mm])?$"
+)
+_AMOUNT = (
+    r"^[$\x{20ac}\x{a3}\x{a5}]? ?[+-]?[0-9]+([,. '][0-9]{3})*([.,][0-9]+)?"
+    r" ?(%|\x{20ac}|\$|\x{a3}|[kKmM]|kg|km|cm|mm|g|s|h|lbs?|min)?$"
 )
 _ODD = 50  # distinct values that are no numbers, in a column of numbers
 _LARGEST = float(np.finfo(np.float32).max)
@@ -40,6 +44,7 @@ class ColumnProfile:
         text_bytes: their length together.
         words: their words together.
         dates: how many of them are dates.
+        amounts: how many are numbers with a unit, a currency's sign, or commas.
         line_ends: how many hold a line end.
         not_utf8: how many are no UTF-8.
         signature: a sum of the values' hashes, each times a random number of its row: equal for equal columns.
@@ -47,17 +52,17 @@ class ColumnProfile:
         binary: whether there is nothing but 0 and 1.
     """
 
-    def __init__(self, distinct_limit: int) -> None:
+    def __init__(self, distinct_limit: int, max_bytes: int = MAX_BYTES) -> None:
         self.rows = 0
         self.tokens = np.zeros(len(ALL), np.int64)
-        self.values = ValueCounts(distinct_limit)
+        self.values = ValueCounts(distinct_limit, max_bytes)
         self.numbers = Moments()
         self.logs = Moments()
         self.low, self.high = np.inf, -np.inf
         self.whole = True
         self.leading_zeros = 0
-        self.odd = ValueCounts(_ODD)
-        self.text_cells = self.text_bytes = self.words = self.dates = self.line_ends = self.not_utf8 = 0
+        self.odd = ValueCounts(_ODD, max_bytes)
+        self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = self.not_utf8 = 0
         self.signature = self.ones = 0
         self.binary = True
 
@@ -112,6 +117,8 @@ class ColumnProfile:
             counts = counts[~wrong]
         self.words += int((np.asarray(pc.count_substring_regex(values, r"\s+")) + 1) @ counts)
         self.dates += int(counts[np.asarray(pc.match_substring_regex(values, _DATE))].sum())
+        text = _as_text(values)  # whose signs have several bytes
+        self.amounts += int(counts[np.asarray(pc.match_substring_regex(text, _AMOUNT))].sum())
         self.line_ends += int(counts[np.asarray(pc.match_substring_regex(values, "[\r\n]"))].sum())
 
     def missing(self, tokens: frozenset[str]) -> int:

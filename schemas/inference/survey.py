@@ -16,10 +16,12 @@ from schemas.inference.dialect import Found, detect
 from schemas.inference.hashing import row_hashes
 from schemas.inference.profile import ColumnProfile
 from schemas.inference.row_sample import RowSample
+from schemas.inference.value_counts import MAX_BYTES
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows
 _DISTINCT, _ALL_DISTINCT = 5_000, 2_000_000  # values that are counted exactly: of a column, of all columns together
+_ALL_BYTES = 256 << 20  # of these values
 _THREADS = 2
 
 Progress = Callable[[int, float | None], None]  # records so far, and the share of the bytes where it is known
@@ -111,7 +113,9 @@ def _correction(result: Survey) -> Found | None:
 
 def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progress) -> Survey:
     limit = max(64, min(_DISTINCT, _ALL_DISTINCT // found.width))
-    result = Survey(found, [ColumnProfile(limit) for _ in range(found.width)], RowSample(found.width))
+    max_bytes = max(4096, min(MAX_BYTES, _ALL_BYTES // found.width))
+    columns = [ColumnProfile(limit, max_bytes) for _ in range(found.width)]
+    result = Survey(found, columns, RowSample(found.width))
     block_bytes = _WIDE_BLOCK_BYTES if found.width >= _WIDE else _BLOCK_BYTES
     files = [open_columns(path, found.options, num_columns=found.width) for path in (paths[:1] if sample else paths)]
     sizes = [None if file.gzip or file.codec.startswith("utf-16") else file.size for file in files]

@@ -21,8 +21,8 @@ class ValueCounts:
     adaptive sampling; Flajolet, "On adaptive sampling", 1990).
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, max_bytes: int = MAX_BYTES) -> None:
+        self._limit, self._max_bytes = limit, max_bytes
         self._values: pa.BinaryArray | None = pa.array([], pa.binary())
         self._counts = np.empty(0, np.int64)
         self._hashes = np.empty(0, np.uint64)
@@ -64,7 +64,7 @@ class ValueCounts:
             total = np.zeros(len(merged.dictionary), np.int64)
             np.add.at(total, merged.indices.to_numpy(), np.concatenate([self._counts, counts]))
             self._values, self._counts = merged.dictionary, total
-            if len(total) > self._limit or self._values.nbytes > MAX_BYTES:
+            if len(total) > self._limit or self._values.nbytes > self._max_bytes:
                 self._hashes, self._values = value_hashes(self._values), None
                 self._thin()
             return
@@ -82,7 +82,7 @@ class ValueCounts:
         return np.uint64((1 << 64) - 1 >> self._halvings)
 
     def _thin(self) -> None:
-        while len(self._counts) > max(self._limit, 2 * SAMPLED):
+        while len(self._counts) > max(self._limit, SAMPLED):
             self._halvings += 1
             keep = self._hashes < self._bound()
             self._hashes, self._counts = self._hashes[keep], self._counts[keep]

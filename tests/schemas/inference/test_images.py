@@ -83,8 +83,10 @@ def test_a_single_class_and_unreadable_images(tmp_path):
 
 def test_images_are_told_from_tables(tmp_path):
     (tmp_path / "t.png").write_text("a,b\n1,2\n")
-    assert not are_images(str(tmp_path / "t.png"))
-    assert are_images(draw(tmp_path / "i", {"a": 1})[0])
+    (tmp_path / "empty.png").write_bytes(b"")
+    table, empty = str(tmp_path / "t.png"), str(tmp_path / "empty.png")
+    assert not are_images([table])
+    assert are_images([empty, *draw(tmp_path / "i", {"a": 3})])
 
 
 def test_a_schema_and_other_images(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from schemas import storage
 from schemas.errors import UsageError
 from schemas.inference.tables import Inferred, infer_table
 from schemas.inference.trial import Tried, try_out
@@ -68,6 +69,10 @@ def test_every_kind(tmp_path):
             "when": lambda i, rng: f"2026-01-{i % 28 + 1:02d} 10:00",
             "day": lambda i, rng: 20260100 + i % 28 + 1,
             "remark": lambda i, rng: " ".join(rng.choice(["the", "quick", "brown", "fox", "jumps"]) for _ in range(9)),
+            "price": lambda i, rng: f'"${rng.randrange(1000, 9000):,}"',
+            "width": lambda i, rng: f"{rng.randrange(1000)} cm",
+            "shouted": one_of("YES", "Yes", "NO"),
+            "zone": lambda i, rng: "x" if i == 3 else rng.randrange(1, 20),
             "always": lambda i, rng: "x",
             "never": lambda i, rng: "",
             "mostly_gone": lambda i, rng: "seen" if i % 10 == 0 else "",
@@ -90,6 +95,10 @@ def test_every_kind(tmp_path):
         "when": "ignore",
         "day": "ignore",
         "remark": "text",
+        "price": "ignore",
+        "width": "ignore",
+        "shouted": "bool",
+        "zone": "category",
         "always": "ignore",
         "never": "ignore",
         "mostly_gone": "ignore",
@@ -293,6 +302,13 @@ def test_one_class_is_said_where_the_label_is_guessed(tmp_path):
 def test_small_tables_have_no_empty_split(tmp_path, rows: int):
     schema, *_ = written(put(tmp_path, {"customer_id": lambda i, rng: i % 21, "share": share, "y": yes_no}, rows=rows))
     assert len(schema.split.splits) == (1 if rows < 50 else len(schema.split.splits))
+
+
+def test_files_in_a_bucket(tmp_path, bucket):
+    local = put(tmp_path, {"share": share, "y": yes_no})
+    storage.write_bytes(f"{bucket}/t.csv", Path(local).read_bytes())
+    remote, here = infer_table([f"{bucket}/t.csv"], name="t"), infer_table([local], name="t")
+    assert remote.text.splitlines()[1:] == here.text.splitlines()[1:]
 
 
 def test_progress_is_told(tmp_path):
