@@ -197,10 +197,12 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
         yield f"{path}: a job refuses it: {why}"
     for path in found.empty:
         yield f"{path}: the file is empty"
-    for name, feature in list(found.missing.items())[:_TOLD]:
-        yield f"missing column {name!r}, which {feature!r} reads"
-    for name, line in list(found.extra.items())[:_TOLD]:
-        yield f"extra column {name!r}; to leave it out, add  {line}"
+    missing = [f"missing column {name!r}, which {feature!r} reads" for name, feature in found.missing.items()]
+    extra = [f"extra column {name!r}; to leave it out, add  {line}" for name, line in found.extra.items()]
+    for lines in (missing, extra):
+        yield from lines[:_TOLD]
+        if len(lines) > _TOLD:
+            yield f"and {counted(len(lines) - _TOLD, f'more {lines[0].split()[0]} column')}"
     for (reason, column), count in found.rejected.most_common():
         where = f" in {column!r}" if column else ""
         example = found.examples[reason, column]
@@ -209,7 +211,8 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
         yield from _beyond(name, seen, schema)
     would = f"{found.read - found.lost:,} of {counted(found.read, 'record')} would be written"
     if found.refused:
-        yield f"{source} does not fit: {len(found.refused)} of the files would be refused; without that, {would}"
+        fits_not = f"{source} does not fit: {counted(len(found.refused), 'file')} would be refused"
+        yield f"{fits_not}; without that, {would}" if found.read else fits_not
     elif found.lost:
         yield f"{source} would lose records: {would}"
     else:

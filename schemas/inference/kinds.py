@@ -19,6 +19,7 @@ SKEWED = 3.0  # numbers that are skewed by more than this, and not negative, are
 _ONE_OF_A_KIND = 0.3  # distinct values a record, from which on a category has nothing to learn
 _UNIQUE = 0.99  # distinct values a record, from which on a column names its record
 _HASHED = 20_000  # values, from which on ids are hashed
+_ESTIMATE = 0.2  # how far off the number of distinct values may be, where they are too many to be counted
 _WORDS, _BYTES = 6, 60  # of a value, on average, from which on it is a text
 _INDICATOR = 0.05  # a share of missing numbers that is worth a feature of its own
 
@@ -73,7 +74,10 @@ class Column:
     def consecutive(self) -> bool:
         """Whether its numbers count up without a gap."""
         p = self.profile
-        return self.numeric and p.whole and p.high - p.low + 1 == self.distinct
+        if not (self.numeric and p.whole):
+            return False
+        span = p.high - p.low + 1
+        return span == self.distinct if self.known else abs(span - self.distinct) < _ESTIMATE * span
 
     @property
     def called_id(self) -> bool:

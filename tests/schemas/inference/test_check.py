@@ -82,7 +82,7 @@ def test_missing_and_extra_columns_and_the_others_all_the_same(tmp_path):
     assert found.rejected == {("not_a_number", "weight"): 1}
     assert "a job refuses it: lacks the column 'km'; has the column 'kilometres', which no feature reads" in lines[0]
     assert "missing column 'km', which 'km' reads" in lines[1]
-    assert lines[-1].startswith("s.yaml does not fit: 1 of the files would be refused")
+    assert lines[-1].startswith("s.yaml does not fit: 1 file would be refused")
 
 
 def test_a_file_without_the_label(tmp_path):

@@ -184,6 +184,12 @@ def test_a_copy_of_a_number_that_is_to_be_predicted(tmp_path):
     assert "regression" in inferred.text
 
 
+def test_an_index_too_long_to_be_counted(tmp_path):
+    columns: dict[str, Cell] = {"": lambda i, rng: i, "share": share, "y": yes_no}
+    schema, *_ = written(put(tmp_path, columns, rows=12_000))
+    assert kinds(schema) == {"column_0": "key", "share": "numeric"}
+
+
 def test_names_that_no_schema_takes(tmp_path):
     columns = {"Body Mass (g)": share, "2nd": share, "": share, "true": one_of("a", "b"), "7": share, "the y": yes_no}
     schema, *_ = written(put(tmp_path, columns), label="the y")
