@@ -26,7 +26,8 @@ class ColumnBatch:
         columns: binary `[n]` for each column, as written and without its quotes.
         rows: n.
         read: the number of records, invalid ones included.
-        position: how many bytes of the file, decompressed, have been read up to the end of the batch.
+        position: where the batch ends in the file, decompressed.
+        consumed: how many bytes of the file, as it is stored, have been read.
         bad: by reason, the number of invalid records.
         examples: by reason, the byte offset of the first invalid record and what is wrong with it.
     """
@@ -35,6 +36,7 @@ class ColumnBatch:
     rows: int
     read: int
     position: int
+    consumed: int
     bad: collections.Counter[str]
     examples: dict[str, tuple[int, str]]
 
@@ -88,6 +90,7 @@ def read_columns(file: CsvFile, options: CsvOptions, *, block_bytes: int) -> Gen
                 rows=len(parsed.rows),
                 read=len(block.records) + len(block.too_long),
                 position=block.records.offset + len(block.records.data),
+                consumed=block.consumed,
                 bad=bad,
                 examples=examples,
             )

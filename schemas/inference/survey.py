@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
 from schemas.csv.file import CsvFile
 from schemas.errors import UsageError
@@ -39,7 +38,6 @@ class Survey:
         sample: a random sample of the rows.
         bad: by reason, the number of invalid records.
         examples: by reason, the file, the byte offset and the fault of the first of them.
-        bytes: how many bytes of text were read.
         complete: whether all of the files was read.
     """
 
@@ -50,7 +48,6 @@ class Survey:
     read: int = 0
     bad: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
-    bytes: int = 0
     complete: bool = True
 
     def name(self, position: int) -> str | None:
@@ -118,22 +115,20 @@ def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progres
     result = Survey(found, columns, RowSample(found.width))
     block_bytes = _WIDE_BLOCK_BYTES if found.width >= _WIDE else _BLOCK_BYTES
     files = [open_columns(path, found.options, num_columns=found.width) for path in (paths[:1] if sample else paths)]
-    sizes = [None if file.gzip or file.codec.startswith("utf-16") else file.size for file in files]
-    total = sum(size for size in sizes if size) if None not in sizes else None
+    sizes = [file.size - file.data_start if file.mode == "ranges" else file.size for file in files]
+    total, done = max(1, sum(sizes)), 0
+    block_bytes = min(block_bytes, SAMPLE_BYTES) if sample else block_bytes
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="columns") as pool:
-        for file in files:
-            before = result.bytes
-            with contextlib.closing(
-                read_columns(file, found.options, block_bytes=min(block_bytes, SAMPLE_BYTES) if sample else block_bytes)
-            ) as batches:
+        for file, size in zip(files, sizes, strict=True):
+            with contextlib.closing(read_columns(file, found.options, block_bytes=block_bytes)) as batches:
                 for batch in batches:
                     _add(result, file, batch, pool)
-                    result.bytes = before + batch.position
-                    progress(result.read, result.bytes / total if total else None)
+                    progress(result.read, (done + batch.consumed) / total)
                     if sample:
+                        plain = not file.gzip and not file.codec.startswith("utf-16")
+                        result.complete = plain and len(paths) == 1 and batch.position >= file.size
                         break
-    size = storage.stat(paths[0]).size
-    result.complete = not sample or (len(paths) == 1 and sizes[0] is not None and result.bytes >= size)
+            done += size
     return result
 
 
