@@ -9,7 +9,7 @@ from typing import Any
 from schemas.errors import UsageError
 from schemas.inference.declaration import Declaration
 from schemas.inference.groups import joined, numbered_vectors, one_hot_groups
-from schemas.inference.kinds import Column, category, declare
+from schemas.inference.kinds import FEW_ROWS, Column, category, declare
 from schemas.inference.label import LabelChoice
 from schemas.inference.leaks import Leak, find_leaks
 from schemas.inference.survey import Survey
@@ -32,7 +32,7 @@ def declarations(
     notes: list[str] = []
     leaks = {leak.position: leak for leak in find_leaks(columns, label, read.sample, [*groups, *single])}
     checked = [_without_leak(each, read, columns, place, leaks.get(each.first), notes) for each in [*groups, *single]]
-    checked = _one_key(checked, columns)
+    checked = _one_key(_without_twins(checked, columns, read.rows), columns)
     checked = _with_an_input(sorted(checked, key=lambda each: each.first), read, columns, path, notes)
     parts = ([d for d in checked if d.first < place], [d for d in checked if d.first > place])
     header, width = read.found.names is not None, read.found.width
@@ -68,6 +68,22 @@ def _without_leak(
         notes.append(f"{called}: {leak.evidence}")
         return dataclasses.replace(declared, evidence=f"{declared.evidence}; {leak.evidence}")
     return declared
+
+
+def _without_twins(declared: Sequence[Declaration], columns: Sequence[Column], rows: int) -> list[Declaration]:
+    """The same without columns that hold what an earlier one holds in every record."""
+    first: dict[int, Column] = {}
+    result = []
+    for each in declared:
+        column = columns[each.first]
+        alone = each.width == 1 and each.kind != "ignore" and rows >= FEW_ROWS
+        twin = first.setdefault(column.profile.signature, column) if alone else column
+        if twin is not column:
+            evidence = f"the same as {twin.name or f'column {twin.position}'!r} in every record"
+            result.append(Declaration(each.first, each.last, "ignore", {}, evidence))
+        else:
+            result.append(each)
+    return result
 
 
 def _one_key(declared: Sequence[Declaration], columns: Sequence[Column]) -> list[Declaration]:

@@ -215,11 +215,10 @@ def _string(column: Column) -> Kind:
     if column.unique:
         return "key", {}, "a value of its own for nearly every record"
     if present >= FEW_ROWS and column.distinct > _ONE_OF_A_KIND * present:
-        return (
-            "ignore",
-            {"group": column.shared_id},
-            f"mostly one of a kind: {_count(column)} distinct values of {present:,}",
-        )
+        evidence = f"mostly one of a kind: {_count(column)} distinct values of {present:,}"
+        if not column.shared_id and column.distinct < present / 1.2 and column.missing < 0.05 * column.rows:
+            evidence += "; a split by it would keep those that share one together"
+        return "ignore", {"group": column.shared_id}, evidence
     if column.called_id and column.distinct > LISTED and present >= FEW_ROWS:
         return "ignore", {"group": column.shared_id}, f"an identifier by its name, {_count(column)} distinct values"
     return category(column)
