@@ -38,6 +38,7 @@ COMMANDS = {
     "samples": Command("schemas.samples.command", "generate sample files"),
     "schema": Command("schemas.spec.command", "list the schemas that ship, or print one to copy"),
     "init": Command("schemas.inference.command", "write a schema from raw data, or compare one with new data"),
+    "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
     "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
     "job": Command("beam_jobs.job", "ask about a job on a cluster, wait for it, commit or cancel it"),
     "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
