@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from schemas.errors import MillraceError, UsageError
 
@@ -39,6 +39,27 @@ class Interrupted(MillraceError):
     def __init__(self, message: str, exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+OnInterrupt = Literal["ask", "cancel", "leave"]
+
+
+def cancel_or_leave(what: OnInterrupt, job: str) -> Literal["cancel", "leave"]:
+    """What to do after Ctrl-C with a job that runs elsewhere.
+
+    Args:
+      what: as the options have it; "ask" asks on a terminal, and means "cancel" where there is none.
+      job: the job's name, for the question.
+    """
+    if what != "ask":
+        return what
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return "cancel"
+    try:
+        print(f"Cancel {job}? It goes on otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
+        return "cancel" if sys.stdin.readline().strip().lower() in ("y", "yes") else "leave"
+    except KeyboardInterrupt:  # again: out of here, at once
+        return "leave"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +116,15 @@ def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
         return takes_file and "--json=-" in argv
     following = argv[argv.index("--json") + 1 :][:1]
     return not (takes_file and following and not following[0].startswith("-"))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: `48 s`, `3 min 20 s`, `5 h 12 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _print(text: str) -> None:
