@@ -25,10 +25,9 @@ ModeKeys = tf_estimator.ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """Some steps that were made: the variables before and after by name, and the losses."""
+    """Some steps that were made: the variables before them by name, and the losses."""
 
     before: dict[str, np.ndarray]
-    after: dict[str, np.ndarray]
     losses: list[float]
 
 
@@ -73,14 +72,13 @@ class Step:
                 variable = self._variables[name]
                 session.run(variable.initializer, {variable.initializer.inputs[1]: value})
             begun = session.run(self._variables)
-            losses = [float(session.run(self._loss)) for _ in range(count)]
-            return Made(begun, session.run(self._variables), losses)
+            return Made(begun, [float(session.run(self._loss)) for _ in range(count)])
 
     def lowered(self) -> str:
         """What XLA makes of the step: HLO, as text, before a backend compiles it for its processor.
 
         Raises:
-          tf.errors.InvalidArgumentError: XLA does not know an operation, or a shape is not fixed.
+          ValueError: XLA does not know an operation, or a shape is not fixed.
         """
         whole = self.graph.as_graph_def()
         for node in whole.node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +18,7 @@ from trainer.images.normalize import normalized
 
 
 def read(dataset, **options):
-    in_order = {"shuffle_buffer": 0, "deterministic": True, "seed": 1}
+    in_order: dict[str, Any] = {"shuffle_buffer": 0, "deterministic": True, "seed": 1}
     settings = InputOptions(batch_size=16, drop_remainder=True, num_epochs=1, **in_order, **options)
     return input_fn(dataset, "train", mode="train", options=settings)
 
