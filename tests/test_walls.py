@@ -30,6 +30,7 @@ ORDER = """
     schemas.inference
     schemas.dataset
     beam_jobs.core
+    beam_jobs.statistics
     beam_jobs.transform
     beam_jobs.output
     beam_jobs.rows beam_jobs.images

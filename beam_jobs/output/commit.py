@@ -24,6 +24,8 @@ from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
+from beam_jobs.statistics import files
+from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.dataset import layout
@@ -119,6 +121,7 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
     place_rejects(run, result, late_rejects(result, raw_bytes))
     place_parity(run, result)
+    place_statistics(run.folder, result)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -224,6 +227,17 @@ def place_parity(run: Run, result: Result) -> None:
         compare_and_swap.create(
             layout.join(run.folder, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records)))
         )
+
+
+def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> None:
+    """Writes the statistics of the written records, and of those that `more` describes, if they were collected."""
+    if result.statistics is not None:
+        sketches = storage.read_bytes(result.statistics)
+        statistics = Statistics.from_bytes(sketches)
+        if more is not None:
+            statistics.merge(more)
+            sketches = statistics.to_bytes()
+        files.place(run_dir, statistics, sketches)
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:

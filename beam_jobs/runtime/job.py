@@ -214,6 +214,7 @@ class Work:
             preprocessing_fn=self.preprocessing_fn,
             derived=self.own_function is None,
             transform_from=transform_from,
+            statistics=options.statistics,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
