@@ -101,7 +101,9 @@ class Collector:
         matrix = flat.reshape(total, -1).astype(np.float32, copy=False)
         for split, places in rows.items():
             chosen = matrix if len(places) == total else matrix[places]
-            columns = chosen.reshape(1, -1).copy() if len(column.names) == 1 else np.ascontiguousarray(chosen.T)
+            columns = np.array(
+                chosen.reshape(1, -1) if len(column.names) == 1 else chosen.T, order="C"
+            )  # a copy, to sort
             columns.sort(axis=1)  # NaN comes last
             missing = np.isnan(columns[:, -1:]).any(1)
             for name, values, some in zip(column.names, columns, missing.tolist(), strict=True):

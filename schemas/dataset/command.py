@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|stats|prune DIR`: inspects, verifies and cleans up a dataset directory."""
+"""`python -m schemas.dataset verify|show|stats|head|prune DIR`: inspects and cleans up a dataset directory."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _EPILOG = """\
 examples:
   %(prog)s show out/
   %(prog)s stats out/ --split eval
+  %(prog)s head out/ --split eval -n 3
   %(prog)s verify gs://bucket/out
   %(prog)s prune out/ --all --dry_run
 
@@ -55,6 +56,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "collected them. See docs/statistics.md.",
         ),
         (
+            "head",
+            "print the first records",
+            "Prints the first records of a split as they are stored: transformed, with the words that ids stand for. "
+            "Images become a contact sheet, a PNG in the current folder.",
+        ),
+        (
             "prune",
             "remove leftovers of earlier jobs",
             "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
@@ -75,6 +82,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         elif name == "stats":
             sub.add_argument("--split", metavar="NAME", help="only this split")
             sub.add_argument("--feature", nargs="+", default=[], metavar="NAME", help="only these features")
+        elif name == "head":
+            sub.add_argument("--split", default="train", metavar="NAME", help="train, eval or test (default: train)")
+            sub.add_argument("-n", type=int, metavar="N", help="how many records (default: 5; of images 24)")
+            sub.add_argument("--output", metavar="FILE", help="the contact sheet of images (default: NAME-SPLIT.png)")
+            sub.add_argument("--overwrite", action="store_true", help="replace an existing contact sheet")
         elif name == "prune":
             sub.add_argument("--dry_run", action="store_true", help="only print what would be removed")
             sub.add_argument("--all", action="store_true", help="also remove the runs of the previous dataset")
@@ -99,6 +111,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             return show(data_dir)
         case "stats":
             return stats(data_dir, split=options.split, features=options.feature)
+        case "head":
+            return head(data_dir, options)
         case _:
             return prune(data_dir, dry_run=options.dry_run, everything=options.all, prog=prog)
 
@@ -160,6 +174,13 @@ def stats(data_dir: str, *, split: str | None, features: Sequence[str]) -> comma
 
     found = chosen(read_statistics(data_dir), split=split, features=features)
     return command.Report(render(found), {"path": data_dir, **found})
+
+
+def head(data_dir: str, options: argparse.Namespace) -> command.Report:
+    """Prints the first records of a split."""
+    from schemas.dataset.head import head_of
+
+    return head_of(data_dir, options.split, options.n, sheet=options.output, overwrite=options.overwrite)
 
 
 def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> command.Report:

@@ -171,3 +171,10 @@ def test_the_combine_merges_bundles_in_any_grouping() -> None:
             here[name] = pytest.approx(here[name], rel=1e-12)
         assert there == here
     assert combine.extract_output(combine.merge_accumulators([None, parts[2]])) == parts[2]
+
+
+def test_a_single_record_with_a_vector() -> None:
+    vector = Column("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))
+    values = lists(np.array([[7, np.nan, -1]], np.float32))
+    told = describe(collected([(pa.RecordBatch.from_pydict({"v": values}), np.zeros(1, np.int8))], (vector,)))
+    assert [item["splits"]["train"].get("max") for item in told["features"]] == [7, None, -1]
