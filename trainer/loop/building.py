@@ -13,6 +13,7 @@ from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_task_spec
+from trainer.strategies.multi_worker import as_multi_worker
 from trainer.strategies.tpu import as_tpu_estimator
 
 
@@ -42,7 +43,7 @@ def build_estimator(
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
     estimator = with_keys_and_classes(model.build(task_spec, hparams, config), dataset, warm_start=warm_start)
     if options.tpu is None:
-        return estimator
+        return as_multi_worker(estimator)
     check_dense(dataset, options.tpu)
     sizes = (input_options(dataset, options, split="train", mode=mode).batch_size for mode in ("train", "eval"))
     return as_tpu_estimator(estimator, options, **dict(zip(("batch_size", "eval_batch_size"), sizes, strict=True)))
