@@ -3,7 +3,8 @@
     STEPS BEGIN DATA_DIR MODEL_DIR FLAG ...
 
 trains to that step, from the checkpoint of the model directory BEGIN unless that is empty. FLAGs are those of
-`trainer.task`. Prints the loss of the last step, and on how many devices the model's variables lay.
+`trainer.task`. Prints the loss of the last step, and on how many devices the model's variables lay and
+its batches arrived.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from trainer.task import parse_options
 
 
 class Watch(tf.compat.v1.train.SessionRunHook):
-    """Finds the devices of all variables, and the loss of the last step."""
+    """Finds the devices of all variables and of the batches, and the loss of the last step."""
 
     def __init__(self) -> None:
         self.devices: set[str] = set()
+        self.inputs: set[str] = set()
         self.loss: Any = None
         self._loss: Any = None
 
     def begin(self) -> None:
         operations = tf.compat.v1.get_default_graph().get_operations()
         self.devices = {op.device for op in operations if op.type == "VarHandleOp"}
+        self.inputs = {op.device for op in operations if op.type == "IteratorGetNext"}
         self._loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
 
     def before_run(self, run_context: Any) -> Any:
@@ -74,5 +77,5 @@ def main(argv: Sequence[str]) -> int:
             tf_estimator.train_and_evaluate(estimator, train, tf_estimator.EvalSpec(read))
         else:
             estimator.train(train.input_fn, hooks=hooks, max_steps=train.max_steps)
-    print(json.dumps({"loss": watch.loss, "devices": len(watch.devices)}))
+    print(json.dumps({"loss": watch.loss, "devices": len(watch.devices), "inputs": len(watch.inputs)}))
     return 0

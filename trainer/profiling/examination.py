@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from schemas import interrupts
 from schemas.dataset import Dataset
+from schemas.errors import UsageError
 from trainer.data.input_fn import input_fn, is_held
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
@@ -42,6 +43,8 @@ def examine(
       UsageError: an unknown model or hyper-parameter, or a model for other data.
       MillraceError: the model failed.
     """
+    if options.strategy == "multi_worker":
+        raise UsageError("--strategy multi_worker: the doctor examines one process; leave the strategy out")
     half = dataclasses.replace(length, seconds=length.seconds / 2)
     source = measured(dataset, options)
     config = run_config(options, os.path.join(folder, "model"), save_checkpoints_steps=None, save_checkpoints_secs=None)
