@@ -83,8 +83,8 @@ def step_parser(prog: str, *, description: str, examples: str) -> argparse.Argum
         "--strategy",
         choices=STRATEGIES,
         help="mirrored: replicas of the model on the GPUs of this machine share each batch; parameter_server: the "
-        "workers of the cluster in TF_CONFIG train one model, each at its own pace; multi_worker is refused (default: "
-        "none; docs/strategies.md)",
+        "workers of the cluster in TF_CONFIG train one model, each at its own pace; multi_worker: they take each step "
+        "together, by all-reduce (default: none; docs/strategies.md)",
     )
     add("--num_gpus", type=int, metavar="N", help="the number of GPUs that a strategy uses (default: all)")
     add(

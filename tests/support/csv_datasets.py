@@ -57,6 +57,16 @@ label: {name: late, kind: category, values: ["no", "yes"]}
 split: {by: row, train: 0.6, eval: 0.2, test: 0.2}
 """
 
+NUMBERS = """\
+name: numbers
+format: csv
+csv: {header: present}
+features:
+  - {name: x, kind: numeric, transform: none}
+label: {name: y, kind: numeric}
+split: {by: row, train: 0.9, eval: 0.1, test: 0}
+"""
+
 WAGES = """\
 name: wages
 format: csv
@@ -68,7 +78,7 @@ label: {name: wage, kind: numeric}
 """
 
 
-def write_dataset(folder: Path, *, schema: str, csv: Path) -> Dataset:
+def write_dataset(folder: Path, *, schema: str, csv: Path, num_shards: int = 2) -> Dataset:
     """Runs the job on one file; `schema` is a schema file's text."""
     (folder / "schema.yaml").write_text(schema)
-    return Job(folder, folder / "schema.yaml", csv).run(num_shards=2)
+    return Job(folder, folder / "schema.yaml", csv).run(num_shards=num_shards)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,10 @@ from trainer.estimator import tf_estimator
 
 @dataclasses.dataclass(frozen=True)
 class Hparams:
-    """A folder: its `steps.jsonl` gets a line for each step; its file `kill_at` holds the step to be killed at."""
+    """A folder: its `steps.jsonl` gets a line for each step of each replica.
+
+    Its file `kill_at` holds the step to be killed at, and the signal. In a cluster, that is for the worker.
+    """
 
     folder: str = ""
 
@@ -28,22 +30,27 @@ def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str,
     value = tf.zeros_like(features["x"]) + weight
     if mode == tf_estimator.ModeKeys.PREDICT:
         return tf_estimator.EstimatorSpec(mode, predictions={"value": value})
-    loss = tf.reduce_mean(tf.square(value))
     if mode == tf_estimator.ModeKeys.EVAL:
-        return tf_estimator.EstimatorSpec(mode, loss=loss)
+        return tf_estimator.EstimatorSpec(mode, loss=tf.reduce_mean(tf.square(value)))
     step = tf.compat.v1.train.get_global_step()
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("type")
+    context = tf.distribute.get_replica_context()
 
-    def note(step: np.ndarray, ids: np.ndarray) -> np.float32:
+    def note(step: np.ndarray, replica: np.ndarray, ids: np.ndarray) -> np.float32:
         folder = Path(params["folder"])
+        line = json.dumps({"step": int(step), "replica": int(replica), "ids": ids.astype(int).tolist()})
         with (folder / "steps.jsonl").open("a") as file:
-            file.write(json.dumps({"step": int(step), "ids": ids.astype(int).tolist()}) + "\n")
+            file.write(f"{line}\n")
         kill = folder / "kill_at"
-        if kill.exists() and int(kill.read_text()) == step:
-            kill.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if replica == 0 or task == "worker":
+            at, sent = map(int, kill.read_text().split()) if kill.exists() and task != "chief" else (-1, 0)
+            if at == step:
+                kill.unlink()
+                os.kill(os.getpid(), sent)
         return np.float32(0)
 
-    noted = tf.numpy_function(note, [step, features["x"]], tf.float32)
-    with tf.control_dependencies([noted]):
-        train_op = tf.compat.v1.assign_add(step, 1)
+    noted = tf.numpy_function(note, [step, context.replica_id_in_sync_group, features["x"]], tf.float32)
+    with tf.control_dependencies([noted]):  # so that every replica has read the step before its update
+        loss = tf.reduce_mean(tf.square(tf.identity(value)))
+    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.0).minimize(loss, step)
     return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)

@@ -1,9 +1,10 @@
-"""A few steps of a model under a strategy, by Estimator and without exports: a command for `tests.support.replicas`.
+"""A few steps of a model under a strategy, by Estimator and without evaluations: for `replicas` and `lockstep`.
 
     STEPS BEGIN DATA_DIR MODEL_DIR FLAG ...
 
-trains to that step, from the checkpoint of the model directory BEGIN unless that is empty, and evaluates. FLAGs are
-those of `trainer.task`. Prints the loss, and on how many devices the model's variables lay.
+trains to that step, from the checkpoint of the model directory BEGIN unless that is empty. FLAGs are those of
+`trainer.task`. Prints the loss of the last step, and on how many devices the model's variables lay and
+its batches arrived.
 """
 
 from __future__ import annotations
@@ -16,39 +17,65 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.dataset import open_dataset
+from trainer.data.input_fn import input_fn
+from trainer.data.reading import input_options
+from trainer.estimator import tf_estimator
+from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.building import build_estimator
-from trainer.loop.progress import Display
-from trainer.loop.train import Task
-from trainer.strategies.run_config import run_config, without_notices
+from trainer.strategies.multi_worker import WithOthers
+from trainer.strategies.run_config import replicas_of, run_config, without_notices
 from trainer.task import parse_options
 
 
-class FindWeights(tf.compat.v1.train.SessionRunHook):
-    """Finds the devices of all variables."""
+class Watch(tf.compat.v1.train.SessionRunHook):
+    """Finds the devices of all variables and of the batches, and the loss of the last step."""
 
     def __init__(self) -> None:
         self.devices: set[str] = set()
+        self.inputs: set[str] = set()
+        self.loss: Any = None
+        self._loss: Any = None
 
     def begin(self) -> None:
         operations = tf.compat.v1.get_default_graph().get_operations()
         self.devices = {op.device for op in operations if op.type == "VarHandleOp"}
+        self.inputs = {op.device for op in operations if op.type == "IteratorGetNext"}
+        self._loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.loss = float(run_values.results)
 
 
 def main(argv: Sequence[str]) -> int:
     tf.keras.backend.clear_session()  # else a Keras model's layers are numbered on from those of the one before
     steps, begin, data_dir, model_dir, *flags = argv
-    if begin:
-        shutil.copytree(begin, model_dir)
     options = parse_options(["--data_dir", data_dir, "--model_dir", model_dir, *flags])
     dataset = open_dataset(data_dir)
     config = run_config(options, model_dir, save_checkpoints_steps=1000, checkpoint_save_graph_def=False)
+    if begin and config.is_chief:
+        shutil.copytree(begin, model_dir)
     config.session_config.graph_options.rewrite_options.disable_meta_optimizer = (
         True  # which takes longer than it saves
     )
-    task: Any = Task(options, dataset, build_estimator(dataset, options, config), Display(quiet=True))
-    weights = FindWeights()
+    tasks = config.num_worker_replicas if is_all_reduce(config) else 1
+    watch = Watch()
+    hooks = [watch, *([WithOthers(config, print)] if tasks > 1 else [])]
+
+    def read() -> tf.data.Dataset:
+        """Of each batch that one device reads, what this task's replicas take."""
+        given = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
+        batches = input_fn(dataset, "train", mode="train", options=given)
+        return batches.shard(tasks, config.global_id_in_cluster) if tasks > 1 else batches
+
+    train = tf_estimator.TrainSpec(read, max_steps=int(steps), hooks=hooks)
+    estimator = build_estimator(dataset, options, config)
     with without_notices():
-        task.estimator.train(task.reader("train", "train"), max_steps=int(steps), hooks=[weights])
-    metrics = task.estimator.evaluate(task.reader("eval", "eval"))
-    print(json.dumps({"loss": float(metrics["loss"]), "devices": len(weights.devices)}))
+        if tasks > 1:
+            tf_estimator.train_and_evaluate(estimator, train, tf_estimator.EvalSpec(read))
+        else:
+            estimator.train(train.input_fn, hooks=hooks, max_steps=train.max_steps)
+    print(json.dumps({"loss": watch.loss, "devices": len(watch.devices), "inputs": len(watch.inputs)}))
     return 0

@@ -1,9 +1,10 @@
 """A cluster whose tasks run `trainer.task`, each in a process that a test starts, kills and starts again.
 
-    python -m tests.support.task_cluster FOLDER ARGUMENT ...
+    python -m tests.support.task_cluster ROLES FOLDER ARGUMENT ...
 
 reads orders, a line each: `start ROLE`, `kill ROLE`, `wait ROLE`, which is answered by the exit code. The tasks are
-forked from this process, which has imported TensorFlow and run nothing; each writes to FOLDER/ROLE.log.
+forked from this process, which has imported TensorFlow and run nothing; each writes to FOLDER/ROLE.log. ROLES, joined
+by commas, are those in the cluster; the evaluator is in none.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def task_cluster(folder: Path, arguments: Sequence[str]) -> Iterator[Cluster]:
+def task_cluster(
+    folder: Path, arguments: Sequence[str], *, roles: Sequence[str] = ("ps", "chief", "worker")
+) -> Iterator[Cluster]:
     """A cluster of which nothing has started; what still runs at the end is killed."""
-    command = [sys.executable, "-m", __name__, str(folder), *map(str, arguments)]
+    command = [sys.executable, "-m", __name__, ",".join(roles), str(folder), *map(str, arguments)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Cluster(process)
@@ -90,10 +93,9 @@ def fork(role: str, addresses: dict[str, list[str]], folder: Path, arguments: Se
         os._exit(status)
 
 
-def main(folder: Path, arguments: Sequence[str]) -> None:
+def main(roles: Sequence[str], folder: Path, arguments: Sequence[str]) -> None:
     import trainer.loop.train  # noqa: F401 - what all tasks import
 
-    roles = ("ps", "chief", "worker")  # the evaluator is in no cluster
     addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(roles, free_ports(len(roles)), strict=True)}
     children: dict[str, int] = {}
     for line in sys.stdin:
@@ -110,4 +112,4 @@ def main(folder: Path, arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1].split(","), Path(sys.argv[2]), sys.argv[3:])

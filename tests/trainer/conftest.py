@@ -11,7 +11,7 @@ import pytest
 from schemas.dataset import Dataset, open_dataset
 from schemas.samples.tables import write_sample
 from tests.support.built_once import built_once
-from tests.support.csv_datasets import LATE, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
+from tests.support.csv_datasets import LATE, NUMBERS, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
 from tests.support.training import TrainedModel, brief_config, train_own
 from trainer import task
@@ -90,6 +90,17 @@ def wages(share_dataset) -> Dataset:
         write_dataset(folder, schema=WAGES, csv=folder / "wages.csv")
 
     return share_dataset("wages", write)
+
+
+@pytest.fixture(scope="session")
+def numbers(share_dataset) -> Dataset:
+    """400 records in four shards a split, each known by its number."""
+
+    def write(folder: Path) -> None:
+        (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in range(400)))
+        write_dataset(folder, schema=NUMBERS, csv=folder / "numbers.csv", num_shards=4)
+
+    return share_dataset("numbers", write)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from schemas.errors import MillraceError
 from trainer.data.data_service import prepared_by
 from trainer.data.epochs import epochs, number
 from trainer.data.input_options import InputOptions
-from trainer.data.interleave import side_by_side, stored, with_threads
+from trainer.data.interleave import part_rows, side_by_side, stored, with_threads
 from trainer.data.window_shuffle import GATHERED, kept, shuffled_batches, windows, without_first
 from trainer.estimator import tf_estimator
 from trainer.images import augment
@@ -213,11 +213,12 @@ def images(dataset: Dataset, split: str, records: tf.data.Dataset, mode: str, op
     """Batches of (features, label) of an image dataset's serialized records."""
     assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
     training = mode == ModeKeys.TRAIN
+    rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     examples = image_examples(
         records,
         dataset.image_schema,
         augment.augment_options(options.augmentation, dataset.image_schema.images.input_size),
-        seeds=image_seeds(options, dataset.rows(split)) if training else None,
+        seeds=image_seeds(options, rows) if training else None,
         deterministic=options.deterministic or not training,
     )
     return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)

@@ -72,6 +72,14 @@ def side_by_side(
     )
 
 
+def part_rows(dataset: Dataset, split: str, *, num_workers: int = 1, worker: int = 0) -> int:
+    """How many records one worker's part of a split has; see `side_by_side`."""
+    rows = [shard.rows for shard in dataset.manifest.splits[split].shards]
+    if len(rows) >= num_workers:
+        return sum(rows[worker::num_workers])
+    return sum(len(range(worker, count, num_workers)) for count in rows)
+
+
 def is_remote(shards: Sequence[str]) -> bool:
     """Whether reading waits for a server."""
     return not all(map(storage.is_local, shards))

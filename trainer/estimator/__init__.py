@@ -2,4 +2,4 @@
 
 from trainer.estimator.loading import tf_estimator
 
-__all__ = ["interrupts", "tf_estimator", "threads"]
+__all__ = ["all_reduce", "interrupts", "tf_estimator", "threads"]

@@ -2,7 +2,7 @@
 
 `install()` puts them in place. It must run after TensorFlow is imported and before tensorflow_estimator is;
 `trainer.estimator` is its only caller. What is here exists so that the package loads and runs off TPUs: whatever
-needs a part that left TensorFlow for good (multi-worker strategies, TPU embeddings) raises NotImplementedError.
+needs a part that left TensorFlow for good (TPU embeddings) raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -95,35 +95,31 @@ def _add_module(name: str, contents: dict[str, Any]) -> None:
 
 
 def _distributed_training() -> dict[str, Any]:
-    """`estimator_training`: how a RunConfig with a `tf.distribute` strategy reads TF_CONFIG."""
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(
-            "A tf.distribute strategy across several machines is not supported: TensorFlow no longer ships Estimator's"
-            " part of it (estimator_training), and trainer.estimator replaces only what one machine needs."
-            " Train on a cluster with parameter servers (TF_CONFIG and no train_distribute), or use a strategy within"
-            " one machine (no cluster in TF_CONFIG)."
-        )
+    """`estimator_training`: how a RunConfig with a `tf.distribute` strategy reads TF_CONFIG, and trains by it."""
+    all_reduce = importlib.import_module("trainer.estimator.all_reduce")
 
     def init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
         if config._experimental_distribute:
             raise NotImplementedError(
-                "RunConfig(experimental_distribute=...) is for strategies across several machines, which are not"
-                " supported; for one machine, pass train_distribute and eval_distribute."
+                "RunConfig(experimental_distribute=...) is not supported; pass train_distribute and eval_distribute."
             )
-        cluster = tf_config.get("cluster", {})
-        if config._train_distribute and cluster and "master" not in cluster:
-            refuse()
+        strategy, cluster = config._train_distribute, tf_config.get("cluster", {})
+        if strategy and cluster and "master" not in cluster and not all_reduce.can_all_reduce(strategy):
+            raise NotImplementedError(
+                f"{type(strategy).__name__} on several machines is not supported: TF_CONFIG names a cluster. Train on "
+                "it with parameter servers (no train_distribute) or all_reduce_strategy() of "
+                "trainer.estimator.all_reduce, and use other strategies without a cluster in TF_CONFIG."
+            )
         config._distribute_coordinator_mode = None
         config._init_distributed_setting_from_environment_var(tf_config)
         config._maybe_overwrite_session_config_for_distributed_training()
 
     return {
         "init_run_config": init_run_config,
-        "should_run_distribute_coordinator": lambda config: False,
-        "train_and_evaluate": refuse,
-        "estimator_train": refuse,
-        "estimator_evaluate": refuse,
+        "should_run_distribute_coordinator": all_reduce.is_all_reduce,
+        "train_and_evaluate": all_reduce.train_and_evaluate,
+        "estimator_train": all_reduce.refuse,
+        "estimator_evaluate": all_reduce.refuse,
     }
 
 

@@ -15,6 +15,7 @@ from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_task_spec
+from trainer.strategies.multi_worker import as_multi_worker
 from trainer.strategies.tpu import as_tpu_estimator
 
 
@@ -45,7 +46,7 @@ def build_estimator(
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
     estimator = with_keys_and_classes(model.build(task_spec, hparams, config), dataset, warm_start=warm_start)
     if options.tpu is None:
-        return estimator
+        return as_multi_worker(estimator)
     size, eval_size = (input_options(dataset, options, split="train", mode=m).batch_size for m in ("train", "eval"))
     receive = functools.partial(note_host_features, dataset)
     return as_tpu_estimator(estimator, options, receive, batch_size=size, eval_batch_size=eval_size)

@@ -65,12 +65,18 @@ class EarlyStopping(tf.compat.v1.train.SessionRunHook):
         if not self._timer.should_trigger_for_step(step):
             return
         self._timer.update_last_triggered_step(step)
+        if self.decides(step):
+            run_context.request_stop()
+
+    def decides(self, step: int) -> bool:
+        """Whether training is to end at this step, which it then notes."""
         # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
         evaluations = [e for e in read_evaluations(self._model_dir) if e["global_step"] <= step]
         worse = steps_without_improvement(evaluations, self._dataset, metric=self._metric)
-        if worse >= self._patience:
-            mark_ended(self._model_dir, f"no better evaluation for {worse:,} steps")
-            run_context.request_stop()
+        if worse < self._patience:
+            return False
+        mark_ended(self._model_dir, f"no better evaluation for {worse:,} steps")
+        return True
 
 
 class StopWithChief(tf.compat.v1.train.SessionRunHook):

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from trainer.data.interleave import part_rows
 from trainer.data.position import Position
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
+from trainer.estimator.all_reduce import is_all_reduce
 from trainer.model_dir.input_order import resume_input
 from trainer.models import BUILT_IN
 from trainer.spec.options import TrainOptions
@@ -22,21 +25,33 @@ def input_start(
     Args:
       dataset: the dataset.
       options: those of the training.
-      config: the `RunConfig`. The tasks of a cluster read at speeds of their own, so each begins an epoch.
+      config: the `RunConfig`. Where tasks of a cluster read at speeds of their own, each begins an epoch.
       step: that of the checkpoint.
       tell: called with a line that says where it begins, if training resumes.
+
+    Raises:
+      MillraceError: there are fewer records than tasks.
     """
     records = options.batch(images=dataset.image_schema is not None)
-    if not config.is_chief:
+    together = is_all_reduce(config)
+    if not (config.is_chief or together):
         return Position().after(step * records, rows=dataset.rows("train")).next_epoch()
+    read = input_options(dataset, options, split="train", mode=tf_estimator.ModeKeys.TRAIN)
+    if together:
+        read = read.for_task(config)
+    if not part_rows(dataset, "train", num_workers=read.num_workers, worker=read.worker):
+        raise MillraceError(f"{dataset.path}: too few records for {read.num_workers} tasks to train on; use fewer")
     resumed = resume_input(
         options.model_dir,
         dataset,
-        input_options(dataset, options, split="train", mode=tf_estimator.ModeKeys.TRAIN),
+        read,
         step=step,
         records=records,
-        exact=options.deterministic and options.seed is not None and not config.cluster_spec,
+        exact=options.deterministic and options.seed is not None and (together or not config.cluster_spec),
+        note=config.is_chief,
     )
+    if not config.is_chief:
+        return resumed.start
     if resumed.told and step < options.max_steps:
         tell(resumed.told)
     return resumed.start

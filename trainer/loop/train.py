@@ -21,12 +21,14 @@ from trainer.data.input_fn import input_fn
 from trainer.data.position import Position
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
+from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.exporters import BEST, FINAL, MARK, best_metric, exporters
 from trainer.loop import hypertune
 from trainer.loop.building import build_estimator, find_model
-from trainer.loop.early_stopping import EarlyStopping, StopWithChief, clear_ended, mark_ended, read_ended
+from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended
 from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
-from trainer.loop.progress import Display, ProgressHook
+from trainer.loop.hooks import training_hooks
+from trainer.loop.progress import Display
 from trainer.loop.resuming import input_start, tell_resumed
 from trainer.model_dir.checkpoints import recover_checkpoint
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
@@ -34,6 +36,7 @@ from trainer.model_dir.model_json import claim_model_dir, describe_training
 from trainer.spec.augmentation import augmentation
 from trainer.spec.options import TrainOptions
 from trainer.strategies.chief_first import wait_for_chief
+from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 
 ModeKeys = tf_estimator.ModeKeys
@@ -80,11 +83,6 @@ class Task:
     @property
     def config(self) -> Any:
         return self.estimator.config
-
-    @property
-    def batch_size(self) -> int:
-        """Examples per step."""
-        return self.options.batch(images=self.dataset.image_schema is not None)
 
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
         """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
@@ -134,6 +132,8 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     check_shared(options.batch(images=dataset.image_schema is not None), replicas_of(config))
     if config.is_chief:
         begin(dataset, options, hparams, display)
+    elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged
+        wait_for(addresses(config, chief_only=True), display.line)
     estimator = build_estimator(dataset, options, config, display.line)
     task = Task(options, dataset, estimator, display)
     tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
@@ -175,24 +175,11 @@ def run_task(task: Task) -> Trained | None:
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
-    hooks: list[Any] = []
-    if config.is_chief:
-        hooks.append(ProgressHook(task.display, max_steps=options.max_steps, batch_size=task.batch_size))
-        if options.early_stopping_steps is not None:
-            hooks.append(
-                EarlyStopping(
-                    options.model_dir,
-                    task.dataset,
-                    patience=options.early_stopping_steps,
-                    metric=options.best_metric,
-                    check_every=max(1, options.save_checkpoints_steps // 10),
-                )
-            )
-    elif config.task_type == "worker":
-        hooks.append(StopWithChief(options.model_dir))
+    hooks = training_hooks(task.dataset, options, config, task.display)
+    if config.task_type == "worker" and not is_all_reduce(config):
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
-    with without_notices():
+    with without_notices(), explained(config):
         tf_estimator.train_and_evaluate(
             task.estimator,
             tf_estimator.TrainSpec(task.reader("train", ModeKeys.TRAIN), max_steps=options.max_steps, hooks=hooks),
@@ -207,6 +194,9 @@ def run_task(task: Task) -> Trained | None:
     seconds = time.monotonic() - started
     if config.is_chief and read_ended(options.model_dir) is None:
         mark_ended(options.model_dir, f"--max_steps {options.max_steps:,} reached")
+    for hook in hooks:
+        if isinstance(hook, WithOthers):
+            hook.wait_for_last_checkpoint()
     if config.cluster_spec and config.task_type != "master":
         task.display.line(
             f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"
@@ -230,8 +220,12 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
 
     for checkpoint in tf.train.checkpoints_iterator(model_dir, timeout=10, timeout_fn=ended):
         seen = checkpoint
-        if evaluate_checkpoint(task, checkpoint, [best, record])["global_step"] >= task.options.max_steps:
-            break
+        try:
+            if evaluate_checkpoint(task, checkpoint, [best, record])["global_step"] >= task.options.max_steps:
+                break
+        except (ValueError, tf.errors.NotFoundError):  # as Estimator and TensorFlow say that there is no such file
+            if tf.io.gfile.exists(f"{checkpoint}.index"):
+                raise  # else the chief, which keeps the latest few, has removed it meanwhile
     last = tf.train.latest_checkpoint(model_dir)
     if last != seen:
         evaluate_checkpoint(task, last, [best, record])

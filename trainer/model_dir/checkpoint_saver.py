@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.errors import MillraceError
+from trainer.estimator.all_reduce import is_all_reduce
 from trainer.model_dir.failures import disk_error, nan_error
 
 CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
@@ -23,6 +24,9 @@ def with_safe_saving(spec: Any, config: Any) -> Any:
     steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
     if own or not (steps or secs):
         return spec
+    if is_all_reduce(config) and not config.is_chief:
+        take_part = SaveWithChief(config.model_dir, save_steps=steps)
+        return spec._replace(training_hooks=[take_part, *spec.training_hooks])
     hook = SaveCheckpoints(
         config.model_dir,
         save_steps=steps,
@@ -95,3 +99,44 @@ class SaveCheckpoints(CheckpointSaverHook):
             raise nan_error(
                 self._model_dir, f"variables became NaN or infinite by step {step} ({', '.join(broken[:3])})"
             )
+
+
+class SaveWithChief(tf.compat.v1.train.SessionRunHook):
+    """In a worker that takes each step together with the chief: computes what the chief saves, whenever it does.
+
+    Where a variable has a value of its own in each replica, as the moving averages of batch norm have, a checkpoint
+    holds their mean, and the chief waits for the worker's.
+    """
+
+    def __init__(self, model_dir: str, *, save_steps: int) -> None:
+        self._model_dir = model_dir
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=save_steps)
+        self._resumes = False
+        self._steps: Any = None
+        self._step = 0
+
+    def begin(self) -> None:
+        self._resumes = tf.train.latest_checkpoint(self._model_dir) is not None
+        self._steps = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._step = int(session.run(self._steps))
+        if not self._resumes:  # from a checkpoint, which the chief does not save again
+            self._take_part(session)
+        self._timer.update_last_triggered_step(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._step += 1  # a read beside the step's own operations may come before or after its update
+        if self._timer.should_trigger_for_step(self._step):
+            self._timer.update_last_triggered_step(self._step)
+            self._take_part(run_context.session)
+
+    def end(self, session: Any) -> None:
+        if self._step != self._timer.last_triggered_step():
+            self._take_part(session)
+
+    def _take_part(self, session: Any) -> None:
+        (saver,) = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
+        scope = saver.saver_def.save_tensor_name.rpartition("/")[0]
+        saved = (op for op in session.graph.get_operations() if op.type == "SaveV2" and op.name.startswith(f"{scope}/"))
+        session.run([value.op for op in saved for value in op.inputs[3:]])  # after its prefix, names and slices

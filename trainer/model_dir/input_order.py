@@ -16,10 +16,11 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.spec.strict import Strict
 from trainer.data.input_options import InputOptions
+from trainer.data.interleave import part_rows
 from trainer.data.position import Position
 
 INPUT_JSON = "input.json"
-_UNKNOWN = "a place in an epoch is known only with --seed and --deterministic, and not in a cluster"
+_UNKNOWN = "a place in an epoch is known only with --seed and --deterministic, and not with parameter servers"
 _ORDER = ("seed", "shuffle_buffer", "cache_bytes", "cycle_length", "block_length")  # of InputOptions
 
 
@@ -46,32 +47,45 @@ class Resumed:
 
 
 def resume_input(
-    model_dir: str, dataset: Dataset, options: InputOptions, *, step: int, records: int, exact: bool
+    model_dir: str,
+    dataset: Dataset,
+    options: InputOptions,
+    *,
+    step: int,
+    records: int,
+    exact: bool,
+    note: bool = True,
 ) -> Resumed:
     """Finds where the input of a training begins, and notes the order that it follows.
 
     Args:
       model_dir: the model directory.
       dataset: what is read.
-      options: how the train split is read.
+      options: how the train split is read; in a cluster whose tasks take each step together, this task's part of it.
       step: that of the checkpoint that training resumes from; 0: it begins.
       records: that one step reads, all replicas together.
-      exact: whether each step reads the next batch of one order: by one process, with a seed, deterministically.
+      exact: whether each step reads the next batch of one order: with a seed, deterministically, and by one process or
+        by tasks that take each step together.
+      note: whether this task notes the order: the chief does, before the workers read what it has noted.
 
     Returns:
       The first record that training has not read by that step; where that cannot be known, the beginning of an epoch.
     """
     path = layout.join(model_dir, INPUT_JSON)
-    rows = dataset.rows("train")
+    rows = part_rows(dataset, "train", num_workers=options.num_workers, worker=options.worker)
     settings = {"data_run": dataset.run, "batch_size": records, **{name: getattr(options, name) for name in _ORDER}}
+    settings["num_workers"] = options.num_workers
     found = _read(path) if step else None
     followed = InputOrder(step=0, epoch=0, settings=settings) if found is None else found
-    read_before = (step - followed.step) * int(followed.settings["batch_size"])
+    read_before = (step - followed.step) * (int(followed.settings["batch_size"]) // options.num_workers)
     place = Position(followed.epoch).after(max(0, read_before), rows=rows)
     reason = _why_not_exact(found, settings, step) if exact else _UNKNOWN
     if step and not reason:
-        return Resumed(place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} records")
+        whose = "records" if options.num_workers == 1 else "records of the chief's part"
+        return Resumed(place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} {whose}")
     start = place.next_epoch()
+    if not note:
+        return Resumed(start)
     if exact:
         order = InputOrder(step=step, epoch=start.epoch, settings=settings)
         storage.write_bytes(path, order.model_dump_json(indent=1).encode() + b"\n")
@@ -94,5 +108,6 @@ def _why_not_exact(found: InputOrder | None, asked: dict[str, Any], step: int) -
         return f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)"
     if step < found.step:
         return f"the checkpoint is older than the order of {INPUT_JSON}, which began at step {found.step:,}"
-    changed = [f"{k} was {found.settings.get(k)}, and is {v}" for k, v in asked.items() if found.settings.get(k) != v]
+    before = {"num_workers": 1, **found.settings}
+    changed = [f"{k} was {before.get(k)}, and is {v}" for k, v in asked.items() if before.get(k) != v]
     return "; ".join(changed)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from schemas import interrupts
 from schemas.dataset import Dataset
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, UsageError
 from trainer.data.input_fn import input_fn, is_held
 from trainer.loop.building import build_estimator
 from trainer.profiling.device_time import TRACED_STEPS, busy_seconds
@@ -46,6 +46,8 @@ def examine(
       UsageError: an unknown model or hyper-parameter, or a model for other data.
       MillraceError: the model failed.
     """
+    if options.strategy == "multi_worker":
+        raise UsageError("--strategy multi_worker: the doctor examines one process; leave the strategy out")
     part = dataclasses.replace(length, seconds=length.seconds * (0.4 if processes else 0.5))
     source = measured(dataset, options)
     config = run_config(options, os.path.join(folder, "model"), save_checkpoints_steps=None, save_checkpoints_secs=None)

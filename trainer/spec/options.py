@@ -87,7 +87,7 @@ class TrainOptions:
                 raise UsageError(f"--{name} {value}: must be 1 or more")
         if self.strategy not in STRATEGIES:
             raise UsageError(f"--strategy {self.strategy}: choose from {', '.join(STRATEGIES)}")
-        if self.num_gpus is not None and self.strategy != "mirrored":
+        if self.num_gpus is not None and self.strategy not in ("mirrored", "multi_worker"):
             raise UsageError(
                 f"--num_gpus {self.num_gpus}: --strategy {self.strategy} trains on one device; use --strategy mirrored"
             )

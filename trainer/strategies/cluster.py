@@ -18,31 +18,41 @@ def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) ->
     Raises:
       UsageError: they do not fit, or TF_CONFIG cannot be read.
     """
-    if strategy == "multi_worker":
-        raise UsageError(
-            "--strategy multi_worker: Estimator's part of all-reduce across machines left TensorFlow in 2.16 "
-            "(tensorflow.python.distribute.estimator_training), and Millrace does not replace it. Train on one machine "
-            "with --strategy mirrored, or on several with --strategy parameter_server."
-        )
-    jobs = _jobs(environment)
+    jobs = set(_read(environment).get("cluster") or {})
+    found = f"names {', '.join(sorted(jobs))}" if jobs else "names no cluster"
     if strategy == "parameter_server" and not {"chief", "ps"} <= jobs:
-        found = f"names {', '.join(sorted(jobs))}" if jobs else "names no cluster"
         raise UsageError(
             f"--strategy parameter_server: {VARIABLE} {found}; expected a cluster of chief, ps and any number of "
             "workers (docs/strategies.md)"
         )
+    if strategy == "multi_worker" and jobs != {"chief", "worker"}:
+        raise UsageError(
+            f"--strategy multi_worker: {VARIABLE} {found}; expected a cluster of chief and worker, which take "
+            "each step together (docs/strategies.md)"
+        )
     if strategy == "mirrored" and jobs:
         raise UsageError(
             f"--strategy mirrored: replicas on one machine, but {VARIABLE} names a cluster; unset it, or train with "
-            "--strategy parameter_server"
+            "--strategy parameter_server or multi_worker"
+        )
+    if strategy == "none" and {"chief", "worker"} <= jobs and "ps" not in jobs:
+        raise UsageError(
+            f"{VARIABLE} {found}, but no parameter servers that hold the variables; add ps, or train with --strategy "
+            "multi_worker"
         )
 
 
-def _jobs(environment: Mapping[str, str]) -> set[str]:
-    """The kinds of tasks in the cluster; empty without one."""
+def trains(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is one of those in the cluster that train, rather than an evaluator or parameter server."""
+    return (_read(environment).get("task") or {}).get("type") in ("chief", "worker")
+
+
+def _read(environment: Mapping[str, str]) -> dict[str, Any]:
+    """TF_CONFIG; empty without one."""
     text = environment.get(VARIABLE, "")
     try:
         found: Any = json.loads(text) if text else {}
-        return set(found.get("cluster") or {})
+        set(found.get("cluster") or {}), (found.get("task") or {}).get("type")
+        return dict(found)
     except (json.JSONDecodeError, AttributeError, TypeError):
         raise UsageError(f'{VARIABLE}: expected a JSON object with "cluster" and "task", found {text[:80]!r}') from None

@@ -36,15 +36,26 @@ def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
     Raises:
       UsageError: there are fewer, or the CPU is the only device.
     """
+    count = count_gpus(num_gpus)
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
-    if num_gpus is not None and num_gpus > len(gpus):
-        raise UsageError(f"--num_gpus {num_gpus}: TensorFlow finds {len(gpus)} GPUs on this machine")
     if not gpus and len(cpus) < 2:
         raise UsageError(
             "--strategy mirrored: TensorFlow finds no GPU on this machine. Train with --strategy none, or try replicas "
             "on the CPU with --logical_cpus 2."
         )
-    return tuple(device.name for device in (gpus[:num_gpus] if gpus else cpus))
+    return tuple(device.name for device in (gpus[:count] if gpus else cpus))
+
+
+def count_gpus(asked: int | None) -> int:
+    """How many GPUs train: as many as asked for, or all of this machine.
+
+    Raises:
+      UsageError: there are fewer.
+    """
+    found = len(tf.config.list_logical_devices("GPU"))
+    if asked is not None and asked > found:
+        raise UsageError(f"--num_gpus {asked}: TensorFlow finds {found} GPUs on this machine")
+    return found if asked is None else asked
 
 
 def check_bfloat16() -> None:

@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
+from trainer.estimator.all_reduce import all_reduce_strategy, is_all_reduce
 from trainer.estimator.threads import with_threads
 from trainer.spec.options import TrainOptions
-from trainer.strategies.cluster import check_cluster
-from trainer.strategies.devices import check_bfloat16, replica_devices, split_cpu
+from trainer.strategies.cluster import check_cluster, trains
+from trainer.strategies.devices import check_bfloat16, count_gpus, replica_devices, split_cpu
+from trainer.strategies.multi_worker import STEP_SECONDS
 from trainer.strategies.tpu import tpu_run_config
 
 
@@ -34,17 +36,19 @@ def run_config(options: TrainOptions, model_dir: str, **settings: Any) -> Any:
     if options.tpu is not None:
         config = tpu_run_config(options, model_dir, **settings)
     else:
-        strategy = _mirrored(options.num_gpus) if options.strategy == "mirrored" else None
         config = tf_estimator.RunConfig(
-            model_dir=model_dir, tf_random_seed=options.seed, train_distribute=strategy, **settings
+            model_dir=model_dir, tf_random_seed=options.seed, train_distribute=_strategy(options), **settings
         )
     config = config.replace(session_config=_session_config(options, config))
     return with_threads(config, inter_op=options.inter_op_threads, intra_op=options.intra_op_threads)
 
 
 def replicas_of(config: Any) -> int:
-    """How many replicas take part in each step of a `RunConfig`'s training."""
-    return config.train_distribute.num_replicas_in_sync if config.train_distribute else 1
+    """How many replicas take part in each step of a `RunConfig`'s training, those of other tasks among them."""
+    if not config.train_distribute:
+        return 1
+    here = len(config.train_distribute.extended.worker_devices)
+    return here * config.num_worker_replicas if is_all_reduce(config) else here
 
 
 @contextlib.contextmanager
@@ -69,6 +73,15 @@ def check_shared(batch_size: int, replicas: int) -> None:
         )
 
 
+def _strategy(options: TrainOptions) -> Any:
+    """What spreads the steps; None where one device takes them, or a worker by itself."""
+    if options.strategy == "mirrored":
+        return _mirrored(options.num_gpus)
+    if options.strategy == "multi_worker" and trains():
+        return all_reduce_strategy(count_gpus(options.num_gpus))
+    return None
+
+
 def _mirrored(num_gpus: int | None) -> Any:
     devices = replica_devices(num_gpus)
     # The all-reduce that TensorFlow chooses for logical CPUs never ends in a session, so theirs is named here.
@@ -85,6 +98,8 @@ def _session_config(options: TrainOptions, config: Any) -> Any:
         session.graph_options.rewrite_options.meta_optimizer_iterations = 1  # as Estimator's own: one pass
     if options.logical_cpus is not None:
         session.device_count["CPU"] = options.logical_cpus
+    if is_all_reduce(config):
+        session.operation_timeout_in_ms = int(1000 * STEP_SECONDS)
     graph = session.graph_options
     if options.xla:
         graph.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1

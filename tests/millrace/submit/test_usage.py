@@ -44,7 +44,7 @@ CASES = [
     (
         [*VERTEX, *IMAGE],
         [*TRAIN, "--strategy", "multi_worker"],
-        "--strategy multi_worker: Estimator's part of all-reduce",
+        "--strategy multi_worker: TF_CONFIG names no cluster",
     ),
     (["local", "--env", "A"], ON_DISK, "--env A: expected KEY=VALUE"),
     (["local", "--env", "TF_CONFIG={}"], ON_DISK, "--env TF_CONFIG=...: is set for each process"),

@@ -10,38 +10,14 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset
 from tests.support.forking_trainer import Forking
 from trainer.data.input_options import InputOptions
 from trainer.data.position import Position
 from trainer.model_dir.input_order import INPUT_JSON, resume_input
 
-ROWS, BATCH, SAVED = 400, 32, 7
+BATCH, SAVED = 32, 7
 EXACT = ("--batch_size", str(BATCH), "--seed", "1", "--deterministic")
-SCHEMA = """\
-name: numbers
-format: csv
-csv: {header: present}
-features:
-  - {name: x, kind: numeric, transform: none}
-label: {name: y, kind: numeric}
-split: {by: row, train: 0.9, eval: 0.1, test: 0}
-"""
-
-
-@pytest.fixture(scope="module")
-def numbers(share_dataset) -> Dataset:
-    """Each record is known by its number."""
-
-    def write(folder: Path) -> None:
-        (folder / "numbers.yaml").write_text(SCHEMA)
-        (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in range(ROWS)))
-        schema, csv, out = (str(folder / name) for name in ("numbers.yaml", "numbers.csv", "out"))
-        run_job(JobOptions(schema=schema, input=(csv,), output=out, num_shards=4, quiet=True))
-
-    return share_dataset("numbers", write)
 
 
 @pytest.fixture(scope="module")
@@ -57,39 +33,67 @@ class Training:
         self.trainer, self.dataset, self.folder = trainer, dataset, folder
         folder.mkdir()
 
-    def run(self, steps: int, *flags: str, kill_at: int | None = None) -> int:
+    def run(self, steps: int, *flags: str, kill_at: int | None = None, sent: int = signal.SIGKILL) -> int:
         if kill_at is not None:
-            (self.folder / "kill_at").write_text(str(kill_at))
+            (self.folder / "kill_at").write_text(f"{kill_at} {int(sent)}")
         argv = ["--data_dir", self.dataset.path, "--model_dir", str(self.folder / "model"), "--max_steps", str(steps)]
         argv += ["--model", "tests.support.reading_models:model_fn", "--hparams", f"folder={self.folder}"]
         argv += ["--save_checkpoints_steps", str(SAVED), *flags]
         return self.trainer(argv, log=self.folder / "log")
 
-    def ids(self) -> list[tuple[int, list[int]]]:
-        """(step, ids) in the order in which they were read."""
+    def ids(self) -> list[tuple[int, int, list[int]]]:
+        """(step, replica, ids) in the order in which they were read."""
         lines = (self.folder / "steps.jsonl").read_text().splitlines()
-        return [(line["step"], line["ids"]) for line in map(json.loads, lines)]
+        return [(line["step"], line["replica"], line["ids"]) for line in map(json.loads, lines)]
+
+    def by_step(self) -> dict[int, list[int]]:
+        """The ids that all replicas have read in each step; of a step that was repeated, those of its second time."""
+        last = {(step, replica): ids for step, replica, ids in self.ids()}
+        found: dict[int, list[int]] = {}
+        for step, replica in sorted(last):
+            found.setdefault(step, []).extend(last[step, replica])
+        return found
 
     @property
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
 
-@pytest.mark.slow
-def test_after_a_kill_training_reads_what_it_has_not_read(trainer, numbers, tmp_path):
-    whole, killed = (Training(trainer, numbers, tmp_path / name) for name in ("whole", "killed"))
-    rows = numbers.rows("train")
-    steps = 2 * rows // BATCH + 2
-    assert whole.run(steps, *EXACT) == 0, whole.log
-    # In the first epoch after a checkpoint, and in the second, in whose middle the first one ended
-    assert killed.run(steps, *EXACT, kill_at=SAVED + 2) == -signal.SIGKILL, killed.log
-    assert killed.run(steps, *EXACT, kill_at=rows // BATCH + 3) == -signal.SIGKILL, killed.log
-    assert killed.run(steps, *EXACT) == 0, killed.log
-    assert f"input: goes on in epoch 1 after {SAVED * BATCH} of {rows} records" in killed.log
+@pytest.fixture(scope="module")
+def whole(trainer, numbers, tmp_path_factory) -> dict[int, list[int]]:
+    """What each step of an uninterrupted training on one device has read."""
+    training = Training(trainer, numbers, tmp_path_factory.mktemp("reading") / "whole")
+    assert training.run(steps_of(numbers), *EXACT) == 0, training.log
+    return training.by_step()
 
-    by_step = dict(killed.ids())  # of a step that was repeated, what its second time has read
-    assert by_step == dict(whole.ids())
-    assert len(killed.ids()) > len(by_step)
+
+def steps_of(dataset: Dataset) -> int:
+    """A bit more than two epochs."""
+    return 2 * dataset.rows("train") // BATCH + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "signals"),
+    [
+        ((), (signal.SIGKILL, signal.SIGKILL)),
+        (("--strategy", "mirrored", "--logical_cpus", "2"), (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)),
+    ],
+    ids=["one device", "two replicas"],
+)
+def test_after_a_signal_training_reads_what_it_has_not_read(trainer, numbers, whole, tmp_path, flags, signals):
+    training, rows, steps = Training(trainer, numbers, tmp_path / "killed"), numbers.rows("train"), steps_of(numbers)
+    # In the first epoch after a checkpoint, and in the second, in whose middle the first one ended
+    for sent, kill_at in zip(signals, (SAVED + 2, rows // BATCH + 3, 2 * rows // BATCH), strict=False):
+        status = training.run(steps, *EXACT, *flags, kill_at=kill_at, sent=sent)
+        assert status == (-sent if sent == signal.SIGKILL else 128 + sent), training.log
+    assert training.run(steps, *EXACT, *flags) == 0, training.log
+    assert f"input: goes on in epoch 1 after {SAVED * BATCH} of {rows} records" in training.log
+
+    by_step = training.by_step()
+    assert by_step == whole
+    assert len(training.ids()) > len({(step, replica) for step, replica, _ in training.ids()})
+    assert len({replica for _, replica, _ in training.ids()}) == (2 if flags else 1)
     read = [i for step in sorted(by_step) for i in by_step[step]]
     once = collections.Counter(read[:rows])
     assert set(once.values()) == {1}
@@ -128,7 +132,7 @@ class TestWhereItBegins:
             ),
             (
                 {"exact": False},
-                "a place in an epoch is known only with --seed and --deterministic, and not in a cluster",
+                "a place in an epoch is known only with --seed and --deterministic, and not with parameter servers",
             ),
         ],
     )

@@ -17,6 +17,8 @@ from trainer.strategies.cluster import check_cluster
 
 WHOLE = {"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1"]}
 
+TOGETHER = {"chief": ["a:1"], "worker": ["c:1"]}
+
 
 def environment(cluster: object) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})}
@@ -30,6 +32,7 @@ def environment(cluster: object) -> dict[str, str]:
         ("mirrored", {}),
         ("mirrored", {"TF_CONFIG": "{}"}),
         ("parameter_server", environment(WHOLE)),
+        ("multi_worker", environment(TOGETHER)),
     ],
 )
 def test_accepts(strategy, variables):
@@ -42,7 +45,13 @@ def test_accepts(strategy, variables):
         ("parameter_server", {}, "--strategy parameter_server: TF_CONFIG names no cluster; expected"),
         ("parameter_server", environment({"chief": ["a:1"]}), "TF_CONFIG names chief; expected a cluster of chief, ps"),
         ("mirrored", environment(WHOLE), "--strategy mirrored: replicas on one machine, but TF_CONFIG names a cluster"),
-        ("multi_worker", environment(WHOLE), "all-reduce across machines left TensorFlow in 2.16"),
+        (
+            "multi_worker",
+            environment(WHOLE),
+            "TF_CONFIG names chief, ps, worker; expected a cluster of chief and worker,",
+        ),
+        ("multi_worker", {}, "--strategy multi_worker: TF_CONFIG names no cluster; expected a cluster of chief and"),
+        ("none", environment(TOGETHER), "but no parameter servers that hold the variables; add ps, or train with"),
         ("none", {"TF_CONFIG": "{cluster"}, "TF_CONFIG: expected a JSON object"),
         ("none", {"TF_CONFIG": "[]"}, "TF_CONFIG: expected a JSON object"),
     ],

@@ -1,4 +1,4 @@
-"""Replicas that share each batch: every model, on two logical CPUs, beside a training on one device."""
+"""Replicas that share each batch: every model, on two logical CPUs or two tasks, beside a training on one device."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.lockstep import run_in_lockstep
 from tests.support.replicas import run_with_replicas
 
 pytestmark = pytest.mark.slow
 
-CPUS = ["--logical_cpus", "2", "--seed", "1", "--deterministic"]
-MIRRORED = ["--strategy", "mirrored"]
+EXACT = ["--seed", "1", "--deterministic"]
+CPUS = ["--logical_cpus", "2"]
+MIRRORED, TASKS = ["--strategy", "mirrored"], ["--strategy", "multi_worker"]
 
 # Model, dataset, further flags. Without batch norm and dropout, replicas make the steps that one device makes.
 ALIKE = {
@@ -26,6 +28,8 @@ ALIKE = {
     "model_fn": ("tests.support.own_models:model_fn", "late", []),
     "keras": ("tests.support.own_models:keras_model", "late", []),
 }
+CANNED = ("linear", "dnn", "regression", "wide_deep")  # of which Estimator reports the sum of the replicas' losses
+IN_TASKS = ("linear", "dnn", "wide_deep", "images", "keras")
 # Statistics of each replica's own part of the batch.
 APART = {
     "batch_norm": ("dnn", "late", ["--hparams", "batch_norm=true", "dropout=0.2"]),
@@ -37,25 +41,32 @@ STEPS = "tests.support.replica_steps"
 
 @pytest.fixture(scope="module")
 def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str], Any]:
-    """By case, what `replica_steps` says of one device and of two replicas that begin at its first checkpoint."""
+    """By case, what `replica_steps` says of one device, of two replicas, and of chief and worker.
+
+    All begin at the first checkpoint of the one, where they are to arrive at the same loss.
+    """
     data = {"people": people, "wages": wages, "late": late, "colors": colors, "patterns": patterns}
 
     def train(folder: Path) -> None:
         def command(case: str, way: str, last: int, *more: str, begin: str = "") -> list[str]:
             model, name, flags = {**ALIKE, **APART}[case]
             start = str(folder / case / begin) if begin else ""
-            given = ["--model", model, "--batch_size", "20", *CPUS, *flags, *more]
+            given = ["--model", model, "--batch_size", "20", *EXACT, *flags, *more]
             return [STEPS, str(last), start, data[name].path, str(folder / case / way), *given]
 
+        two = [*CPUS, *MIRRORED]
         commands: dict[tuple[str, str], list[str]] = {}
-        commands |= {(case, "first"): command(case, "first", 1) for case in ALIKE}
-        commands |= {(case, "one"): command(case, "one", 5, begin="first") for case in ALIKE}
-        commands |= {(case, "two"): command(case, "two", 5, *MIRRORED, begin="first") for case in ALIKE}
-        commands |= {(case, "two"): command(case, "two", 2, *MIRRORED) for case in APART}
+        commands |= {(case, "first"): command(case, "first", 1, *CPUS) for case in ALIKE}
+        commands |= {(case, "one"): command(case, "one", 5, *CPUS, begin="first") for case in ALIKE}
+        commands |= {(case, "two"): command(case, "two", 5, *two, begin="first") for case in ALIKE}
+        commands |= {(case, "two"): command(case, "two", 2, *two) for case in APART}
         tuned = f"fine_tune_checkpoint={folder / 'squeezenext' / 'two'}"
-        commands["fine_tune", "two"] = [*command("squeezenext", "tuned", 1, *MIRRORED), "--hparams", tuned]
-        reports = zip(commands, run_with_replicas([*commands.values()]), strict=True)
-        (folder / "reports.json").write_text(json.dumps([[*key, report] for key, report in reports]))
+        commands["fine_tune", "two"] = [*command("squeezenext", "tuned", 1, *two), "--hparams", tuned]
+        reports = dict(zip(commands, run_with_replicas([*commands.values()]), strict=True))
+        commands = {(case, "tasks"): command(case, "tasks", 5, *TASKS, begin="first") for case in IN_TASKS}
+        commands |= {(case, "tasks"): command(case, "tasks", 2, *TASKS) for case in APART}
+        reports |= dict(zip(commands, run_in_lockstep(folder, [*commands.values()]), strict=True))
+        (folder / "reports.json").write_text(json.dumps([[*key, report] for key, report in reports.items()]))
 
     found = json.loads((share("replica_steps", train) / "reports.json").read_text())
     return {(str(case), str(way)): report for case, way, report in found}
@@ -65,13 +76,20 @@ def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str],
 def test_each_model_trains_on_both_devices(steps, case):
     report = steps[case, "two"]
     assert report["code"] == 0, report["err"]
-    assert json.loads(report["out"])["devices"] == 2
+    found = json.loads(report["out"])
+    assert (found["devices"], found["inputs"]) == (2, 2)  # batches are prefetched to the device of their replica
+
+
+@pytest.mark.parametrize("case", [*IN_TASKS, *APART])
+def test_each_model_trains_on_both_tasks(steps, case):
+    assert steps[case, "tasks"]["codes"] == {"chief": 0, "worker": 0}
 
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_replicas_make_the_steps_of_one_device(steps, case):
-    one, two = (json.loads(steps[case, way]["out"])["loss"] for way in ("one", "two"))
-    assert two == pytest.approx(one, rel=1e-4)
+    ways = ["two", *(["tasks"] if case in IN_TASKS else [])]
+    one, *others = (json.loads(steps[case, way]["out"].splitlines()[-1])["loss"] for way in ("one", *ways))
+    assert others == pytest.approx([one * (2 if case in CANNED else 1)] * len(ways), rel=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +98,17 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
 
     def run(folder: Path) -> None:
         def training(name: str, *flags: str) -> list[str]:
-            given = ["--data_dir", late.path, "--model_dir", str(folder / name), "--batch_size", "32", *CPUS, *flags]
+            given = [
+                "--data_dir",
+                late.path,
+                "--model_dir",
+                str(folder / name),
+                "--batch_size",
+                "32",
+                *EXACT,
+                *CPUS,
+                *flags,
+            ]
             return ["trainer.task", "--json", "--save_checkpoints_steps", "20", *given]
 
         still = ["--hparams", "learning_rate=0", "--early_stopping_steps", "20", "--max_steps", "1000"]
@@ -94,7 +122,7 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
             "XLA": training("xla", "--model", "softmax", "--max_steps", "40", "--xla", *MIRRORED),
             "uneven": [*training("uneven", *MIRRORED), "--batch_size", "33"],
             "more GPUs": training("gpus", *MIRRORED, "--num_gpus", "2"),
-            "examined": ["trainer.doctor", "--model", "softmax", "--one_process", *examined, *CPUS, *MIRRORED],
+            "examined": ["trainer.doctor", "--model", "softmax", "--one_process", *examined, *EXACT, *CPUS, *MIRRORED],
         }
         reports = dict(zip(commands, run_with_replicas([*commands.values()]), strict=True))
         (folder / "reports.json").write_text(json.dumps(reports))

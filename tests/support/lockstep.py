@@ -1,0 +1,84 @@
+"""Commands of the trainer as chief and worker that take each step together, each in a process of its own.
+
+    python -m tests.support.lockstep FOLDER < COMMANDS
+
+COMMANDS is a JSON list: of each command the module and its arguments. For one after the other it forks a chief and a
+worker, from a process that has imported TensorFlow and run nothing, and prints a line of JSON: of each command the exit
+codes of both, and what the chief has printed. The logs lie in FOLDER.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.replicas import ROOT, add_small_variant
+from tests.support.task_cluster import PR_SET_PDEATHSIG, free_ports
+
+ROLES = ("chief", "worker")
+
+
+def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Of each command its exit `codes` by role, and the `out` of the chief."""
+    run = subprocess.run(
+        [sys.executable, "-m", __name__, str(folder)],
+        cwd=ROOT,
+        input=json.dumps([list(map(str, command)) for command in commands]),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return list(json.loads(run.stdout.splitlines()[-1]))
+
+
+def fork(role: str, tf_config: dict[str, Any], log: Path, module: str, argv: Sequence[str]) -> int:
+    """Starts a task, which ends with this process; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number, suffix in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{log}.{role}.{suffix}", os.O_WRONLY | os.O_CREAT), number)
+        os.environ["TF_CONFIG"] = json.dumps({**tf_config, "task": {"type": role, "index": 0}})
+        code = importlib.import_module(module).main(argv)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(folder: Path) -> None:
+    import tests.support.replica_steps  # noqa: F401 - what all tasks import
+
+    add_small_variant()
+    reports = []
+    for number, (module, *argv) in enumerate(json.load(sys.stdin)):
+        addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(ROLES, free_ports(2), strict=True)}
+        log = folder / str(number)
+        tasks = {fork(role, {"cluster": addresses}, log, module, argv): role for role in ROLES}
+        codes: dict[str, int] = {}
+        while tasks:
+            child, status = os.waitpid(-1, 0)
+            codes[tasks.pop(child)] = os.waitstatus_to_exitcode(status)
+            if any(codes.values()):  # the other would wait for it
+                for left in tasks:
+                    os.kill(left, signal.SIGTERM)
+        reports.append({"codes": codes, "out": Path(f"{log}.chief.out").read_text()})
+    print(json.dumps(reports))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
