@@ -42,6 +42,7 @@ ORDER = """
     trainer.data trainer.models
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
+    trainer.report
     trainer.loop trainer.predicting
     trainer.profiling
     trainer.task trainer.predict trainer.verify trainer.doctor

@@ -111,7 +111,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--save_checkpoints_steps",
         type=int,
         metavar="N",
-        help=f"steps between checkpoints; each is evaluated (default: {TrainOptions.save_checkpoints_steps})",
+        help="steps between checkpoints; each is evaluated (default: a tenth of --max_steps, 50 to 10,000)",
     )
     add(
         "--early_stopping_steps",
@@ -132,6 +132,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     add("--eval_split", choices=("eval", "test", "train"), help="split to evaluate on (default: eval)")
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
+    add(
+        "--slice_by",
+        nargs="+",
+        metavar="FEATURE",
+        help="features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
+    )
     add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(
         "--keep_checkpoints",
@@ -207,6 +213,8 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None,
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     files = "raw.csv" if images is None else images.example_input
     lines.append(f"         {predict} --saved_model {trained.export_dir} --input {files} --output predictions.jsonl")
+    if trained.reports:
+        lines.append(f"report   {', '.join(trained.reports.values())}")
     return "\n".join(lines)
 
 

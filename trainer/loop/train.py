@@ -26,6 +26,7 @@ from trainer.loop.building import build_estimator, find_model
 from trainer.loop.early_stopping import EarlyStopping, StopWithChief, clear_ended, mark_ended, read_ended
 from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
 from trainer.loop.progress import Display, ProgressHook
+from trainer.loop.reporting import Reports, check_slices
 from trainer.loop.resuming import input_start, tell_resumed
 from trainer.model_dir.checkpoints import recover_checkpoint
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
@@ -50,6 +51,7 @@ class Trained:
       metrics: by split, as in `metrics-<split>.json`.
       exports: the newest export's folder by name (best, final).
       ended: why training ended.
+      reports: the page of the model report by split.
     """
 
     model_dir: str
@@ -59,6 +61,7 @@ class Trained:
     metrics: dict[str, Metrics]
     exports: dict[str, str]
     ended: str
+    reports: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def export_dir(self) -> str:
@@ -75,6 +78,7 @@ class Task:
     estimator: Any
     display: Display
     start: Position = dataclasses.field(default_factory=Position)
+    reports: Reports | None = None
 
     @property
     def config(self) -> Any:
@@ -113,6 +117,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if options.augment and dataset.image_schema is None:
         raise UsageError(f"--augment is for images, but {dataset.path} contains none")
+    check_slices(dataset, options.slice_by)
     check_tensorflow(options.model_dir)
     if options.data_service is not None:
         check_reachable(options.data_service)
@@ -120,7 +125,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     config = run_config(
         options,
         options.model_dir,
-        save_checkpoints_steps=options.save_checkpoints_steps,
+        save_checkpoints_steps=options.evaluation_steps,
         keep_checkpoint_max=options.keep_checkpoints,
         # Nothing reads graph.pbtxt and *.meta, which take seconds to write where a graph is large: TensorBoard has the
         # graph from the events.
@@ -130,8 +135,9 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     check_shared(options.batch(images=dataset.image_schema is not None), replicas_of(config))
     if config.is_chief:
         begin(dataset, options, hparams, display)
-    estimator = build_estimator(dataset, options, config, display.line)
-    task = Task(options, dataset, estimator, display)
+    reports = Reports(dataset, options)
+    estimator = build_estimator(dataset, options, config, display.line, reports.watch)
+    task = Task(options, dataset, estimator, display, reports=reports)
     tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
     start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
     return run_task(dataclasses.replace(task, start=start))
@@ -181,7 +187,7 @@ def run_task(task: Task) -> Trained | None:
                     task.dataset,
                     patience=options.early_stopping_steps,
                     metric=options.best_metric,
-                    check_every=max(1, options.save_checkpoints_steps // 10),
+                    check_every=max(1, options.evaluation_steps // 10),
                 )
             )
     elif config.task_type == "worker":
@@ -257,6 +263,7 @@ def conclude(
     if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
         evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
     metrics: dict[str, Metrics] = {}
+    found: dict[str, Any] = {}
     for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
         if split == options.eval_split and record.last and record.last["global_step"] == step:
             metrics[split] = record.last
@@ -265,6 +272,7 @@ def conclude(
             reader = task.reader(split, ModeKeys.EVAL)
             metrics[split] = plain_metrics(task.estimator.evaluate(reader, steps=limit, name=split))
         write_metrics(task, split, metrics[split])
+        found[split] = task.reports.watch.last if task.reports else None
     exports_dir = os.path.join(options.model_dir, "export")
     last = metrics[options.eval_split]
     exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, last, True))}
@@ -272,7 +280,12 @@ def conclude(
     if storage.exists(mark):
         exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
     ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
-    return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended)
+    pages = {}
+    for split in metrics if task.reports else ():
+        task.display.update(f"writing the report on {split}")
+        pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found[split])
+    task.display.close()
+    return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended, pages)
 
 
 def write_metrics(task: Task, split: str, metrics: Metrics) -> None:
@@ -292,6 +305,8 @@ def _report_evaluation(task: Task, metrics: Metrics) -> None:
     chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
     if chosen in metrics:
         hypertune.report(chosen, metrics[chosen], int(metrics["global_step"]))
+    if task.reports is not None:
+        task.reports.after_evaluation(metrics)
     names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
     task.display.line(f"step {metrics['global_step']:,}: {task.options.eval_split} {values}")
