@@ -135,10 +135,10 @@ def _progress(submitted: Submitted, *, quiet: bool) -> Told:
         seen, said_at = state, now
         line = f"{submitted.job}: {state}"
         if state == "running" and counters:
-            from beam_jobs.core import progress, worker_metrics
+            from beam_jobs.core import display, worker_metrics
 
             counted = worker_metrics.as_progress(counters, total=0)
-            line += f", {progress.render(counted, seconds=time.time() - submitted.submitted, rate=0)}"
+            line += f", {display.render(counted, seconds=time.time() - submitted.submitted, rate=0)}"
         print(line, file=sys.stderr, flush=True)
 
     return told

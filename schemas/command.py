@@ -97,6 +97,15 @@ def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
     return not (takes_file and following and not following[0].startswith("-"))
 
 
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: `48 s`, `3 min 20 s`, `5 h 12 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
 def _print(text: str) -> None:
     """Prints to standard output; a reader that has seen enough, such as `head`, may close it."""
     try:

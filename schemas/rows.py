@@ -23,12 +23,14 @@ _ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary(
 class Decoded:
     """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
 
-    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects).
+    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects). `consumed` says about
+    how many bytes of the range, as the file is stored, were read for these records and those before them.
     """
 
     batch: pa.RecordBatch
     rejects: list[Reject]
     read: int
+    consumed: int = 0
 
 
 class RowFile(Protocol):

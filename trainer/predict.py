@@ -109,9 +109,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 class Progress:
-    """Shows the count and the rate: updated in place on a terminal, otherwise one line every ten seconds.
+    """Shows the count, the rate, the share of the input, and how long the rest takes.
 
-    Shows nothing while predictions are printed on the terminal, because they show the progress themselves.
+    Updated in place on a terminal, otherwise one line every ten seconds. Shows nothing while predictions are printed on
+    the terminal, because they show the progress themselves.
     """
 
     def __init__(self) -> None:
@@ -120,12 +121,20 @@ class Progress:
         self._unread = False
         self._shown = time.monotonic()
 
+    def starting(self) -> None:
+        """Says why nothing happens for a while."""
+        if not self.silent:
+            print("starting TensorFlow", file=sys.stderr, flush=True)
+
     def __call__(self, summary: Summary) -> None:
         now = time.monotonic()
         if self.silent or now - self._shown < (0.5 if self._terminal else 10):
             return
         self._shown = now
-        line = f"{summary.read:,} {summary.unit}, {summary.rate:,.0f} {summary.unit}/s"
+        line = f"{summary.read:,} {summary.unit}, {summary.rate:,.0f} {summary.unit}/s, {100 * summary.done:.0f} %"
+        left = summary.seconds * (1 - summary.done) / summary.done if summary.done > 0.02 else 0
+        if left >= 1:
+            line += f", about {command.duration(left)} left"
         sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
         sys.stderr.flush()
 
@@ -151,6 +160,7 @@ def predict(
     *,
     progress: Callable[[Summary], None] = lambda summary: None,
     show: Callable[[str], None] = lambda text: None,
+    starting: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Writes a prediction for every row or image.
 
@@ -158,6 +168,7 @@ def predict(
       options: what to predict on.
       progress: called after each batch.
       show: called with the text to print for each batch.
+      starting: called before TensorFlow is started, which takes seconds.
 
     Raises:
       UsageError: no such model or input, an output that exists, a file that does not fit the model's schema.
@@ -177,6 +188,7 @@ def predict(
 
         predicted = open_images(options, paths, schema, notes)
     summary = Summary(schema.records)
+    starting()
     start_tensorflow(verbose=options.verbose)
     with (
         ServedModel(options.saved_model, trust=options.trust) as model,
@@ -229,7 +241,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
         quiet = given.quiet or given.json or options.printed
         with interruptible(sigterm=True):
-            summary = predict(options, progress=progress, show=(lambda text: None) if quiet else progress.show)
+            show = (lambda text: None) if quiet else progress.show
+            summary = predict(options, progress=progress, show=show, starting=progress.starting)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         kept = options.kept_on_failure if options else "nothing was done"

@@ -1,9 +1,10 @@
-"""What every job has, whatever its raw data: options, source, steps, counts, progress, turns."""
+"""What every job has, whatever its raw data: options, source, steps, counts, progress and its display, turns."""
 
 __all__ = [
     "accounting",
     "coders",
     "counting",
+    "display",
     "inputs",
     "options",
     "parity_files",

@@ -1,4 +1,4 @@
-"""Progress of the job in this process: counters that DoFns add to, and a side thread that shows them.
+"""Progress of the job in this process: counters that DoFns add to, and that `beam_jobs.core.display` shows.
 
 `Pipeline.run` blocks, and the local runner runs DoFns in this very process, so a module-level registry, which DoFns
 reach by import, is the plainest way to see them work. On another runner, what is shown comes from the runner's metrics
@@ -10,10 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
-import time
 from collections.abc import Hashable
-from types import TracebackType
-from typing import TextIO
 
 from schemas import interrupts
 
@@ -23,11 +20,13 @@ class Counters:
     """What the DoFns of this process have done since `reset`."""
 
     phase: str = "starting"
+    passes: tuple[str, ...] = ()  # the phases that go through all records, in order
     total: int = 0  # of one pass over the input
     read: int = 0  # records, in this phase
-    done: int = 0  # of total, in this phase
+    done: int = 0  # of total, in this phase: in pieces that are complete
+    consumed: int = 0  # the same, with about as much as was read of pieces that are not complete yet
     rejected: int = 0
-    merged: int = 0  # shards
+    written: int = 0  # shards
     shards: int = 0
 
 
@@ -42,8 +41,18 @@ def reset(*, total: int) -> None:
     """Begins a job, whose launcher is this process."""
     _launched.set()
     _of_workers.clear()
-    vars(counters).update(vars(Counters(total=total)))
+    vars(counters).update(vars(Counters(total=total, passes=counters.passes)))
     _attempts.clear()
+
+
+def expect(*passes: str) -> None:
+    """Says which phases of the pipeline that is being built go through all records, in their order."""
+    counters.passes = passes
+
+
+def shown() -> Counters:
+    """What to show now: what the runner's metrics say, or the counters of this process."""
+    return dataclasses.replace((*_of_workers, counters)[0], passes=counters.passes)
 
 
 def launched_here() -> bool:
@@ -69,7 +78,7 @@ def enter(phase: str) -> None:
     with _lock:
         if counters.phase != phase:
             counters.phase = phase
-            counters.read = counters.done = counters.rejected = 0
+            counters.read = counters.done = counters.consumed = counters.rejected = 0
             _attempts.clear()
 
 
@@ -79,6 +88,7 @@ def begin(piece: Hashable) -> None:
         earlier = _attempts.pop(piece, Counters())
         counters.read -= earlier.read
         counters.done -= earlier.done
+        counters.consumed -= earlier.consumed
         counters.rejected -= earlier.rejected
 
 
@@ -89,54 +99,3 @@ def add(piece: Hashable = None, **amounts: int) -> None:
         for tally in (counters,) if piece is None else (counters, _attempts.setdefault(piece, Counters())):
             for name, amount in amounts.items():
                 setattr(tally, name, getattr(tally, name) + amount)
-
-
-def render(now: Counters, *, seconds: float, rate: float) -> str:
-    """One line for a person: the phase, how far, records and records/s."""
-    line = f"{now.phase}: {now.read:,} records"
-    if now.phase == "merging":
-        line = f"merging: {now.merged} of {now.shards} shards"
-    elif now.total and now.done:
-        line += f", {min(100.0, 100 * now.done / now.total):.0f} %"
-    if rate and now.phase != "merging":
-        line += f", {rate:,.0f} records/s"
-    if now.rejected:
-        line += f", {now.rejected:,} rejected"
-    return f"{line}  [{seconds:.0f} s]"
-
-
-class Display:
-    """Shows the counters while its `with` block runs: in place on a terminal, a line every ten seconds elsewhere."""
-
-    def __init__(self, *, stream: TextIO | None = None, enabled: bool = True) -> None:
-        self._stream = stream or sys.stderr
-        self._tty = self._stream.isatty()
-        self._enabled = enabled
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        self._begun = time.monotonic()
-
-    def __enter__(self) -> Display:
-        if self._enabled:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        if self._enabled:
-            self._thread.join()
-        if self._tty and self._enabled:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-
-    def _run(self) -> None:
-        seen, at = ("", 0), time.monotonic()
-        while not self._stop.wait(0.5 if self._tty else 10):
-            now, moment = dataclasses.replace((*_of_workers, counters)[0]), time.monotonic()
-            rate = (now.read - seen[1]) / (moment - at) if seen[0] == now.phase else 0.0
-            seen, at = (now.phase, now.read), moment
-            line = render(now, seconds=moment - self._begun, rate=max(rate, 0.0))
-            self._stream.write(f"\r\x1b[K{line}" if self._tty else f"{line}\n")
-            self._stream.flush()

@@ -40,9 +40,9 @@ def as_progress(counters: Mapping[str, int], *, total: int) -> progress.Counters
       total: how much there is to read, as `done` is counted.
     """
     for phase in reversed(_PHASES):
-        found = {name: counters.get(f"{phase}/{name}", 0) for name in ("read", "done", "rejected")}
-        if any(found.values()):
-            return progress.Counters(phase=phase, total=total, **found)
+        read, done, rejected = (counters.get(f"{phase}/{name}", 0) for name in ("read", "done", "rejected"))
+        if read or done or rejected:
+            return progress.Counters(phase=phase, total=total, read=read, done=done, rejected=rejected)
     return progress.Counters(phase="waiting for workers", total=total)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 
+from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
@@ -41,6 +42,7 @@ def pair_steps(
     `rejects` are those of the listing itself; `records` is the number of pairs.
     """
     classes = tuple(sorted(identity_splits))
+    progress.expect("ingesting", "writing")
     ingest = IngestImages(options, classes=classes, split=identity_splits, plan=plan, records=records, pairs=pairs)
     ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
     moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))

@@ -64,6 +64,7 @@ def image_steps(
 
     `rejects` are those of the listing itself. `known_as` gives an image's reject a place other than the listing's.
     """
+    progress.expect("ingesting", "writing")
     ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, records=images.images)
     rows = (
         images.create(pipeline)
@@ -163,7 +164,7 @@ class IngestImages(beam.DoFn):
         progress.begin(bundle.first)
 
         def count(rejected: bool) -> None:
-            progress.add(bundle.first, read=1, done=1, rejected=int(rejected))
+            progress.add(bundle.first, read=1, done=1, consumed=1, rejected=int(rejected))
 
         for batch in prefetch(self.reader.read(bundle, count=count)):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))

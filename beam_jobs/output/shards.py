@@ -76,7 +76,7 @@ class MergeFragments(beam.DoFn):
             if count:
                 groups = options.group(split, table.bucket_sizes(range(first, first + count)))
                 jobs += [(name, i, range(first + c.start, first + c.stop)) for i, c in enumerate(groups)]
-        progress.enter("merging")
+        progress.enter("writing")
         progress.add(shards=len(jobs))
 
         with (
@@ -98,7 +98,7 @@ class MergeFragments(beam.DoFn):
             compression=self.options.compression,
             durable=uploads.durable,
         )
-        progress.add(merged=1)
+        progress.add(written=1)
         return uploads.add(shard)
 
 

@@ -64,6 +64,8 @@ def run_replay(options: ReplayOptions) -> Outcome:
         choice = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)
+        if not options.quiet:
+            progress.say("starting TensorFlow and Beam")
         load_libraries(verbose=options.verbose)
         manifest = run.write(
             lambda: _run(options, base, choice, run),

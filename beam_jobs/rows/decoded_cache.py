@@ -20,7 +20,7 @@ from schemas.rejects import Reject
 from schemas.rows import Decoded
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_PART, _READ, _REJECTS = b"part", b"read", b"rejects"  # metadata keys of a batch
+_PART, _READ, _CONSUMED, _REJECTS = b"part", b"read", b"consumed", b"rejects"  # metadata keys of a batch
 
 
 def cache_path(folder: str, group: Group) -> str:
@@ -55,7 +55,8 @@ def read_cache(path: str) -> Iterator[InGroup]:
         for i in range(reader.num_record_batches):
             batch, metadata = reader.get_batch_with_custom_metadata(i)
             rejects = [Reject.from_json(line) for line in json.loads(metadata[_REJECTS])]
-            yield int(metadata[_PART]), Decoded(batch, rejects, int(metadata[_READ]))
+            decoded = Decoded(batch, rejects, int(metadata[_READ]), int(metadata[_CONSUMED]))
+            yield int(metadata[_PART]), decoded
 
 
 class _Writer:
@@ -77,7 +78,8 @@ class _Writer:
                 file = self._files.enter_context(pa.OSFile(self._path, "wb"))
                 self._stream = pa.ipc.new_file(file, decoded.batch.schema, options=_OPTIONS)
                 self._files.enter_context(self._stream)
-            metadata = {_PART: str(part), _READ: str(decoded.read), _REJECTS: rejects}
+            counts = {_READ: str(decoded.read), _CONSUMED: str(decoded.consumed)}
+            metadata = {_PART: str(part), **counts, _REJECTS: rejects}
             self._stream.write_batch(decoded.batch, custom_metadata=metadata)
         except OSError:
             self._failed = True

@@ -10,6 +10,7 @@ import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.encode import Encoded, EncodeExamples
@@ -45,6 +46,7 @@ def row_steps(
         if plan.transform_from is None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
+            progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
             to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
             raw = to_analyze | "ReadTrain" >> beam.ParDo(
                 ReadForAnalysis(*args, cache_dir=plan.cache_dir)
@@ -53,6 +55,7 @@ def row_steps(
                 plan.preprocessing_fn
             )
         else:
+            progress.expect("transforming", "writing")
             transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
 
         to_transform, file_counts = ranges.create(pipeline, "Transform", count=True)

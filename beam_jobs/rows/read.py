@@ -96,6 +96,7 @@ class _ReadRanges(beam.DoFn):
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
         unknown = any(part.file.gzip for part in group)  # how many records remain
+        size, consumed = sum(map(range_bytes, group)), 0
         worker_metrics.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
@@ -103,14 +104,18 @@ class _ReadRanges(beam.DoFn):
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
                     rejects += decoded.rejects
-                    progress.add(piece, read=decoded.read, rejected=len(decoded.rejects))
+                    so_far = min(decoded.consumed, size) if len(group) == 1 else 0
+                    progress.add(
+                        piece, read=decoded.read, rejected=len(decoded.rejects), consumed=max(0, so_far - consumed)
+                    )
+                    consumed = max(consumed, so_far)
                     self.meter.add(read=decoded.read, rejected=len(decoded.rejects))
                     if not unknown:
                         to_come = max(0, self.total - progress.counters.done) // shortest
                         give_up_if_certain(self.limit, progress.counters.read + to_come)
                     yield part, decoded
-            progress.add(piece, done=sum(map(range_bytes, group)))
-            self.meter.add(done=sum(map(range_bytes, group)))
+            progress.add(piece, done=size, consumed=size - consumed)
+            self.meter.add(done=size)
         finally:
             if rejects:
                 self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))

@@ -84,6 +84,8 @@ def _prepared(
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
         if configure:
+            if not options.quiet:
+                progress.say("starting TensorFlow and Beam")
             load_libraries(verbose=options.verbose)
         yield Work(options, source, load_preprocessing(options, source), transform), run
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from beam_jobs.core import progress
+from beam_jobs.core.display import Display
 from beam_jobs.core.options import JobOptions
 from beam_jobs.output.cleanup import after_failure, clear
 from beam_jobs.runtime.asking import has_ended_in
@@ -52,7 +53,7 @@ class NewRun:
           MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
         """
         progress.reset(total=total)
-        with progress.Display(enabled=not quiet):
+        with Display(enabled=not quiet):
             try:
                 with interrupts.interruptible():
                     manifest = body()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from beam_jobs.core import progress
+from beam_jobs.core.display import Display
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
@@ -113,7 +114,7 @@ def launch(options: JobOptions, run: NewRun, submit: Callable[[], Begun], *, tot
 
 def _wait(options: JobOptions, submitted: Submitted, job: RemoteJob, lease: Lease, *, total: int) -> Manifest:
     progress.reset(total=total)
-    with progress.Display(enabled=not options.quiet):
+    with Display(enabled=not options.quiet):
         try:
             with interrupts.interruptible():
                 staging = layout.join(options.output, submitted.run, layout.STAGING)

@@ -18,10 +18,14 @@ HEAD_BYTES = 4096  # how much of an overlong record its reject holds
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Records in file order, and (offset, beginning) of each record that is too long."""
+    """Records in file order, and (offset, beginning) of each record that is too long.
+
+    `consumed`: how many bytes of the range, as the file is stored, were read for this block and those before it.
+    """
 
     records: Records
     too_long: list[tuple[int, bytes]]
+    consumed: int = 0
 
 
 def read_blocks(
@@ -53,11 +57,13 @@ def read_blocks(
             _skip(reader, part.start)
             position = part.start
         if file.quoted_newlines:
-            yield from _quoted_blocks(reader, position, options, block_bytes, max_record_bytes)
+            blocks = _quoted_blocks(reader, position, options, block_bytes, max_record_bytes)
         else:
             inside = position != part.start
             sizes = {"block_bytes": block_bytes, "max_record_bytes": max_record_bytes}
-            yield from _line_blocks(reader, position, part.end, inside=inside, **sizes)
+            blocks = _line_blocks(reader, position, part.end, inside=inside, **sizes)
+        for block in blocks:
+            yield dataclasses.replace(block, consumed=reader.consumed)
         if storage.is_local(file.path):  # in a bucket, every request names the version
             storage.check_version(file.path, file.version, storage.stat(file.path).version)
     finally:

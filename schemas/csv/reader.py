@@ -170,7 +170,7 @@ class RecordDecoder:
                 f"{self._file.path}: {read} records near byte {block.records.offset}, but {batch.num_rows} rows and "
                 f"{len(rejects)} rejects; this is a bug in the reader; nothing was used"
             )
-        return Decoded(batch, rejects, read)
+        return Decoded(batch, rejects, read, block.consumed)
 
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""

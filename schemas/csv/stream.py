@@ -21,6 +21,10 @@ _FREE_BYTES = 64 << 20  # any file may decompress to this, however small it is
 class Reader(Protocol):
     """A stream of bytes: `read(n)` returns up to n bytes, and b"" only at the end."""
 
+    @property
+    def consumed(self) -> int:
+        """How many bytes of the file, as it is stored, have been read."""
+
     def read(self, size: int, /) -> bytes: ...
 
     def close(self) -> None: ...
@@ -36,6 +40,10 @@ class Gunzip:
         self._limit = max(_FREE_BYTES, int(compressed * max_ratio))
         self._max_ratio = max_ratio
         self._done = 0
+
+    @property
+    def consumed(self) -> int:
+        return self._file.consumed
 
     def read(self, size: int, /) -> bytes:
         try:
@@ -71,6 +79,10 @@ class Utf16ToUtf8:
         self._left = b""
         self._ended = False
 
+    @property
+    def consumed(self) -> int:
+        return self._source.consumed
+
     def read(self, size: int, /) -> bytes:
         while len(self._left) < size and not self._ended:
             data = self._source.read(max(size, 2))
@@ -92,6 +104,10 @@ class ReturnsToLineFeeds:
 
     def __init__(self, source: Reader) -> None:
         self._source = source
+
+    @property
+    def consumed(self) -> int:
+        return self._source.consumed
 
     def read(self, size: int, /) -> bytes:
         return self._source.read(size).replace(b"\r", b"\n")
@@ -117,10 +133,13 @@ class _Named:
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file, self._path = file, path
+        self.consumed = 0
 
     def read(self, size: int, /) -> bytes:
         with storage.wrap_errors(self._path):
-            return self._file.read(size)
+            data = self._file.read(size)
+        self.consumed += len(data)
+        return data
 
     def seek(self, position: int) -> None:
         self._file.seek(position, io.SEEK_SET)

@@ -129,6 +129,16 @@ def test_a_job_service_that_does_not_answer_is_given_up_in_one_line(people, serv
     assert list(people.output.iterdir()) == []
 
 
+def test_a_job_service_that_ends_while_the_job_is_submitted_is_told_in_one_line(people, tmp_path) -> None:
+    with dead_ends.ends_when_asked(tmp_path) as address:
+        code, printed = commands.run("--quiet", *arguments(people, "--job_endpoint", address))
+    assert code == 1
+    (line,) = printed
+    assert line.startswith(f"error: {address}: the job service went away while the job was being submitted (")
+    assert line.endswith(" See its log; nothing was committed.")
+    assert list(people.output.iterdir()) == []
+
+
 def test_a_job_service_that_stops_answering_is_given_up_in_one_line() -> None:
     with grpc.insecure_channel(f"localhost:{server_process.free_port()}") as channel:
         job = PortableJob(beam_job_api_pb2_grpc.JobServiceStub(channel), "job-001", "localhost:8073")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from schemas.command import Interrupted, Parser, Report, run, wants_json
+from schemas.command import Interrupted, Parser, Report, duration, run, wants_json
 from schemas.errors import MillraceError, UsageError
 
 
@@ -98,3 +98,18 @@ def test_what_the_parser_refuses_is_a_usage_error():
 )
 def test_json_to_a_file_leaves_standard_output_to_the_text(argv, asked):
     assert wants_json(argv, takes_file=True) == asked
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (18_720, "5 h 12 min"),
+        (90_000, "25 h 0 min"),
+    ],
+)
+def test_durations_are_said_as_a_person_says_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60  # seconds until a server must listen
+PATIENCE = 300  # seconds until a server must listen
 
 
 def free_port() -> int:

@@ -39,7 +39,15 @@ class Item:
         return plain(" ".join(self.names or (self.source,)))
 
 
-def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Iterator[Item]:
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """Items in order, and about how many there are: blank lines and headers count too."""
+
+    items: Iterator[Item]
+    count: int
+
+
+def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Listed:
     """The items of the input files, by the schema's format.
 
     Args:
@@ -53,16 +61,17 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> I
     return LISTS[type(schema)](paths, root)
 
 
-def list_images(paths: Sequence[str], root: str | None) -> Iterator[Item]:
+def list_images(paths: Sequence[str], root: str | None) -> Listed:
     """Each file is an image; `root` is ignored."""
     (image,) = ImageFolderSchema.image_names
-    return (
+    items = (
         Item(path, place, {image: path}, problem=name_problem(path), raw=os.fsencode(path))
         for place, path in enumerate(paths)
     )
+    return Listed(items, len(paths))
 
 
-def list_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
+def list_pairs(paths: Sequence[str], root: str | None) -> Listed:
     """Reads the pairs in UTF-8 CSV files. A first line `left,right` is a header; blank lines are skipped.
 
     Args:
@@ -70,7 +79,7 @@ def list_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
       root: the folder that the images' paths are relative to, and must stay inside; None: each CSV file's folder.
 
     Returns:
-      An item for each line; that of an invalid line has its `problem` set.
+      Items, one for each line; that of an invalid line has its `problem` set.
 
     Raises:
       UsageError: a file is not UTF-8, or `root` is not a folder. Raised by the call, before the first item.
@@ -78,10 +87,11 @@ def list_pairs(paths: Sequence[str], root: str | None) -> Iterator[Item]:
     if root is not None and storage.is_local(root) and not os.path.isdir(root):
         raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are relative to")
     texts = [(path, _text(path)) for path in paths]
-    return (item for path, text in texts for item in _pairs(path, text, root or os.path.dirname(path)))
+    items = (item for path, text in texts for item in _pairs(path, text, root or os.path.dirname(path)))
+    return Listed(items, sum(text.count("\n") + 1 for _, text in texts))
 
 
-LISTS: Mapping[type[ImageSchema], Callable[[Sequence[str], str | None], Iterator[Item]]] = {
+LISTS: Mapping[type[ImageSchema], Callable[[Sequence[str], str | None], Listed]] = {
     ImageFolderSchema: list_images,
     ImagePairsSchema: list_pairs,
 }

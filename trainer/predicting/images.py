@@ -70,7 +70,7 @@ def open_images(
     Raises:
       UsageError: a CSV file of pairs cannot be read, or the root is not a folder.
     """
-    items = list_items(schema, paths, options.root)
+    listed = list_items(schema, paths, options.root)
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
@@ -78,9 +78,12 @@ def open_images(
             return _read(item, schema.images)
 
         with ThreadPoolExecutor(READERS) as pool:
-            everything = map_in_order(pool, read, items, max_pending=2 * READERS)
+            everything = map_in_order(pool, read, listed.items, max_pending=2 * READERS)
+            done = 0
             for batch in prefetch(_batches(everything, batch_size)):
-                yield _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
+                outcome = _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
+                done += outcome.read
+                yield dataclasses.replace(outcome, done=done / listed.count)
 
     return outcomes
 

@@ -95,7 +95,8 @@ class PredictOptions:
 class Outcome:
     """The result for a part of the input: read = predicted + rejects.
 
-    `lines` are JSON lines; `shown` is the same as text, if it is to be printed.
+    `lines` are JSON lines; `shown` is the same as text, if it is to be printed. `done` is about the share of the input
+    that ends with this part, from 0 to 1; 0 where a part says nothing about it.
     """
 
     read: int
@@ -103,6 +104,7 @@ class Outcome:
     lines: str
     rejects: list[Reject]
     shown: str = ""
+    done: float = 0.0
 
 
 @dataclasses.dataclass
@@ -114,6 +116,7 @@ class Summary:
     predicted: int = 0
     rejected: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     seconds: float = 0.0
+    done: float = 0.0  # about which share of the input, from 0 to 1
 
     @property
     def rate(self) -> float:
@@ -124,6 +127,7 @@ class Summary:
         """Adds a part of the input."""
         self.read += outcome.read
         self.predicted += outcome.predicted
+        self.done = max(self.done, min(outcome.done, 1.0))
         self.rejected.update(reject.reason for reject in outcome.rejects)
 
     def check(self, options: PredictOptions) -> None:

@@ -40,7 +40,7 @@ def open_rows(
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
-        batches = (rows for file in files for rows in _read(file, schema, batch_size))
+        batches = _read_all(files, schema, batch_size)
         run = _runner(model, schema, options.signature)
         late = LateRejects(schema)
         for rows, outputs in prefetch(_predicted(prefetch(batches), run)):
@@ -60,20 +60,31 @@ class _Rows:
     numbers: np.ndarray  # int64 [batch]: each row's index among the file's records
     rejects: list[Reject]
     read: int
+    done: float  # about the share of the bytes of all files up to here, from 0 to 1
 
 
-def _read(file: RowFile, schema: Schema, batch_size: int) -> Iterator[_Rows]:
+def _read_all(files: Sequence[RowFile], schema: Schema, batch_size: int) -> Iterator[_Rows]:
+    total, before = max(1, sum(file.covers for file in files)), 0
+    for file in files:
+        yield from _read(file, schema, batch_size, before=before, total=total)
+        before += file.covers
+
+
+def _read(file: RowFile, schema: Schema, batch_size: int, *, before: int, total: int) -> Iterator[_Rows]:
+    """Batches of one file. `before` and `total`: the bytes of earlier files, and of all."""
     first = 0
     rows = row_format(schema)
     for part in rows.plan_ranges(file, range_bytes=RANGE_BYTES):
         for decoded in rows.read_range(part, schema, with_split=False):
+            done = (before + min(decoded.consumed, part.covers)) / total
             numbers = first + _numbers(decoded)
             first += decoded.read
             batch = decoded.batch
-            yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows)
+            yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows, done)
             for start in range(0, batch.num_rows, batch_size):
                 some = batch.slice(start, batch_size)
-                yield _Rows(file, some, numbers[start : start + batch_size], [], some.num_rows)
+                yield _Rows(file, some, numbers[start : start + batch_size], [], some.num_rows, done)
+        before += part.covers
 
 
 def _numbers(decoded: Decoded) -> np.ndarray:
@@ -147,7 +158,7 @@ class LateRejects:
 def _outcome(rows: _Rows, outputs: Mapping[str, Any], notes: Notes, late: LateRejects) -> Outcome:
     """Formats lines for the rows with predictions; adds the others to the late rejects."""
     if not outputs:
-        return Outcome(rows.read, 0, "", rows.rejects)
+        return Outcome(rows.read, 0, "", rows.rejects, done=rows.done)
     offsets, numbers = np.asarray(rows.batch.column(OFFSET)), rows.numbers
     errors = outputs.get("error")  # exports of earlier releases have none
     if errors is not None and errors.any():
@@ -156,4 +167,4 @@ def _outcome(rows: _Rows, outputs: Mapping[str, Any], notes: Notes, late: LateRe
         outputs = {name: values[answered] for name, values in outputs.items()}
         offsets, numbers = offsets[answered], numbers[answered]
     lines = encode_lines(outputs, source=rows.file.path, offsets=offsets, rows=numbers, classes=notes.classes)
-    return Outcome(rows.read, len(offsets), lines, rows.rejects)
+    return Outcome(rows.read, len(offsets), lines, rows.rejects, done=rows.done)

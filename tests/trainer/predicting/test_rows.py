@@ -14,6 +14,7 @@ import pytest
 from schemas.rejects import Reject
 from trainer import predict
 from trainer.predicting.lines import encode_lines
+from trainer.predicting.options import PredictOptions
 
 NAN, INF = float("nan"), float("inf")
 
@@ -225,3 +226,21 @@ def test_a_regression_gives_values(wages, make_estimator, tmp_path):
     output = tmp_path / "values.jsonl"
     assert predict.main(["--saved_model", export, "--input", str(tmp_path / "rows.csv"), "--output", str(output)]) == 0
     assert [sorted(line) for line in read_lines(output)] == [["offset", "row", "source", "value"]] * 2
+
+
+def test_the_progress_says_which_share_of_all_files_is_done(titanic_model, titanic_csv, tmp_path) -> None:
+    again = tmp_path / "again.csv.gz"
+    again.write_bytes(gzip.compress(titanic_csv.read_bytes()))
+    options = PredictOptions(
+        saved_model=str(titanic_model.export),
+        inputs=(str(titanic_csv), str(again)),
+        output=str(tmp_path / "predictions.jsonl"),
+        rejects=str(tmp_path / "rejects.jsonl"),
+        batch_size=100,
+    )
+    shares: list[float] = []
+    predict.predict(options, progress=lambda summary: shares.append(summary.done))
+    assert shares == sorted(shares)
+    first = titanic_csv.stat().st_size / (titanic_csv.stat().st_size + again.stat().st_size)
+    assert shares[5] == pytest.approx(first, abs=0.01)
+    assert shares[-1] == 1.0
