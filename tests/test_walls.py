@@ -45,7 +45,7 @@ ORDER = """
     trainer.report
     trainer.loop trainer.predicting
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.doctor
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
     trainer.replica
     millrace.version millrace.records millrace.columns
     millrace.requests

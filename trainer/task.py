@@ -30,7 +30,7 @@ from trainer.strategies.cluster import check_cluster
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.loop.train import Trained
+    from trainer.loop.result import Trained
 
 PROG = "python -m trainer.task"
 MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
@@ -61,6 +61,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                 print("starting TensorFlow", file=sys.stderr, flush=True)
             threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
             start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+            from trainer.loop.evaluations import finite
             from trainer.loop.progress import Display
             from trainer.loop.train import train
             from trainer.model_dir.failures import explain_failures
@@ -74,7 +75,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
     return command.Report(
-        json.dumps(trained.metrics), {**dataclasses.asdict(trained), "export_dir": trained.export_dir}
+        json.dumps({split: finite(metrics) for split, metrics in trained.metrics.items()}),
+        {**dataclasses.asdict(trained), "export_dir": trained.export_dir},
     )
 
 
@@ -138,6 +140,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="FEATURE",
         help="features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
     )
+    add("--no_report", action="store_true", help="write no model report, which takes some seconds at the end")
     add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(
         "--keep_checkpoints",

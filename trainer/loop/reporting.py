@@ -125,5 +125,5 @@ def read_curves(dataset: Dataset, options: TrainOptions) -> dict[str, Any]:
     metric = best_metric(dataset, evaluations[-1], options.best_metric).name if evaluations else None
     mark = layout.join(options.model_dir, "export", BEST, MARK)
     best = json.loads(storage.read_bytes(mark)).get("global_step") if storage.exists(mark) else None
-    steps = dataset.rows("train") / options.batch(images=dataset.image_schema is not None)
-    return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=max(steps, 1e-9))
+    epoch = options.steps_an_epoch(dataset)
+    return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)

@@ -17,7 +17,7 @@ class Calibration:
 
     def add(self, probabilities: np.ndarray, true: np.ndarray, weights: np.ndarray) -> None:
         """Adds rows: `[rows]` each; `true` is bool."""
-        bins = np.minimum((probabilities.astype(np.float64) * BINS).astype(np.int64), BINS - 1)
+        bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], probabilities)
         for place, each in enumerate((weights, weights * probabilities, weights * true)):
             self._sums[place] += np.bincount(bins, each, BINS)
 

@@ -90,7 +90,7 @@ def importance(
 
     labels = [label.numpy() for _, label in batch().take(1)]
     losses: list[float] = []
-    accuracies: list[float | None] = []
+    accuracies: list[float] = []
     for predictions in predict(shuffled):
         collector = make()
         add_batch(collector, {"labels": labels[0], **predictions})
@@ -112,9 +112,9 @@ def importance(
 def _either(shuffle: tf.Tensor, value: Any, order: tf.Tensor, column: int | None) -> Any:
     """A feature's values, or with those of other rows, of one column or of all."""
     if isinstance(value, tf.SparseTensor):
-        picked = tf.gather(tf.RaggedTensor.from_sparse(value), order).to_sparse()
-        changed = tf.SparseTensor(picked.indices, picked.values, value.dense_shape)
-        return tf.cond(shuffle, lambda: changed, lambda: value)
+        rows = tf.cast(tf.gather(tf.math.invert_permutation(order), value.indices[:, :1]), tf.int64)
+        moved = tf.SparseTensor(tf.concat([rows, value.indices[:, 1:]], 1), value.values, value.dense_shape)
+        return tf.cond(shuffle, lambda: tf.sparse.reorder(moved), lambda: value)
     if column is None:
         return tf.cond(shuffle, lambda: tf.gather(value, order), lambda: tf.identity(value))
     one = tf.one_hot(column, value.shape[1], on_value=True, off_value=False)

@@ -144,7 +144,7 @@ class Slices:
                     found.append({"feature": slicing.name, **entry, "times_the_loss": mean / max(overall, 1e-300)})
         found.sort(key=lambda entry: -entry["loss"])
         taken: collections.Counter[str] = collections.Counter()
-        worst = []
+        worst: list[dict[str, Any]] = []
         for entry in found:
             taken[entry["feature"]] += 1
             if taken[entry["feature"]] <= OF_ONE_FEATURE and len(worst) < WORST:

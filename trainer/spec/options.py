@@ -7,6 +7,7 @@ import math
 import re
 
 from schemas import storage
+from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
 from schemas.storage.tensorflow_paths import check_characters
@@ -41,6 +42,7 @@ class TrainOptions:
     early_stopping_steps: int | None = None
     best_metric: str | None = None
     slice_by: tuple[str, ...] = ()
+    no_report: bool = False
     seed: int | None = None
     shuffle_buffer: int | None = None
     deterministic: bool = False
@@ -146,6 +148,10 @@ class TrainOptions:
             return self.save_checkpoints_steps
         tenth = min(max(math.ceil(self.max_steps / EVALUATIONS), LEAST_STEPS), MOST_STEPS)
         return tenth if self.early_stopping_steps is None else min(tenth, self.early_stopping_steps)
+
+    def steps_an_epoch(self, dataset: Dataset) -> float:
+        """How many steps read as many examples as the train split has."""
+        return max(dataset.rows("train"), 1) / self.batch(images=dataset.image_schema is not None)
 
     def batch(self, *, images: bool) -> int:
         """The batch size: as given, or the default for images or rows."""
