@@ -111,7 +111,7 @@ class HardestImagesHook(EvaluationHook):
         for rank, (loss, _, label, predicted, image) in enumerate(self._hardest):
             told.append((rank, self._names[label], self._names[predicted], f"{loss:.3g}"))
             description = "one of the images with the highest losses"
-            values.append(image_value(f"hardest/{rank}", png(image), image.shape[:2], description))
+            values.append(image_value(f"hardest/{rank}", png(image), image.shape, description))
         return [*values, text_value("hardest/classes", table(("image", "true", "predicted", "loss"), told))]
 
 
@@ -120,9 +120,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
-def image_value(tag: str, encoded: bytes, size: tuple[int, int], description: str) -> Any:
-    """An image summary of a PNG; `size`: height and width. TensorFlow keeps the description of a tag's first value."""
-    image = Summary.Image(height=size[0], width=size[1], colorspace=3, encoded_image_string=encoded)
+def image_value(tag: str, encoded: bytes, shape: Sequence[int], description: str) -> Any:
+    """An image summary of a PNG of `[height, width, channels]`. TensorFlow keeps a tag's first description alone."""
+    image = Summary.Image(height=shape[0], width=shape[1], colorspace=shape[2], encoded_image_string=encoded)
     return Summary.Value(tag=tag, image=image, metadata={"summary_description": description})
 
 

@@ -66,9 +66,9 @@ class Picture:
     fitted: bool = False
 
     @property
-    def pixels(self) -> tuple[int, int]:
-        """Height and width of the PNG."""
-        return round(100 * self.size[1]), round(100 * self.size[0])
+    def pixels(self) -> tuple[int, int, int]:
+        """Height, width and channels of the PNG."""
+        return round(100 * self.size[1]), round(100 * self.size[0]), 4
 
     def draw(self, *forms: str) -> dict[str, bytes]:
         """The picture as files of the given forms, 'svg' and 'png'."""

@@ -49,10 +49,13 @@ def predicted_again(
 
     collector = new_collector(dataset)
     weight = None if dataset.image_schema is not None else dataset.schema.weight
-    predictions = predictor(estimator, checkpoint)(lambda: read(ModeKeys.PREDICT))
-    for (features, labels), predicted in zip(read(ModeKeys.EVAL), predictions, strict=True):
+    truth: list[dict[str, Any]] = []  # of all rows first: between two predictions, the Estimator's graph is the default
+    for features, labels in read(ModeKeys.EVAL):
         weights = {} if weight is None else {"weights": features[weight.name].numpy()}
-        add_batch(collector, {"labels": labels.numpy(), **weights, **predicted})
+        truth.append({"labels": labels.numpy(), **weights})
+    predictions = predictor(estimator, checkpoint)(lambda: read(ModeKeys.PREDICT))
+    for known, predicted in zip(truth, predictions, strict=True):
+        add_batch(collector, {**known, **predicted})
     return collector
 
 
