@@ -213,7 +213,7 @@ def _predictions(figure: Any, rows: Content) -> None:
     axes.set(title="Predictions", xlabel="label", ylabel="prediction")
     ends = [min(*rows["label"], *rows["prediction"]), max(*rows["label"], *rows["prediction"])]
     axes.plot(ends, ends, color=GREY, linewidth=1, linestyle="--")
-    axes.scatter(rows["label"], rows["prediction"], s=6, color=BLUE, alpha=0.35, linewidths=0, rasterized=True)
+    axes.scatter(rows["label"], rows["prediction"], s=6, color=BLUE, alpha=0.35, linewidths=0)
 
 
 def _residuals(figure: Any, content: Content) -> None:

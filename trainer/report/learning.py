@@ -8,6 +8,7 @@ from typing import Any
 
 FIRST = ("average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
 PANELS = 6
+UNREAD = {"bias", "label"}  # the same in every evaluation, or no measure of the model
 _STEP = "global_step"
 
 
@@ -36,7 +37,7 @@ def learning_curves(
     ]
     names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "epoch"))
     wanted = dict.fromkeys(name for name in (best_metric, *FIRST, *names) if name in names)
-    chosen = [name for name in wanted if name is not None and "bias" not in name.split("/")]
+    chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
     if "average_loss" in chosen and "loss" in chosen:  # the same, but for the last batch's share
         chosen.remove("loss")
     panels = []

@@ -33,12 +33,14 @@ class Slicing:
       values: how many parts there are.
       part: feature values `[rows]` -> part of each row, int64 `[rows]`.
       text: part -> what it is called.
+      in_order: whether the parts have an order of their own, in which they are listed.
     """
 
     name: str
     values: int
     part: Callable[[Mapping[str, np.ndarray]], np.ndarray]
     text: Callable[[int], str]
+    in_order: bool = False
 
 
 def of_ids(part: Part, count: int, text: Callable[[int], str]) -> Slicing:
@@ -56,9 +58,11 @@ def of_numbers(part: Part, sample: np.ndarray, text: Callable[[float], str] = la
         ends = np.unique(np.quantile(sample, np.arange(1, RANGES) / RANGES))
         told = [text(float(x)) for x in ends]
         names = [f"below {told[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(told)), f"from {told[-1]}"]
-    return Slicing(
-        part.name, len(names), lambda features: np.searchsorted(ends, taken(features, part), "right"), names.__getitem__
-    )
+
+    def part_of(features: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.searchsorted(ends, taken(features, part), "right")
+
+    return Slicing(part.name, len(names), part_of, names.__getitem__, in_order=True)
 
 
 def taken(features: Mapping[str, np.ndarray], part: Part) -> np.ndarray:
@@ -119,10 +123,10 @@ class Slices:
         return self._seen < self._kept.rows
 
     def tables(self) -> list[dict[str, Any]]:
-        """By feature: its slices, those with the most rows first."""
+        """By feature: its slices, ranges in their order, others by their number of rows."""
         tables = []
         for i, (slicing, sums) in enumerate(zip(self._slicings, self._sums, strict=True)):
-            order = np.argsort(-sums[0], kind="stable")
+            order = np.arange(slicing.values) if slicing.in_order else np.argsort(-sums[0], kind="stable")
             order = order[sums[0][order] > 0]
             parts = None if self._parts is None else np.concatenate([[], *self._parts[i]]).astype(np.int64)
             rows = [self._row(slicing, sums, int(p), parts) for p in order[:LISTED]]

@@ -12,7 +12,7 @@ from trainer.report.collect import ValueCollector
 from trainer.report.ranking import quotient
 
 BARS = 40  # of the histogram of residuals
-DOTS = 2000  # rows in the picture of predictions against labels
+DOTS = 1000  # rows in the picture of predictions against labels
 GROUPS = 10  # of rows by their prediction
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 

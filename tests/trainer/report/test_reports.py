@@ -141,6 +141,7 @@ def test_a_regression(wages, tmp_path):
     assert content["slices"]["asked"][0]["slices"][0]["root_mean_squared_error"] > 0
     page = Page((folder / "report-eval.html").read_text())
     assert "residuals" in page.ids
+    assert "image" not in page.tags  # which the page's own policy would block
     names = {"groups", "learning_curves", "predictions", "residuals"}
     assert {file.stem for file in (folder / "report-eval").iterdir()} == names
 
