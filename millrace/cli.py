@@ -37,6 +37,7 @@ class Command:
 COMMANDS = {
     "samples": Command("schemas.samples.command", "generate sample files"),
     "schema": Command("schemas.spec.command", "list the schemas that ship, or print one to copy"),
+    "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
     "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
     "job": Command("beam_jobs.job", "ask about a job on a cluster, wait for it, commit or cancel it"),
     "dataset": Command("schemas.dataset.command", "verify, show or prune a dataset directory"),

@@ -111,7 +111,7 @@ class TestUnknown:
 
     def test_no_command(self, capsys):
         assert main([]) == 2
-        assert "name a command: samples, schema, preprocess" in capsys.readouterr().err
+        assert f"name a command: {', '.join(COMMANDS)}." in capsys.readouterr().err
 
     def test_a_flag_before_the_command(self, capsys):
         assert main(["--json", "train"]) == 2

@@ -1,8 +1,8 @@
 """Takes in the predictions of an evaluation, batch by batch, in bounded memory.
 
 Exact whatever the number of rows: the confusion matrix, everything by class, accuracy, losses, calibration. Curves are
-exact while the scores fit into 64 MB (16 million rows of two classes, 2 million of seven), and then made of bins; the
-report says how far an area can be off. Slices and the worst rows are of the first 2,097,152 rows.
+exact while labels, scores and weights fit into 64 MB (3 million rows of two classes), and then made of bins; the report
+says how far an area can be off. Slices and the worst rows are of the first 2,097,152 rows.
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""What machines are made of, and what they cost: a table that users replace by their own prices."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.spec.strict import Strict, first_mistake
+
+SHIPPED = Path(__file__).parent / "prices.yaml"
+
+# GB of memory for each vCPU, from https://cloud.google.com/compute/docs/machine-resource (read on 2026-11-22).
+_MEMORY = {
+    "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
+    "n2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
+    "n2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
+    "e2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
+    "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
+    "n4": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
+    "t2d": {"standard": 4.0},
+}
+
+Price = Annotated[tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]], Field()]
+
+
+class Prices(Strict):
+    """Prices, each from the least to the most."""
+
+    currency: str = "USD"
+    vcpu_hour: Price
+    memory_gb_hour: Price
+    shuffled_gb: Price
+    ten_thousand_reads: Price
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Prices:
+        for name, price in self:
+            if isinstance(price, tuple) and price[0] > price[1]:
+                raise ValueError(f"{name}: [{price[0]:g}, {price[1]:g}] is not from the least to the most")
+        return self
+
+
+def read_prices(path: str | None) -> Prices:
+    """A table of prices; None: the one that ships.
+
+    Raises:
+      UsageError: the file cannot be read, or is not such a table.
+    """
+    place = path or str(SHIPPED)
+    if not storage.exists(place):
+        raise UsageError(f"--prices {place}: no such file; {SHIPPED} is an example")
+    try:
+        value: Any = yaml.safe_load(storage.read_bytes(place))
+        return Prices.model_validate_json(json.dumps(value, default=str))  # lists for tuples, as in YAML
+    except yaml.YAMLError as error:
+        raise UsageError(f"--prices {place}: not YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        raise UsageError(f"--prices {place}: {first_mistake(error)}; {SHIPPED} is an example") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A type of machine. `memory_gb` is all of its memory."""
+
+    name: str
+    vcpus: int
+    memory_gb: float
+
+
+def machine(name: str) -> Machine:
+    """A machine by the name of its type, such as n2-standard-4.
+
+    Raises:
+      UsageError: the type is not known here.
+    """
+    found = re.fullmatch(r"([a-z0-9]+)-(standard|highmem|highcpu)-([0-9]+)", name)
+    per_vcpu = _MEMORY.get(found[1], {}).get(found[2]) if found else None
+    if not found or per_vcpu is None or not int(found[3]):
+        raise UsageError(
+            f"--machine_type {name}: unknown; expected FAMILY-standard-N, FAMILY-highmem-N or FAMILY-highcpu-N of "
+            f"{', '.join(_MEMORY)}, such as n2-standard-4"
+        )
+    return Machine(name, int(found[3]), int(found[3]) * per_vcpu)
