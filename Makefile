@@ -23,11 +23,19 @@ PRISM := v2.77.0
 VERSITYGW := v1.8.0
 CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-$(PRISM) versitygw-$(VERSITYGW))
 
+# Kubeflow's training operator (Apache License 2.0), for the schema of its TFJob, from the same proxy
+TRAINING_OPERATOR := v1.9.3
+TFJOB_SCHEMA := .cloud/tfjobs-$(TRAINING_OPERATOR).yaml
+
 # Draws the diagrams of the documentation
 MERMAID := 11.17.2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
+
+# Prints a command as it would be typed, and runs it.
+RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]*) printf " '%s'" "$$word" ;; *) printf ' %s' "$$word" ;; esac; \
+	done; printf '\n'; "$$@"; }
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cloud demo-submit demo-images test test-quick test-prism test-cloud cloud-tools lint types format pytest audit \
@@ -50,7 +58,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)  ## raw rows to predictions, on a Covertype-like sample, in about two minutes
-	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
+	@set -eu; $(RUN); \
 	input='$(INPUT)'; mkdir -p $(OUT); \
 	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
 	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1 --overwrite; }; \
@@ -82,7 +90,7 @@ demo-submit: $(READY) cloud-tools  ## the demo trained by `millrace submit`, on 
 	$(BIN)/python -m tools.demo_submit --rows $(ROWS) --steps $(STEPS)
 
 demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeNext to classify them
-	@set -eu; run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
+	@set -eu; $(RUN); rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
 	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 200; \
 	run $(BIN)/python -m beam_jobs.preprocess --schema shapes --input '$(OUT)/images/raw/*/*' \
 	    --output $(OUT)/images/data; \
@@ -119,7 +127,7 @@ pytest: $(READY)  ## only the tests
 test-quick: $(READY)  ## the tests without the slow ones, in less than two minutes
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures and not cloud and not engines'
 
-test-cloud: $(READY) cloud-tools  ## the tests on gs:// and s3://, against servers on loopback
+test-cloud: $(READY) cloud-tools $(TFJOB_SCHEMA)  ## the tests on gs:// and s3://, against servers on loopback
 	$(BIN)/pytest -m cloud
 
 test-prism: $(READY) .cloud/bin/prism-$(PRISM)  ## the tests on Prism, Beam's runner in a process of its own; needs Go
@@ -130,12 +138,15 @@ cloud-tools: $(CLOUD_TOOLS)  ## build those servers, once; needs Go
 	@rm -rf .cloud/go  # what Go keeps between builds
 
 # A version's name is part of its file's, so that another version is built anew.
-define build
+define go
 	@command -v go >/dev/null || { echo 'error: make $(firstword $(MAKECMDGOALS)) needs Go 1.26 or newer, and finds no go on PATH:' \
 	    'see https://go.dev/doc/install' >&2; exit 2; }
 	mkdir -p .cloud/bin
 	GOBIN='$(CURDIR)/.cloud/bin' GOPATH='$(CURDIR)/.cloud/go' GOCACHE='$(CURDIR)/.cloud/go/build' \
-	    GOFLAGS='-mod=mod -modcacherw' go install '$(1)'
+	    GOFLAGS='-mod=mod -modcacherw' go $(1)
+endef
+define build
+	$(call go,install '$(1)')
 	ln -sf '$(2)' '$@'
 endef
 
@@ -147,6 +158,11 @@ endef
 
 .cloud/bin/versitygw-$(VERSITYGW):
 	$(call build,github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW),versitygw)
+
+$(TFJOB_SCHEMA):
+	$(call go,mod download 'github.com/kubeflow/training-operator@$(TRAINING_OPERATOR)')
+	install -m 644 '.cloud/go/pkg/mod/github.com/kubeflow/training-operator@$(TRAINING_OPERATOR)/manifests/base/crds/kubeflow.org_tfjobs.yaml' '$@'
+	@rm -rf .cloud/go
 
 hooks: $(READY)  ## have git run lint, format and types before each commit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import schemas.dataset
-from millrace.records import Records, read_records
+from schemas.dataset.records import Records, read_records
 from schemas.errors import UsageError
 from schemas.spec.loader import AnySchema
 

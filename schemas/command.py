@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from schemas.errors import MillraceError, UsageError
 
@@ -39,6 +39,27 @@ class Interrupted(MillraceError):
     def __init__(self, message: str, exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+OnInterrupt = Literal["ask", "cancel", "leave"]
+
+
+def cancel_or_leave(what: OnInterrupt, job: str) -> Literal["cancel", "leave"]:
+    """What to do after Ctrl-C with a job that runs elsewhere.
+
+    Args:
+      what: as the options have it; "ask" asks on a terminal, and means "cancel" where there is none.
+      job: the job's name, for the question.
+    """
+    if what != "ask":
+        return what
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return "cancel"
+    try:
+        print(f"Cancel {job}? It goes on otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
+        return "cancel" if sys.stdin.readline().strip().lower() in ("y", "yes") else "leave"
+    except KeyboardInterrupt:  # again: out of here, at once
+        return "leave"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,14 +7,12 @@ the demo ends, or is interrupted, the server and every other process that it has
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas import storage
 from tests.support import fake_gcs_server
-from tools.demo_steps import BUCKET, in_a_bucket, print_made, python, run_step
+from tools.demo_steps import BUCKET, add_sizes, best_export, in_a_bucket, print_made, python, run_step
 
 PRISM = ".cloud/bin/prism"
 
@@ -36,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.demo_cloud", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=20_000, metavar="N", help="rows of the sample (%(default)s)")
-    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="training steps (%(default)s)")
+    add_sizes(parser)
     parser.add_argument("--prism", default=PRISM, metavar="FILE", help="Prism's program (%(default)s)")
     return parser
 
@@ -50,8 +47,7 @@ def _demonstrate(*, rows: int, steps: int, prism: str) -> None:
     run_step("beam_jobs.preprocess", "--schema", "covertype", "--input", raw, "--output", data, *prism_runner)
     run_step("schemas.dataset", "verify", data)
     run_step("trainer.task", "--data_dir", data, "--model_dir", model, "--model", "dnn", "--max_steps", str(steps))
-    best = f"{model}/export/best"
-    export = f"{best}/{json.loads(storage.read_bytes(f'{best}/best.json'))['export']}"
+    export = best_export(model)
     run_step("trainer.predict", "--saved_model", export, "--input", raw, "--output", predictions)
 
     print_made(

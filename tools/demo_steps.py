@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -46,7 +48,7 @@ def in_a_bucket(demonstrate: Callable[[Path], None]) -> int:
     return 0
 
 
-def print_made(predictions: str, what: Iterable[tuple[str, str]]) -> None:
+def print_made(predictions: str, what: Sequence[tuple[str, str]]) -> None:
     """Prints the first predictions, and what lies in the bucket.
 
     Args:
@@ -55,11 +57,25 @@ def print_made(predictions: str, what: Iterable[tuple[str, str]]) -> None:
     """
     lines = storage.read_bytes(predictions).decode().splitlines()
     print("", *lines[:2], "", f"What was made, in {BUCKET}, and is gone when the server ends now:", sep="\n")
+    width = max(len(name) for name, _ in what)
     for name, holds in what:
         files = [storage.join(BUCKET, name, file) for file in folders.walk(storage.join(BUCKET, name))]
         size = sum(storage.stat(file).size for file in files)
-        print(f"  {name:<28} {len(files):>3} objects {size:>12,} bytes  {holds}")
-    print(f"  {'predictions.jsonl':<28} {len(lines):,} lines, one for each raw row")
+        objects = "object " if len(files) == 1 else "objects"
+        print(f"  {name:<{width}} {len(files):>4} {objects} {size:>12,} bytes  {holds}")
+    print(f"  {'predictions.jsonl':<{width}} {len(lines):,} lines, one for each raw row")
+
+
+def best_export(model_dir: str) -> str:
+    """The folder of a training's newest best export."""
+    best = storage.join(model_dir, "export", "best")
+    return storage.join(best, json.loads(storage.read_bytes(storage.join(best, "best.json")))["export"])
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say how long a demo takes."""
+    parser.add_argument("--rows", type=int, default=20_000, metavar="N", help="rows of the sample (%(default)s)")
+    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="training steps (%(default)s)")
 
 
 def run_step(module: str, *args: str) -> None:

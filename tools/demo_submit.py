@@ -8,14 +8,12 @@ has this project only as the package that was staged.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas import storage
 from tests.support import fake_gcs_server, vertex_service
-from tools.demo_steps import BUCKET, in_a_bucket, print_made, python, run_step
+from tools.demo_steps import BUCKET, add_sizes, best_export, in_a_bucket, print_made, python, run_step
 
 _TO_TRY = """
 What to try next, with a project and a bucket of your own (docs/submit.md):
@@ -26,8 +24,7 @@ What to try next, with a project and a bucket of your own (docs/submit.md):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo. Returns the exit code: 0, that of the first step that failed, or 130 if interrupted."""
     parser = argparse.ArgumentParser(prog="python -m tools.demo_submit", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=20_000, metavar="N", help="rows of the sample (%(default)s)")
-    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="training steps (%(default)s)")
+    add_sizes(parser)
     options = parser.parse_args(argv)
     if not fake_gcs_server.BINARY.is_file():
         parser.error(f"{fake_gcs_server.BINARY}: missing; run make cloud-tools")
@@ -42,8 +39,7 @@ def _demonstrate(folder: Path, *, rows: int, steps: int) -> None:
     with vertex_service.running(folder / "vertex") as vertex:
         train = ("train", "--data_dir", data, "--model", "dnn", "--max_steps", str(steps))
         run_step("millrace.submit", "vertex", *vertex.flags(BUCKET), "--output_dir", output, "--", *train)
-    best = f"{output}/model/export/best"
-    export = f"{best}/{json.loads(storage.read_bytes(f'{best}/best.json'))['export']}"
+    export = best_export(f"{output}/model")
     predictions = f"{BUCKET}/predictions.jsonl"
     run_step("trainer.predict", "--saved_model", export, "--input", raw, "--output", predictions)
     print_made(

@@ -47,10 +47,11 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."
 
 @dataclasses.dataclass(frozen=True)
 class DoctorOptions:
-    """What to measure, for how long, and the JSON file for the figures (None: no file)."""
+    """What to measure, for how long, in other processes too or not, and the JSON file for the figures (None: none)."""
 
     training: TrainOptions
     length: Length
+    processes: bool
     json: str | None
 
 
@@ -64,7 +65,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         options = parse_options(argv, prog)
         check_model(options.training)
         with interruptible(sigterm=True), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
-            diagnosis = diagnose(options.training, options.length, folder)
+            diagnosis = diagnose(options.training, options.length, folder, processes=options.processes)
         text, figures = told(diagnosis), diagnosis.as_json()
         if options.json is not None:
             print(text)  # first: it is not lost where the file cannot be written
@@ -114,6 +115,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="steps to time of each variant in each round (default: as many as fit in --seconds)",
     )
     add(
+        "--one_process",
+        action="store_true",
+        help="try no setting that takes a process of its own, with its own TensorFlow: threads of the model, "
+        "--drop_remainder",
+    )
+    add(
         "--json",
         nargs="?",
         default=None,
@@ -142,11 +149,13 @@ def parse_options(argv: Sequence[str], prog: str = PROG) -> DoctorOptions:
     if "cluster" in os.environ.get("TF_CONFIG", ""):
         raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
     figures, overwrite = arguments.pop("json"), arguments.pop("overwrite", False)
+    processes = not arguments.pop("one_process", False)
     if figures in ("", STANDARD_OUTPUT):
         figures = None
     if figures is not None:
         check_writable(figures, overwrite=overwrite)
-    return DoctorOptions(json=figures, length=length, training=TrainOptions(model_dir="", **arguments))
+    training = TrainOptions(model_dir="", **arguments)
+    return DoctorOptions(json=figures, length=length, processes=processes, training=training)
 
 
 def check_writable(path: str, *, overwrite: bool) -> None:
@@ -165,8 +174,17 @@ def check_writable(path: str, *, overwrite: bool) -> None:
         raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
-def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK) -> Diagnosis:
+def diagnose(
+    options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK, processes: bool = True
+) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
+
+    Args:
+      options: those of the training.
+      length: how long to measure.
+      folder: the folder.
+      clock: times what this process does.
+      processes: also try settings that take a process of their own.
 
     Raises:
       MillraceError: there is no such dataset or model, or training failed.
@@ -187,7 +205,7 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
         explain_failures(data, options),
         contextlib.closing(Display(quiet=options.quiet)) as display,
     ):
-        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock)
+        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock, processes=processes)
 
 
 if __name__ == "__main__":

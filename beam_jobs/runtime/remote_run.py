@@ -7,7 +7,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from beam_jobs.core import progress
 from beam_jobs.core.display import Display
@@ -153,10 +153,7 @@ def _end(options: JobOptions, submitted: Submitted, error: MillraceError) -> NoR
 
 def interrupted(options: JobOptions, submitted: Submitted) -> command.Interrupted:
     """After Ctrl-C: cancels the job or leaves it, as the options or the user say, and returns what to raise."""
-    what = options.on_interrupt
-    if what == "ask":
-        what = _answer(submitted) if sys.stdin.isatty() and sys.stderr.isatty() else "cancel"
-    if what == "leave":
+    if command.cancel_or_leave(options.on_interrupt, str(submitted.job)) == "leave":
         return command.Interrupted(
             f"interrupted; {submitted.job} goes on, and `millrace job wait --output {options.output}` takes it up"
         )
@@ -171,11 +168,3 @@ def interrupted(options: JobOptions, submitted: Submitted) -> command.Interrupte
             f"interrupted while {submitted.job} was being cancelled; `millrace job status --output {options.output}` "
             "tells how it is doing"
         )
-
-
-def _answer(submitted: Submitted) -> Literal["cancel", "leave"]:
-    try:
-        print(f"Cancel {submitted.job}? It goes on otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
-        return "cancel" if sys.stdin.readline().strip().lower() in ("y", "yes") else "leave"
-    except KeyboardInterrupt:  # again: out of here, at once
-        return "leave"

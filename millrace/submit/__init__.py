@@ -5,8 +5,8 @@ pools        how many processes of which role
 training     the training's own arguments, checked before anything is staged
 package      the code for other machines: a source distribution, staged, and what installs it there
 local        processes of this machine
-vertex       a CustomJob of Vertex AI: its request, its client, its log, and following it
-kubernetes   Jobs and a headless Service
+vertex       a job of Vertex AI: its request, its client, its log, and following it; vertex_study: many, by --tune
+kubernetes   Jobs and a headless Service, or a TFJob
 """
 
 __all__: list[str] = []

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from typing import Any, TypeVar
 
-from millrace.submit import pools
+from millrace.submit import pools, vertex_study
+from millrace.submit.names import job_name
 from schemas import command
 
+T = TypeVar("T")
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
+JOB, TFJOB = "job", "tfjob"
 
 _EPILOG = """\
 examples:
   %(prog)s local --workers 2 --ps 1 -- train --data_dir out/ --model_dir model/
   %(prog)s vertex --project p --region us-central1 --staging_bucket gs://b --image IMAGE \\
       -- train --data_dir gs://b/data --model_dir gs://b/model --max_steps 5000
+  %(prog)s vertex ... --output_dir gs://b/study --tune learning_rate=double:0.0001:0.1:log --trials 20 \\
+      -- train --data_dir gs://b/data --best_metric accuracy
   %(prog)s kubernetes --image IMAGE --output jobs.yaml -- train --data_dir gs://b/data --model_dir gs://b/model
 
 What stands after -- is given to `train` unchanged, once it has been checked. docs/submit.md has worked examples.
@@ -33,8 +40,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     usage = "%(prog)s [flags] -- train --data_dir DIR --model_dir DIR [flags of train]"
     for name, what, add_own in (
         (LOCAL, "processes of this machine", _local),
-        (VERTEX, "a CustomJob of Vertex AI", _vertex),
-        (KUBERNETES, "Jobs of Kubernetes", _kubernetes),
+        (VERTEX, "a job of Vertex AI, or many with --tune", _vertex),
+        (KUBERNETES, "Jobs of Kubernetes, or a TFJob", _kubernetes),
     ):
         sub = platforms.add_parser(name, help=what, description=f"Submits a training as {what}.", usage=usage)
         sub.add_argument(
@@ -45,6 +52,25 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
         sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
     return p
+
+
+def settings_of(kind: type[T], options: argparse.Namespace) -> T:
+    """What a platform is told of a job: a dataclass whose fields have the names of the flags.
+
+    Args:
+      kind: `JobSettings` or `PodSettings`.
+      options: the platform's flags, and those of all platforms.
+
+    Raises:
+      UsageError: a value is not what the platform takes.
+    """
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    given: dict[str, Any] = {name: value for name, value in vars(options).items() if name in names}
+    given["name"] = job_name(options.job_name)
+    given["pools"] = pools.Pools(options.workers, options.ps, options.evaluator)
+    given["variables"] = pools.pairs(options.env, "--env")
+    given["labels"] = pools.pairs(options.labels, "--labels")
+    return kind(**given)
 
 
 def _local(p: argparse.ArgumentParser) -> None:
@@ -67,6 +93,7 @@ def _vertex(p: argparse.ArgumentParser) -> None:
         "--machine_type",
         nargs="+",
         action="extend",
+        default=[],
         metavar="TYPE",
         help="TYPE for all roles, or ROLE=TYPE with the role chief, worker, ps or evaluator (default: n1-standard-8)",
     )
@@ -74,6 +101,7 @@ def _vertex(p: argparse.ArgumentParser) -> None:
         "--accelerator",
         nargs="+",
         action="extend",
+        default=[],
         metavar="TYPE:N",
         help="such as NVIDIA_L4:1 for chief and workers, or ROLE=TYPE:N; the image needs its libraries (default: none)",
     )
@@ -100,11 +128,19 @@ def _vertex(p: argparse.ArgumentParser) -> None:
     )
     add("--endpoint", metavar="URL", help="another address of Vertex AI and Cloud Logging, such as one for tests")
     add("--no_auth", action="store_true", help="send no credentials, for --endpoint")
+    vertex_study.add_flags(p)
 
 
 def _kubernetes(p: argparse.ArgumentParser) -> None:
     add = p.add_argument
     _image(p)
+    add(
+        "--kind",
+        choices=(JOB, TFJOB),
+        default=JOB,
+        help="job: a Job for each role and a Service; tfjob: a TFJob, for a cluster with Kubeflow's training operator "
+        "(default: %(default)s)",
+    )
     add("--output", metavar="FILE", help="where the manifests are written (default: NAME.yaml)")
     add("--apply", action="store_true", help="also apply them with kubectl")
     add("--namespace", default="default", metavar="NAME", help="the namespace (default: %(default)s)")

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.submit.kubernetes_manifests import PodSettings, manifests
-from millrace.submit.names import job_name
+from millrace.submit.flags import TFJOB, settings_of
+from millrace.submit.kubernetes_jobs import jobs
+from millrace.submit.kubernetes_pods import PodSettings
+from millrace.submit.kubernetes_tfjob import tfjob
 from millrace.submit.package import FOLDER, Packages, own_packages
-from millrace.submit.pools import Pools, pairs
 from millrace.submit.training import Training, check_own_model, check_strategy, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
@@ -40,7 +41,7 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
     if own and options.staging_bucket is None:
         raise UsageError("--package: needs --staging_bucket, from which the containers install it")
     check_own_model(training, own)
-    settings = _settings(options)
+    settings = settings_of(PodSettings, options)
     check_strategy(training, settings.pools)
     _check_paths(training, settings.mount)
     if options.apply and shutil.which("kubectl") is None:
@@ -50,7 +51,7 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
     if options.staging_bucket is not None:
         packages = Packages(storage.join(options.staging_bucket, FOLDER, settings.name), own)
         run = packages.command(training.args)
-    documents = manifests(settings, run)
+    documents = (tfjob if options.kind == TFJOB else jobs)(settings, run)
 
     path = Path(options.output or f"{settings.name}.yaml")
     _write(path, documents)
@@ -58,25 +59,9 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
         packages.stage()
     if options.apply:
         _apply(path, quiet=options.quiet)
-    data = {"job": settings.name, "namespace": settings.namespace, "manifests": str(path), "applied": options.apply}
-    return command.Report("\n".join(_told(settings, path, applied=options.apply)), data)
-
-
-def _settings(options: argparse.Namespace) -> PodSettings:
-    return PodSettings(
-        name=job_name(options.job_name),
-        namespace=options.namespace,
-        pools=Pools(options.workers, options.ps, options.evaluator),
-        image=options.image,
-        cpu=options.cpu,
-        memory=options.memory,
-        gpus=options.gpus,
-        restarts=options.restarts,
-        variables=pairs(options.env, "--env"),
-        labels=pairs(options.labels, "--labels"),
-        service_account=options.service_account,
-        volume=options.volume,
-    )
+    data = {"job": settings.name, "kind": options.kind, "namespace": settings.namespace}
+    told = _told(settings, path, tfjob=options.kind == TFJOB, applied=options.apply)
+    return command.Report("\n".join(told), {**data, "manifests": str(path), "applied": options.apply})
 
 
 def _check_paths(training: Training, mount: str | None) -> None:
@@ -108,11 +93,14 @@ def _apply(path: Path, *, quiet: bool) -> None:
         print(done.stdout, end="", file=sys.stderr, flush=True)
 
 
-def _told(settings: PodSettings, path: Path, *, applied: bool) -> list[str]:
-    of = f"-n {settings.namespace} -l millrace-job={settings.name}"
+def _told(settings: PodSettings, path: Path, *, tfjob: bool, applied: bool) -> list[str]:
+    namespace = f"-n {settings.namespace}"
     lines = [f"{'applied' if applied else 'written':<10} {path}"]
     if not applied:
         lines.append(f"next       kubectl apply -f {path}")
-    lines.append(f"           kubectl logs -f job/{settings.name}-chief -n {settings.namespace}")
-    lines.append(f"           kubectl delete job,service {of}")
+    # The operator names the pods; those of a Job end in random letters.
+    chief = f"{settings.name}-chief-0" if tfjob else f"job/{settings.name}-chief"
+    lines.append(f"           kubectl logs -f {chief} {namespace}")
+    what = f"tfjob {settings.name}" if tfjob else f"job,service -l millrace-job={settings.name}"
+    lines.append(f"           kubectl delete {what} {namespace}")
     return lines

@@ -31,11 +31,14 @@ class Training:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The folders that every process reads or writes, by flag."""
-        return {"--data_dir": self.options.data_dir, "--model_dir": self.options.model_dir}
+        """What every process reads or writes, by flag."""
+        found = {"--data_dir": self.options.data_dir, "--model_dir": self.options.model_dir}
+        if self.options.warm_start_from is not None:
+            found["--warm_start_from"] = self.options.warm_start_from
+        return found
 
     def check_in_buckets(self, why: str) -> None:
-        """Refuses folders on this machine's disk.
+        """Refuses what is on this machine's disk.
 
         Raises:
           UsageError: one of them is not on gs://.

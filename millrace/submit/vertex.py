@@ -1,42 +1,32 @@
-"""`millrace submit vertex`: stages the packages, submits a CustomJob, and follows its state and its log."""
+"""`millrace submit vertex`: stages the packages, submits a job or a study, and follows it to its end."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any
 
-from millrace.submit.names import job_name
+from millrace.submit.flags import settings_of
 from millrace.submit.package import FOLDER, Packages, own_packages
-from millrace.submit.pools import Pools, pairs
 from millrace.submit.training import Training, check_own_model, check_strategy, read_training
-from millrace.submit.vertex_job import ENDED, Unreachable, VertexJobs, anonymous, check_accelerators, console
+from millrace.submit.vertex_follow import Submitted, follow, interrupted
+from millrace.submit.vertex_job import CUSTOM, TUNING, VertexJobs, anonymous, check_accelerators, console, state_of
 from millrace.submit.vertex_log import VertexLog
-from millrace.submit.vertex_request import JobSettings, custom_job
+from millrace.submit.vertex_request import JobSettings, custom_job, tuning_job
+from millrace.submit.vertex_study import Study, check_trials_apart, read_study
+from millrace.submit.vertex_trials import best_trial, model_dir, read_trials
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 
-POLL_SECONDS = 2.0
-LAST_LOOKS = 10  # at the log of a job that has ended, as long as there are new lines
 _GCS = "gs://"
+_FIRST = "1"  # trial, whose folder stands for those of all
 _BUILD = "docker/worker of this project builds one (docs/submit.md)"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Submitted:
-    """A job that was submitted, and those who ask about it."""
-
-    name: str
-    url: str
-    jobs: VertexJobs
-    log: VertexLog
-
-
 def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) -> command.Report:
-    """Submits a job, and with no --no_wait follows it to its end.
+    """Submits a job or a study, and without --no_wait follows it to its end.
 
     Raises:
       UsageError: a flag, or an argument of the training, is wrong; nothing was staged.
@@ -46,62 +36,51 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
     if not options.image:
         raise UsageError(f"--image: missing; the machines need an image with the pinned dependencies: {_BUILD}")
     _check_buckets({"--staging_bucket": options.staging_bucket, "--output_dir": options.output_dir})
-    model_dir = None if options.output_dir is None else storage.join(options.output_dir, "model")
-    training = read_training(given, prog, model_dir=model_dir)
+    if options.tune:
+        check_trials_apart(options, given)
+    training = read_training(given, prog, model_dir=_default_model_dir(options))
     training.check_in_buckets("the machines of Vertex AI have disks of their own")
     own = own_packages(options.package)
     check_own_model(training, own)
-    settings = _settings(options)
+    settings = settings_of(JobSettings, options)
     check_strategy(training, settings.pools)
+    study = read_study(options, training, prog)
     check_accelerators(settings.accelerators)
     if not options.any_region:
         _check_regions(options, training)
 
     packages = Packages(storage.join(options.staging_bucket, FOLDER, settings.name), own)
-    request = custom_job(settings, packages.command(training.args))
+    run = packages.command(training.args)
+    request = custom_job(settings, run) if study is None else tuning_job(settings, run, study)
     packages.stage()
     try:
-        submitted = _create(options, request)
+        submitted = _create(options, request, study)
     except MillraceError:
         packages.remove()
         raise
     if not options.quiet:
         print(f"job        {submitted.name}\npage       {submitted.url}", file=sys.stderr, flush=True)
-    data = {"job": submitted.name, "url": submitted.url, "model_dir": training.options.model_dir}
+    data: dict[str, Any] = {"job": submitted.name, "url": submitted.url}
+    if study is None:
+        data["model_dir"] = training.options.model_dir
     if options.no_wait:
-        job = submitted.name.rpartition("/")[2]
-        follow = f"gcloud ai custom-jobs stream-logs {job} --project {options.project} --region {options.region}"
-        lines = [f"submitted  {submitted.name}", f"page       {submitted.url}", f"next       {follow}"]
-        return command.Report("\n".join(lines), {**data, "state": "PENDING"})
+        return _report_pending(options, submitted, data)
     try:
-        state, error = _follow(submitted, quiet=options.quiet)
+        job = follow(submitted, quiet=options.quiet)
     except KeyboardInterrupt:
-        raise _interrupted(options, submitted) from None
-    if state != "SUCCEEDED":
-        raise MillraceError(f"{submitted.name}: ended in the state {state}{': ' if error else ''}{error}")
-    return command.Report(
-        f"done       {submitted.name}\nmodel      {training.options.model_dir}", {**data, "state": state}
-    )
+        raise interrupted(options.on_interrupt, submitted) from None
+    data["state"] = state_of(job)
+    if study is not None:
+        return _report_study(job, study, options.output_dir, data)
+    _check_succeeded(job)
+    return command.Report(f"done       {submitted.name}\nmodel      {training.options.model_dir}", data)
 
 
-def _settings(options: argparse.Namespace) -> JobSettings:
-    return JobSettings(
-        name=job_name(options.job_name),
-        pools=Pools(options.workers, options.ps, options.evaluator),
-        image=options.image,
-        machine_type=options.machine_type or (),
-        accelerator=options.accelerator or (),
-        disk_gb=options.disk_gb,
-        spot=options.spot,
-        restart_job=options.restart_job,
-        timeout_hours=options.timeout_hours,
-        variables=pairs(options.env, "--env"),
-        labels=pairs(options.labels, "--labels"),
-        service_account=options.service_account,
-        network=options.network,
-        tensorboard=options.tensorboard,
-        output_dir=options.output_dir,
-    )
+def _default_model_dir(options: argparse.Namespace) -> str | None:
+    """The folder that AIP_MODEL_DIR will name; None where nothing does."""
+    if options.output_dir is None:
+        return None
+    return model_dir(options.output_dir, _FIRST) if options.tune else storage.join(options.output_dir, "model")
 
 
 def _check_buckets(paths: Mapping[str, str | None]) -> None:
@@ -126,73 +105,41 @@ def _check_regions(options: argparse.Namespace, training: Training) -> None:
             )
 
 
-def _create(options: argparse.Namespace, request: Mapping[str, object]) -> _Submitted:
+def _create(options: argparse.Namespace, request: Mapping[str, object], study: Study | None) -> Submitted:
     credentials = anonymous() if options.no_auth else None
-    jobs = VertexJobs(options.project, options.region, endpoint=options.endpoint, credentials=credentials)
+    kind = CUSTOM if study is None else TUNING
+    jobs = VertexJobs(kind, options.project, options.region, endpoint=options.endpoint, credentials=credentials)
     name = jobs.create(request)
     log = VertexLog(options.project, name.rpartition("/")[2], endpoint=options.endpoint, credentials=credentials)
-    return _Submitted(name, console(options.project, options.region, name), jobs, log)
+    url = console(options.project, options.region, name)
+    return Submitted(name, url, jobs, log, None if study is None else study.metric)
 
 
-def _follow(submitted: _Submitted, *, quiet: bool) -> tuple[str, str]:
-    """Prints each new state and line until the job has ended. Returns its last state, and its error."""
-    told = ""
-    show = (lambda: False) if quiet else _Shown(submitted).new_lines
-    while told not in ENDED:
-        if told:
-            time.sleep(POLL_SECONDS)
-        try:
-            state, error = submitted.jobs.state(submitted.name)
-        except Unreachable as why:
-            raise MillraceError(f"{why}; the job goes on: {submitted.url}") from why
-        if state != told and not quiet:
-            print(f"state      {state}", file=sys.stderr, flush=True)
-        told = state
-        show()
-    for _ in range(LAST_LOOKS):  # lines come some seconds late
-        if quiet or not show():
-            break
-        time.sleep(POLL_SECONDS)
-    return told, error
+def _report_pending(options: argparse.Namespace, submitted: Submitted, data: dict[str, Any]) -> command.Report:
+    job, kind = submitted.name.rpartition("/")[2], submitted.jobs.kind.gcloud
+    follow = f"gcloud ai {kind} stream-logs {job} --project {options.project} --region {options.region}"
+    lines = [f"submitted  {submitted.name}", f"page       {submitted.url}", f"next       {follow}"]
+    return command.Report("\n".join(lines), {**data, "state": "PENDING"})
 
 
-class _Shown:
-    """The job's log on standard error."""
+def _report_study(job: Any, study: Study, output_dir: str, data: dict[str, Any]) -> command.Report:
+    """The best trial, and all others with --json.
 
-    def __init__(self, submitted: _Submitted) -> None:
-        self._submitted = submitted
-        self._readable = True
-
-    def new_lines(self) -> bool:
-        """Prints what has come since the last call. Returns whether there was any."""
-        found = False
-        try:
-            for line in self._submitted.log.new_lines() if self._readable else ():
-                found = True
-                print(f"[{line.replica}] {line.text}", file=sys.stderr, flush=True)
-        except MillraceError as why:
-            self._readable = False
-            print(f"{why}; the job's page has it: {self._submitted.url}", file=sys.stderr, flush=True)
-        return found
+    Raises:
+      MillraceError: the study failed, or no trial reported a value.
+    """
+    trials = read_trials(job, study.metric)
+    best = best_trial(trials, study)
+    _check_succeeded(job, "" if best is None else f"; the best trial so far is{best.told(study.metric)}")
+    if best is None:
+        raise MillraceError(f"{job.name}: no trial has reported {study.metric}; the log says why")
+    folder = model_dir(output_dir, best.id)
+    told = [f"done       {job.name}", f"best       trial {best.told(study.metric).strip()}", f"model      {folder}"]
+    found = {"best": dataclasses.asdict(best), "trials": [dataclasses.asdict(trial) for trial in trials]}
+    return command.Report("\n".join(told), {**data, "model_dir": folder, "metric": study.metric, **found})
 
 
-def _interrupted(options: argparse.Namespace, submitted: _Submitted) -> command.Interrupted:
-    """After Ctrl-C: cancels the job or leaves it, as the options or the user say, and returns what to raise."""
-    what = options.on_interrupt
-    if what == "ask":
-        what = _answer(submitted) if sys.stdin.isatty() and sys.stderr.isatty() else "cancel"
-    if what == "leave":
-        return command.Interrupted(f"interrupted; {submitted.name} goes on: {submitted.url}")
-    try:
-        submitted.jobs.cancel(submitted.name)
-    except MillraceError as error:
-        return command.Interrupted(f"interrupted; the job was not cancelled: {error}")
-    return command.Interrupted(f"interrupted; {submitted.name} is being cancelled")
-
-
-def _answer(submitted: _Submitted) -> Literal["cancel", "leave"]:
-    try:
-        print(f"Cancel {submitted.name}? It goes on otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
-        return "cancel" if sys.stdin.readline().strip().lower() in ("y", "yes") else "leave"
-    except KeyboardInterrupt:  # again: out of here, at once
-        return "leave"
+def _check_succeeded(job: Any, more: str = "") -> None:
+    if state_of(job) != "SUCCEEDED":
+        why = f": {job.error.message}" if job.error.message else ""
+        raise MillraceError(f"{job.name}: ended in the state {state_of(job)}{why}{more}")

@@ -1,8 +1,9 @@
-"""A CustomJob of Vertex AI, through Google's client, whose patience is limited."""
+"""A job of Vertex AI, through Google's client, whose patience is limited."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,24 +19,47 @@ class Unreachable(MillraceError):
     """Vertex AI did not answer, or refused."""
 
 
+@dataclasses.dataclass(frozen=True)
+class JobKind:
+    """A kind of job.
+
+    Attributes:
+      name: its name in the methods of Google's client.
+      message: its message in `google.cloud.aiplatform_v1`.
+      gcloud: its name in `gcloud ai`.
+    """
+
+    name: str
+    message: str
+    gcloud: str
+
+
+CUSTOM = JobKind("custom_job", "CustomJob", "custom-jobs")
+TUNING = JobKind("hyperparameter_tuning_job", "HyperparameterTuningJob", "hp-tuning-jobs")
+
+
 class VertexJobs:
-    """The CustomJobs of a project in a region.
+    """The jobs of a kind, of a project in a region.
 
     Args:
+      kind: CUSTOM or TUNING; an attribute, too.
       project: the project.
       region: the region.
       endpoint: another address than the region's; None: the region's.
       credentials: None: those of the environment.
     """
 
-    def __init__(self, project: str, region: str, *, endpoint: str | None = None, credentials: Any = None) -> None:
+    def __init__(
+        self, kind: JobKind, project: str, region: str, *, endpoint: str | None = None, credentials: Any = None
+    ) -> None:
+        self.kind = kind
         self._parent = f"projects/{project}/locations/{region}"
         self._endpoint = endpoint
         self._region = region
         self._credentials = credentials
 
     def create(self, job: Mapping[str, Any]) -> str:
-        """Submits a job, given as fields of `CustomJob`. Returns its resource name.
+        """Submits a job, given as fields of its message. Returns its resource name.
 
         Raises:
           UsageError: the client, or the service, refuses a field.
@@ -45,28 +69,26 @@ class VertexJobs:
         from google.cloud import aiplatform_v1
 
         try:
-            request = aiplatform_v1.CustomJob(dict(job))
+            request = getattr(aiplatform_v1, self.kind.message)(dict(job))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise UsageError(f"Google's client refuses the job: {_one_line(error)}") from error
         with _answers("the job could not be submitted"):
             try:
                 # Not repeated: an answer that is lost may be that of a job which runs.
-                made = self._client.create_custom_job(
-                    parent=self._parent, custom_job=request, timeout=ANSWER_SECONDS, retry=None
-                )
+                given = {self.kind.name: request, "parent": self._parent}
+                made = self._method("create")(**given, timeout=ANSWER_SECONDS, retry=None)
             except InvalidArgument as error:
                 raise UsageError(f"Vertex AI refuses the job: {_one_line(error)}") from error
         return str(made.name)
 
-    def state(self, name: str) -> tuple[str, str]:
-        """The state of a job, such as RUNNING, and its error; "" where there is none.
+    def get(self, name: str) -> Any:
+        """A job as it is now: its message.
 
         Raises:
           Unreachable: the service does not answer.
         """
         with _answers(f"{name}: its state cannot be asked for"):
-            found = self._client.get_custom_job(name=name, **_patience())
-        return found.state.name.removeprefix("JOB_STATE_"), found.error.message
+            return self._method("get")(name=name, **_patience())
 
     def cancel(self, name: str) -> None:
         """Asks Vertex AI to cancel a job, which ends some time later.
@@ -75,7 +97,10 @@ class VertexJobs:
           Unreachable: the service does not answer.
         """
         with _answers(f"{name}: cannot be cancelled"):
-            self._client.cancel_custom_job(name=name, **_patience())
+            self._method("cancel")(name=name, **_patience())
+
+    def _method(self, verb: str) -> Any:
+        return getattr(self._client, f"{verb}_{self.kind.name}")
 
     @functools.cached_property
     def _client(self) -> Any:
@@ -94,6 +119,11 @@ def anonymous() -> Any:
     from google.auth.credentials import AnonymousCredentials
 
     return AnonymousCredentials()
+
+
+def state_of(job: Any) -> str:
+    """The state of a job, such as RUNNING."""
+    return str(job.state.name).removeprefix("JOB_STATE_")
 
 
 def check_accelerators(names: Mapping[str, tuple[str, int]]) -> None:
@@ -133,7 +163,8 @@ def _answers(what: str) -> Iterator[None]:
     except MillraceError:
         raise
     except Exception as error:
-        raise Unreachable(f"{what}: {type(error).__name__}: {_one_line(error)}") from error
+        cause = getattr(error, "cause", None) or error  # of a RetryError, which names only the time that has passed
+        raise Unreachable(f"{what}: {type(cause).__name__}: {_one_line(cause)}") from error
 
 
 def _one_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The log of a CustomJob, read from Cloud Logging as it grows."""
+"""The log of a job, and of all trials of a study, read from Cloud Logging as it grows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from schemas.storage.redact import redacted
 
 ADDRESS = "https://logging.googleapis.com"
 SCOPES = ("https://www.googleapis.com/auth/logging.read", "https://www.googleapis.com/auth/cloud-platform")
+_TRIAL = "ml.googleapis.com/trial_id"  # the label of a trial's lines
 _PAGE = 1000
 _SECONDS = 30.0  # until an answer must have come
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a replica, such as workerpool0-0, or of the service."""
+    """A line of a replica, such as workerpool0-0 or trial 3 workerpool0-0, or of the service."""
 
     replica: str
     text: str
@@ -69,6 +70,8 @@ class VertexLog:
         payload = entry.get("jsonPayload", {})
         text = entry.get("textPayload") or payload.get("message") or ""
         replica = entry.get("resource", {}).get("labels", {}).get("task_name", "")
+        trial = entry.get("labels", {}).get(_TRIAL)
+        replica = replica if trial is None else f"trial {trial} {replica}"
         yield from (Line(replica, line) for line in str(text).splitlines())
 
     def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:

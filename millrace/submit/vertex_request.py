@@ -1,4 +1,4 @@
-"""The request for a CustomJob of Vertex AI: its worker pools, and how its machines are scheduled.
+"""The request for a CustomJob of Vertex AI, or for a study's: worker pools, and how their machines are scheduled.
 
 The pools stand in the order that Vertex AI gives roles by: chief, workers, parameter servers, evaluators; an empty one
 keeps the place of a role of which there is none.
@@ -14,6 +14,7 @@ from typing import Any
 
 from millrace.submit.names import check_labels, check_variables
 from millrace.submit.pools import Pools, by_role
+from millrace.submit.vertex_study import Study
 from schemas.errors import UsageError
 from trainer.replica.cluster import CHIEF, ROLES, WORKER
 
@@ -117,6 +118,26 @@ def custom_job(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
       settings: what it is given.
       command: what runs in each container.
     """
+    return _given({**_named(settings), "job_spec": _job_spec(settings, command)})
+
+
+def tuning_job(settings: JobSettings, command: Sequence[str], study: Study) -> dict[str, Any]:
+    """A job for each trial of a study, as fields of `google.cloud.aiplatform_v1.HyperparameterTuningJob`.
+
+    Args:
+      settings: what each trial's job is given.
+      command: what runs in its container, to which Vertex AI appends the values of the trial.
+      study: the study.
+    """
+    return _given({**_named(settings), **study.fields(), "trial_job_spec": _job_spec(settings, command)})
+
+
+def _named(settings: JobSettings) -> dict[str, Any]:
+    return {"display_name": settings.name, "labels": dict(settings.labels)}
+
+
+def _job_spec(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
+    """It as fields of `CustomJobSpec`."""
     sizes = settings.pools.sizes
     last = max(ROLES.index(role) for role in sizes)
     env = [{"name": name, "value": value} for name, value in _variables(settings).items()]
@@ -140,8 +161,7 @@ def custom_job(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
         "network": settings.network,
         "tensorboard": settings.tensorboard,
     }
-    job = {"display_name": settings.name, "job_spec": _given(spec), "labels": dict(settings.labels)}
-    return _given(job)
+    return _given(spec)
 
 
 def _variables(settings: JobSettings) -> dict[str, str]:

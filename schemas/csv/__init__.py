@@ -1,7 +1,9 @@
 """CSV files: byte ranges to Arrow batches of raw columns; every record becomes a row or a reject."""
 
 __all__ = [
+    "columns",
     "corrections",
+    "fields",
     "file",
     "header",
     "lines",

@@ -98,48 +98,99 @@ def open_csv(
         UsageError: the header does not match the schema, or the number of columns is unknown.
         MillraceError: the file cannot be read.
     """
-    found = storage.stat(path)
-    gzipped, codec, bom = _signature(path, found, schema.csv)
-    first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
-    quoted = schema.csv.quoted_newlines
-    lone_cr = not quoted and b"\n" not in first and b"\r" in first
-    line_end = b"\r" if lone_cr else b"\n"
-    span = _first_record(first, schema.csv, line_end, complete=len(first) < _FIRST_BYTES)
-    if span is None:
-        first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
-        span = _first_record(first, schema.csv, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
-    if span is None:
-        raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
-    start, end, after = span
+    beginning = read_beginning(path, schema.csv)
+    first, (start, end, after) = beginning.first, beginning.span
     header = None
     if start == end:  # only empty lines
-        columns, width, data_start = Layout(()), schema.csv.width or 0, bom + len(first)
+        columns, width, data_start = Layout(()), schema.csv.width or 0, beginning.bom + len(first)
     else:
-        fields = _names(split_fields(first[start:end], schema.csv.delimiter, schema.csv.quote), codec)
+        fields = beginning.fields(schema.csv)
         items = items_of(schema, prediction=label == "optional")
         if is_header(path, fields, schema, items):
             header = fields
             columns, width = header_layout(path, fields, schema, items)
-            data_start = bom + after
+            data_start = beginning.bom + after
         else:
             columns, width = positional_layout(path, len(fields), schema, items, prediction=label == "optional")
-            data_start = bom + start
-    streamed = gzipped or codec.startswith("utf-16") or lone_cr or quoted
-    return CsvFile(
-        path=path,
-        size=found.size,
-        version=found.version,
-        num_columns=width,
-        columns=columns,
-        data_start=data_start,
-        mode="stream" if streamed else "ranges",
-        gzip=gzipped,
-        codec=codec,
-        lone_cr=lone_cr,
-        quoted_newlines=quoted,
-        header=header,
-        max_input_ratio=max_input_ratio,
+            data_start = beginning.bom + start
+    return beginning.file(
+        num_columns=width, columns=columns, data_start=data_start, header=header, max_input_ratio=max_input_ratio
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Beginning:
+    """The beginning of a file: how it is read, and where its first record is.
+
+    Attributes:
+        bom: the length of a byte-order mark in UTF-8, which is not in `first`.
+        first: the first bytes, decompressed; at least the first record.
+        span: the start and end of the first record in `first`, and the start of the rest; see `_first_record`.
+    """
+
+    path: str
+    found: storage.FileStat
+    gzip: bool
+    codec: str
+    bom: int
+    lone_cr: bool
+    quoted_newlines: bool
+    first: bytes
+    span: tuple[int, int, int]
+
+    def fields(self, options: CsvOptions) -> tuple[str, ...]:
+        """The first record's fields, trimmed."""
+        start, end, _ = self.span
+        return _names(split_fields(self.first[start:end], options.delimiter, options.quote), self.codec)
+
+    def file(
+        self,
+        *,
+        num_columns: int,
+        columns: Layout,
+        data_start: int,
+        header: tuple[str, ...] | None,
+        max_input_ratio: float,
+    ) -> CsvFile:
+        """The file, once it is known which columns it has."""
+        streamed = self.gzip or self.codec.startswith("utf-16") or self.lone_cr or self.quoted_newlines
+        return CsvFile(
+            path=self.path,
+            size=self.found.size,
+            version=self.found.version,
+            num_columns=num_columns,
+            columns=columns,
+            data_start=data_start,
+            mode="stream" if streamed else "ranges",
+            gzip=self.gzip,
+            codec=self.codec,
+            lone_cr=self.lone_cr,
+            quoted_newlines=self.quoted_newlines,
+            header=header,
+            max_input_ratio=max_input_ratio,
+        )
+
+
+def read_beginning(path: str, options: CsvOptions) -> Beginning:
+    """Reads the first bytes of a file, at least its first record.
+
+    Raises:
+        UsageError: the first line is too long.
+        MillraceError: the file cannot be read.
+    """
+    found = storage.stat(path)
+    gzipped, codec, bom = _signature(path, found, options)
+    first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
+    quoted = options.quoted_newlines
+    lone_cr = not quoted and b"\n" not in first and b"\r" in first
+    line_end = b"\r" if lone_cr else b"\n"
+    span = _first_record(first, options, line_end, complete=len(first) < _FIRST_BYTES)
+    if span is None:
+        first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
+        span = _first_record(first, options, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
+    if span is None:
+        raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
+    return Beginning(path, found, gzipped, codec, bom, lone_cr, quoted, first, span)
 
 
 def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:

@@ -49,6 +49,16 @@ def replaced(records: Records, texts: dict[int, bytes]) -> Records:
     return Records(b"".join(pieces), records.offset, (ends - new_lengths)[keep], ends[keep])
 
 
+def in_utf8(records: Records) -> Records:
+    """Latin-1 records as UTF-8. ASCII bytes do not change, and so neither do delimiters, quotes and line ends."""
+    if records.data.isascii():
+        return records
+    codes = np.frombuffer(records.data, np.uint8)
+    shift = np.concatenate([[0], np.cumsum(codes >= 0x80)])
+    data = records.data.decode("latin-1").encode("utf-8")
+    return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
+
+
 def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
     """The non-empty physical lines of `data`.
 

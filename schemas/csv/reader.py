@@ -14,7 +14,7 @@ from schemas.concurrency import one_behind
 from schemas.csv.blocks import HEAD_BYTES, Block, read_blocks
 from schemas.csv.decode import DecodedColumns, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange
-from schemas.csv.lines import Records
+from schemas.csv.lines import Records, in_utf8
 from schemas.csv.parse import Dialect, Parsed, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
@@ -132,7 +132,7 @@ class RecordDecoder:
 
     def parse(self, records: Records) -> Parsed:
         """The cells of the records, by column."""
-        text = _in_utf8(records) if self._file.codec == "latin-1" else records
+        text = in_utf8(records) if self._file.codec == "latin-1" else records
         return parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
 
     def _reject(self, records: Records, index: int, **why: Any) -> Reject:
@@ -175,13 +175,3 @@ class RecordDecoder:
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""
         return pa.RecordBatch.from_pylist([], schema=batch_schema(self._columns, with_split=self._with_split))
-
-
-def _in_utf8(records: Records) -> Records:
-    """Latin-1 records as UTF-8. ASCII bytes do not change, and so neither do delimiters, quotes and line ends."""
-    if records.data.isascii():
-        return records
-    codes = np.frombuffer(records.data, np.uint8)
-    shift = np.concatenate([[0], np.cumsum(codes >= 0x80)])
-    data = records.data.decode("latin-1").encode("utf-8")
-    return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])

@@ -14,6 +14,7 @@ __all__ = [
     "manifest",
     "open_dataset",
     "prune",
+    "records",
     "show",
     "stored_features",
     "submitted",

@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|prune DIR`: inspects, verifies and cleans up a dataset directory."""
+"""`python -m schemas.dataset verify|show|head|prune DIR`: inspects, verifies and cleans up a dataset directory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from schemas.errors import UsageError
 _EPILOG = """\
 examples:
   %(prog)s show out/
+  %(prog)s head out/ --split eval -n 3
   %(prog)s verify gs://bucket/out
   %(prog)s prune out/ --all --dry_run
 
@@ -48,6 +49,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (
+            "head",
+            "print the first records",
+            "Prints the first records of a split as they are stored: transformed, with the words that ids stand for. "
+            "Images become a contact sheet, a PNG in the current folder.",
+        ),
+        (
             "prune",
             "remove leftovers of earlier jobs",
             "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
@@ -65,6 +72,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         if name == "verify":
             sub.add_argument("--threads", type=int, metavar="N", help="files read in parallel (default: one per core)")
             sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+        elif name == "head":
+            sub.add_argument("--split", default="train", metavar="NAME", help="train, eval or test (default: train)")
+            sub.add_argument("-n", type=int, metavar="N", help="how many records (default: 5; of images 24)")
+            sub.add_argument("--output", metavar="FILE", help="the contact sheet of images (default: NAME-SPLIT.png)")
+            sub.add_argument("--overwrite", action="store_true", help="replace an existing contact sheet")
         elif name == "prune":
             sub.add_argument("--dry_run", action="store_true", help="only print what would be removed")
             sub.add_argument("--all", action="store_true", help="also remove the runs of the previous dataset")
@@ -87,6 +99,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             return verify(data_dir, threads=options.threads, quiet=options.quiet)
         case "show":
             return show(data_dir)
+        case "head":
+            return head(data_dir, options)
         case _:
             return prune(data_dir, dry_run=options.dry_run, everything=options.all, prog=prog)
 
@@ -140,6 +154,13 @@ def show(data_dir: str) -> command.Report:
 
     described = describe(data_dir)
     return command.Report(render(described), described)
+
+
+def head(data_dir: str, options: argparse.Namespace) -> command.Report:
+    """Prints the first records of a split."""
+    from schemas.dataset.head import head_of
+
+    return head_of(data_dir, options.split, options.n, sheet=options.output, overwrite=options.overwrite)
 
 
 def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> command.Report:

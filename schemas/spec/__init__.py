@@ -8,6 +8,7 @@ __all__ = [
     "image_keys",
     "image_options",
     "images",
+    "kinds.base",
     "loader",
     "not_finite",
     "raw_columns",

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
 from tests.support import cloud as clouds
 from tests.support import vertex_service
+from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.vertex_service import VertexService
 
 HERE = Path(__file__).parent
@@ -40,3 +43,14 @@ def vertex(running_cloud: clouds.Cloud, tmp_path_factory: pytest.TempPathFactory
     """Vertex AI, whose machines read and write the buckets of `running_cloud`."""
     with vertex_service.running(tmp_path_factory.mktemp("vertex")) as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def data(running_cloud: clouds.Cloud, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A bucket with a small dataset in `data`, which tests only read."""
+    folder, bucket = tmp_path_factory.mktemp("people"), running_cloud.new_bucket()
+    (folder / "schema.yaml").write_text(LEAN_SCHEMA)
+    (folder / "raw.csv").write_text(people_csv(400))
+    raw = str(folder / "raw.csv")
+    run_job(JobOptions(str(folder / "schema.yaml"), (raw,), f"{bucket}/data", num_shards=2, quiet=True))
+    return bucket

@@ -73,7 +73,7 @@ def test_the_demo_is_trained_by_submit(tmp_path: Path) -> None:
     assert re.findall(r"^\$ \S+ -m (\S+)", printed, re.MULTILINE) == submit
     assert re.search(r"^\[workerpool0-0\] final +gs://demo/out/model/export/final/", printed, re.MULTILINE)
     assert "state      SUCCEEDED" in printed
-    assert re.search(r"^  staging +1 objects", printed, re.MULTILINE)
+    assert re.search(r"^  staging +1 object ", printed, re.MULTILINE)
     assert re.search(r"^  predictions\.jsonl +300 lines", printed, re.MULTILINE)
     assert_nothing_is_left(tmp_path)
 

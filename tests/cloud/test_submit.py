@@ -14,13 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from millrace.cli import main
 from millrace.submit import vertex_job
 from schemas import storage
 from schemas.storage import folders
-from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.submitting import Ended, ended
 from tests.support.vertex_service import ENDED, VertexService
 from tests.support.waiting import until
@@ -29,17 +26,6 @@ from trainer import verify
 ROOT = Path(__file__).parents[2]
 OF_40_STEPS = ("--max_steps", "40", "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1")
 MODEL = ("--model", "forest_models:keras_model")
-
-
-@pytest.fixture(scope="module")
-def data(running_cloud, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A bucket with a dataset in `data`."""
-    folder, bucket = tmp_path_factory.mktemp("submit"), running_cloud.new_bucket()
-    (folder / "schema.yaml").write_text(LEAN_SCHEMA)
-    (folder / "raw.csv").write_text(people_csv(400))
-    raw = str(folder / "raw.csv")
-    run_job(JobOptions(str(folder / "schema.yaml"), (raw,), f"{bucket}/data", num_shards=2, quiet=True))
-    return str(bucket)
 
 
 def submit(vertex: VertexService, data: str, model_dir: str | None, *flags: str, train: tuple[str, ...] = ()) -> Ended:

@@ -9,26 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from millrace.cli import main
 from schemas import storage
-from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.submitting import ended
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def data(running_cloud, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A bucket with a dataset in `data`."""
-    folder, bucket = tmp_path_factory.mktemp("local"), running_cloud.new_bucket()
-    (folder / "schema.yaml").write_text(LEAN_SCHEMA)
-    (folder / "raw.csv").write_text(people_csv(400))
-    run_job(JobOptions(str(folder / "schema.yaml"), (str(folder / "raw.csv"),), f"{bucket}/data", quiet=True))
-    return str(bucket)
 
 
 def train(data: str, model_dir: str, *flags: str) -> list[str]:

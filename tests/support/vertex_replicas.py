@@ -17,6 +17,16 @@ PROJECT = "tests"
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 
+@dataclasses.dataclass(frozen=True)
+class LogLine:
+    """A line of a log: when, of which trial (None: of none) and replica, and the text."""
+
+    time: str
+    trial: str | None
+    replica: str
+    text: str
+
+
 @dataclasses.dataclass
 class Job:
     """A submitted job.
@@ -26,7 +36,9 @@ class Job:
       name: its resource name.
       state: the name of its state.
       error: why it has failed.
-      lines: its log: when, of which replica, and the text.
+      lines: its log; the trials of a study share one.
+      trial: the trial of a study that it is; None for a job of its own.
+      metrics: the file that a trial writes its metric to.
       environments: the variables that each replica was started with, by the replica's name.
     """
 
@@ -34,7 +46,9 @@ class Job:
     name: str
     state: str = "JOB_STATE_PENDING"
     error: str = ""
-    lines: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    lines: list[LogLine] = dataclasses.field(default_factory=list)
+    trial: str | None = None
+    metrics: Path | None = None
     environments: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     processes: dict[str, subprocess.Popen[str]] = dataclasses.field(default_factory=dict)
 
@@ -44,7 +58,21 @@ class Job:
 
     def tell(self, replica: str, text: str) -> None:
         """Adds a line to the log."""
-        self.lines.append((dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), replica, text))
+        now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self.lines.append(LogLine(now, self.trial, replica, text))
+
+    def described(self) -> dict[str, Any]:
+        """What the service answers about it, beside its name and state."""
+        return {}
+
+    def run(self, folder: Path, python: Path) -> tuple[str, str]:
+        """Runs it to its end; see `run`."""
+        return run(self, folder, python)
+
+    def end(self) -> None:
+        """Ends all replicas."""
+        for process in self.processes.values():
+            server_process.end_group(process)
 
 
 def run(job: Job, folder: Path, python: Path) -> tuple[str, str]:
@@ -65,7 +93,7 @@ def run(job: Job, folder: Path, python: Path) -> tuple[str, str]:
     for reader in readers:
         reader.start()
     ended = _wait(job)
-    end(job)
+    job.end()
     for reader in readers:
         reader.join()
     return ended
@@ -111,6 +139,8 @@ def _variables(job: Job, hosts: dict[str, list[str]], pool: str, index: int) -> 
         cluster = {role[name]: addresses for name, addresses in hosts.items() if role[name] != "evaluator"}
         own = {"type": role[pool], "index": index, "cloud": job.id}
         found["TF_CONFIG"] = json.dumps({"cluster": cluster, "environment": "cloud", "task": own, "job": {}})
+    if job.trial is not None:
+        found |= {"CLOUD_ML_TRIAL_ID": job.trial, "CLOUD_ML_HP_METRIC_FILE": str(job.metrics)}
     output = job.submitted.job_spec.base_output_directory.output_uri_prefix
     if output:
         parts = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
@@ -137,9 +167,3 @@ def _wait(job: Job) -> tuple[str, str]:
         if codes["workerpool0-0"] == 0:
             return "JOB_STATE_SUCCEEDED", ""
         tick.wait(0.1)
-
-
-def end(job: Job) -> None:
-    """Ends all replicas."""
-    for process in job.processes.values():
-        server_process.end_group(process)

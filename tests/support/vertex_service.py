@@ -1,4 +1,4 @@
-"""Vertex AI's custom jobs on loopback: takes the requests of Google's client, and really runs what is submitted.
+"""Vertex AI's jobs and studies on loopback: takes the requests of Google's client, and really runs what is submitted.
 
 A replica is a process that runs the container's command with the variables that Vertex AI sets, in an environment that
 holds the pinned packages without the project. As there, a job ends with its chief, whatever the others do.
@@ -15,19 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support import vertex_replicas, worker_environment
+from tests.support import worker_environment
 from tests.support.loopback_service import JsonHandler, serving
 from tests.support.vertex_replicas import PROJECT, ROLES, Job
+from tests.support.vertex_tuning import Refused, TuningJob, check_study
 from tests.support.worker_environment import WorkerEnvironment
 
 REGION, IMAGE = "us-central1", "us-docker.pkg.dev/tests/jobs/millrace:0.2.0"
 ENDED = frozenset({"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"})
-_JOBS = re.compile(r"/v1/(projects/[^/]+/locations/[^/]+)/customJobs(?:/([^/:?]+)(:cancel)?)?(?:\?.*)?")
+_JOBS = re.compile(
+    r"/v1/(projects/[^/]+/locations/[^/]+/(customJobs|hyperparameterTuningJobs))(?:/([^/:?]+)(:cancel)?)?(?:\?.*)?"
+)
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
-
-
-class Refused(Exception):
-    """The request is not what Vertex AI documents."""
 
 
 class VertexService:
@@ -48,7 +47,7 @@ class VertexService:
         self._open = threading.Event()  # unset: jobs stay pending
         self._open.set()
         self.endpoint = ""
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, Job | TuningJob] = {}
         self.status: int | None = None
         self.log_status: int | None = None
 
@@ -60,7 +59,16 @@ class VertexService:
     @property
     def last(self) -> Job:
         """The job that was submitted last."""
-        return list(self.jobs.values())[-1]
+        job = list(self.jobs.values())[-1]
+        assert isinstance(job, Job)
+        return job
+
+    @property
+    def last_study(self) -> TuningJob:
+        """The study that was submitted last."""
+        job = list(self.jobs.values())[-1]
+        assert isinstance(job, TuningJob)
+        return job
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:
@@ -71,20 +79,27 @@ class VertexService:
         finally:
             self._open.set()
 
-    def submit(self, parent: str, submitted: Any) -> Job:
-        """Takes a job, and starts it."""
-        check(submitted)
-        job = Job(submitted, f"{parent}/customJobs/{next(self._ids)}")
+    def submit(self, parent: str, submitted: Any) -> Job | TuningJob:
+        """Takes a job or a study, and starts it."""
+        name = f"{parent}/{next(self._ids)}"
+        job: Job | TuningJob
+        if parent.endswith("/customJobs"):
+            check(submitted, submitted.job_spec)
+            job = Job(submitted, name)
+        else:
+            check(submitted, submitted.trial_job_spec)
+            check_study(submitted)
+            job = TuningJob(submitted, name)
         self.jobs[job.id] = job
         self._threads.append(threading.Thread(target=self._work, args=(job,), name=job.id))
         self._threads[-1].start()
         return job
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: Job | TuningJob) -> None:
         """Cancels a job, unless it has ended."""
         if job.state not in ENDED:
             job.state = "JOB_STATE_CANCELLED"
-            vertex_replicas.end(job)
+            job.end()
 
     def close(self) -> None:
         """Cancels what is running, and waits for it."""
@@ -94,28 +109,32 @@ class VertexService:
         for thread in self._threads:
             thread.join()
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: Job | TuningJob) -> None:
         self._open.wait()
         if job.state in ENDED:
             return
         folder = self._folder / f"job-{job.id}"
         folder.mkdir()
         try:
-            ended, error = vertex_replicas.run(job, folder, self._environment.python)
+            ended, error = job.run(folder, self._environment.python)
         except Exception as problem:
             ended, error = "JOB_STATE_FAILED", f"{problem!r}"
-            vertex_replicas.end(job)
+            job.end()
         if job.state not in ENDED:
             job.state, job.error = ended, error
 
 
-def check(job: Any) -> None:
+def check(job: Any, spec: Any) -> None:
     """Refuses what Vertex AI's reference rules out.
+
+    Args:
+      job: a `CustomJob` or a `HyperparameterTuningJob`.
+      spec: the `CustomJobSpec` of it, or of its trials.
 
     Raises:
       Refused: a field is missing or wrong.
     """
-    pools = job.job_spec.worker_pool_specs
+    pools = spec.worker_pool_specs
     if not job.display_name or not pools or pools[0].replica_count != 1 or len(pools) > len(ROLES):
         raise Refused("display_name, and one to four pools, the first of one replica, are required")
     for pool in pools:
@@ -125,7 +144,7 @@ def check(job: Any) -> None:
             raise Refused("accelerator_count is required with accelerator_type")
     if not all(_LABEL.fullmatch(f"{key}={value}") for key, value in job.labels.items()):
         raise Refused(f"labels: {dict(job.labels)}")
-    if job.job_spec.tensorboard and not job.job_spec.service_account:
+    if spec.tensorboard and not spec.service_account:
         raise Refused("service_account is required with tensorboard")
 
 
@@ -134,7 +153,7 @@ class Handler(JsonHandler):
 
     def do_GET(self) -> None:  # noqa: N802 - the base class calls it so
         found = _JOBS.fullmatch(self.path)
-        job = self.service.jobs.get(found[2] or "") if found else None
+        job = self.service.jobs.get(found[3] or "") if found else None
         if not self._refused():
             self._answer_job(job)
 
@@ -150,31 +169,34 @@ class Handler(JsonHandler):
             return
         if found is None:
             self._answer(404, {"error": {"message": "no such method"}})
-        elif found[3]:
-            job = self.service.jobs.get(found[2])
+        elif found[4]:
+            job = self.service.jobs.get(found[3])
             if job is not None:
                 self.service.cancel(job)
             self._answer(200 if job else 404, {})
         else:
             try:
-                submitted = aiplatform_v1.CustomJob.from_json(body, ignore_unknown_fields=False)
+                custom = found[2] == "customJobs"
+                message = aiplatform_v1.CustomJob if custom else aiplatform_v1.HyperparameterTuningJob
+                submitted = message.from_json(body, ignore_unknown_fields=False)
                 self._answer_job(self.service.submit(found[1], submitted))
             except Exception as error:
                 refused = {"code": 400, "status": "INVALID_ARGUMENT", "message": f"{type(error).__name__}: {error}"}
                 self._answer(400, {"error": refused})
 
-    def _answer_job(self, job: Job | None) -> None:
+    def _answer_job(self, job: Job | TuningJob | None) -> None:
         from google.cloud import aiplatform_v1
 
         if job is None:
             self._answer(404, {"error": {"message": "no such job"}})
             return
-        described = aiplatform_v1.CustomJob(job.submitted)
-        described.name = job.name
-        described.state = aiplatform_v1.JobState[job.state]
+        message = type(job.submitted)
+        described = message(job.submitted)
+        for field, value in {"name": job.name, "state": aiplatform_v1.JobState[job.state], **job.described()}.items():
+            setattr(described, field, value)
         if job.error:
             described.error = {"code": 13, "message": job.error}
-        self._answer(200, json.loads(aiplatform_v1.CustomJob.to_json(described)))
+        self._answer(200, json.loads(message.to_json(described)))
 
     def _answer_log(self, asked: dict[str, Any]) -> None:
         if self.service.log_status is not None:
@@ -185,13 +207,14 @@ class Handler(JsonHandler):
         lines = self.service.jobs[job_id[1]].lines if job_id else []
         entries = [
             {
-                "timestamp": time,
+                "timestamp": line.time,
                 "insertId": str(i),
-                "resource": {"type": "ml_job", "labels": {"job_id": job_id and job_id[1], "task_name": replica}},
-                "jsonPayload": {"message": text},
+                "resource": {"type": "ml_job", "labels": {"job_id": job_id and job_id[1], "task_name": line.replica}},
+                "labels": {} if line.trial is None else {"ml.googleapis.com/trial_id": line.trial},
+                "jsonPayload": {"message": line.text},
             }
-            for i, (time, replica, text) in enumerate(list(lines))
-            if since is None or time >= since[1]
+            for i, line in enumerate(list(lines))
+            if since is None or line.time >= since[1]
         ]
         start, size = int(asked.get("pageToken", "0")), 100  # pages smaller than asked for, as the service may
         rest = {"nextPageToken": str(start + size)} if start + size < len(entries) else {}

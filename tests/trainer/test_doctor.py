@@ -20,12 +20,12 @@ from trainer import doctor
 from trainer.data.reading import input_options
 from trainer.doctor import diagnose
 from trainer.profiling.diagnosis import Diagnosis, Tried, differences
-from trainer.profiling.examination import measured
+from trainer.profiling.source import measured
 from trainer.profiling.turns import Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
 MODELS = "tests.support.paced_models"
-BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16"]
+BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16", "--one_process"]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ class TestFinds:
         ticks = itertools.count()
         clock = Clock(wall=lambda: 0.04 * len(paced_models.runs) + 5e-4 * next(ticks), cpu=lambda: 0.0)
         training = TrainOptions(data_dir=people.path, model_dir="", model=f"{MODELS}:counted", batch_size=16)
-        found = diagnose(training, Length(seconds=4, rounds=5), str(tmp_path), clock=clock)
+        found = diagnose(training, Length(seconds=4, rounds=5), str(tmp_path), clock=clock, processes=False)
         assert found.bound_by == "model"
         assert found.share < 0.1
         assert 0.04 <= found.memory.seconds < 0.05
@@ -61,12 +61,19 @@ class TestFinds:
 
     @pytest.mark.slow
     def test_figures_and_what_follows_from_them(self, people, tmp_path, scratch, capsys):
-        found = examined(people, tmp_path, "--model", f"{MODELS}:counted")
+        """Of a split that is not held in memory, though it could be."""
+        found = examined(people, tmp_path, "--model", f"{MODELS}:counted", "--shuffle_buffer", "0")
         assert all(found[what]["seconds"] > 0 for what in ("training", "memory", "alone"))
         assert found["share"] == max(0, 1 - found["memory"]["seconds"] / found["training"]["seconds"])
+        held = found["tried"][0]
+        assert held["setting"] == "no --shuffle_buffer, so that the split is held in memory"
+        assert (held["before"], held["sampled"]) == (found["alone"], False)
         told = capsys.readouterr().out
         assert found["verdict"] in told
         assert f"training from the dataset{found['training']['seconds'] * 1e3:>23.2f}" in told
+        assert "  with no --shuffle_buffer" in told
+        assert "threads of the model, --drop_remainder: not tried, --one_process was given" in told
+        assert "  to the device: nothing, training runs on the CPU, which has no idle time of its own" in told
         assert not list(scratch.glob("millrace-*"))
 
     @pytest.mark.slow
@@ -82,16 +89,8 @@ class TestFinds:
         assert not list(scratch.glob("millrace-*"))
 
     @pytest.mark.slow
-    def test_a_split_that_is_not_held_though_it_could_be(self, people, tmp_path, capsys):
-        found = examined(people, tmp_path, "--model", "linear", "--shuffle_buffer", "0")
-        held = found["tried"][0]
-        assert held["setting"] == "no --shuffle_buffer, so that the split is held in memory"
-        assert (held["before"], held["sampled"]) == (found["alone"], False)
-        assert "  with no --shuffle_buffer" in capsys.readouterr().out
-
-    @pytest.mark.slow
     def test_pairs(self, patterns, tmp_path):
-        found = examined(patterns, tmp_path, "--model", "face_pairs", "--hparams", "width=4")
+        found = examined(patterns, tmp_path, "--model", f"{MODELS}:trivial")
         assert found["training"]["seconds"] > 0
         assert "crop" in found["stages"]
 
@@ -104,34 +103,46 @@ def test_batches_made_ahead_do_not_become_more_from_turn_to_turn(people):
 
 class TestRefuses:
     @pytest.mark.parametrize(
+        ("argv", "message"),
+        [
+            (["--rounds", "1"], "--rounds 1: must be 2 or more"),
+            (["--seconds", "inf"], "--seconds inf: must be 1 or more, and finite"),
+            (["--seconds", "nan"], "--seconds nan: must be 1 or more"),
+            (["--json", "/"], "/: is a folder, which a file would replace; give a file name"),
+            (["--json", "/dev/null"], "/dev/null: is a pipe, a socket or a device"),
+            (["--json", __file__], f"{__file__}: already exists; give --overwrite to replace it"),
+            (["--json", __file__, "--overwrite"], "d: no manifest.json"),
+            (["--json", "-"], "d: no manifest.json"),
+            (["--json", "/dev/stdout"], "/dev/stdout: is a link"),
+            (["--json", "/dev/null/a/b.json"], "/dev/null is not a writable folder"),
+        ],
+    )
+    def test_in_one_line(self, argv, message, capsys):
+        assert doctor.main(["--data_dir", "d", *argv]) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert len(said.splitlines()) == 1
+
+    @pytest.mark.parametrize(
         ("argv", "code", "message"),
         [
             (["--help"], 0, "hidden_units=256,256,128"),
             ([], 2, "required: --data_dir"),
-            (["--data_dir", "d", "--rounds", "1"], 2, "--rounds 1: must be 2 or more"),
-            (["--data_dir", "d", "--seconds", "inf"], 2, "--seconds inf: must be 1 or more, and finite"),
-            (["--data_dir", "d", "--seconds", "nan"], 2, "--seconds nan: must be 1 or more"),
-            (["--data_dir", "d", "--json", "/"], 2, "/: is a folder, which a file would replace; give a file name"),
-            (["--data_dir", "d", "--json", "/dev/null"], 2, "/dev/null: is a pipe, a socket or a device"),
-            (["--data_dir", "d", "--json", __file__], 2, f"{__file__}: already exists; give --overwrite to replace it"),
-            (["--data_dir", "d", "--json", __file__, "--overwrite"], 2, "d: no manifest.json"),
-            (["--data_dir", "d", "--json", "-"], 2, "d: no manifest.json"),
-            (["--data_dir", "d", "--json", "/dev/stdout"], 2, "/dev/stdout: is a link"),
-            (["--data_dir", "d", "--json", "/dev/null/a/b.json"], 2, "/dev/null is not a writable folder"),
             (["--data_dir", "d", "--model", "cnn"], 2, "--model cnn: unknown model; choose from linear, dnn"),
-            (["--data_dir", "d"], 2, "d: no manifest.json"),
-            (["--data_dir", __file__], 2, f"{__file__}: is a file; expected a dataset directory"),
+            (["--data_dir", __file__, "--json", "-"], 2, f"{__file__}: is a file; expected a dataset directory"),
         ],
     )
     def test_without_a_heavy_import(self, argv, code, message):
         assert_light("trainer.doctor", argv, code=code, message=message)
 
     @pytest.mark.slow
-    def test_a_model_that_fails(self, people, capsys, scratch):
+    def test_a_model_that_fails(self, people, capsys, scratch, monkeypatch):
+        """On a terminal, the error has a line of its own below the progress."""
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         model = ["--model", "tests.support.own_models:nan_model_fn"]
         assert doctor.main(["--data_dir", people.path, *BRIEF, *model]) == 1
         err = capsys.readouterr().err
-        assert "error: the loss became NaN" in err  # of no model_dir: the doctor keeps none
+        assert "\nerror: the loss became NaN" in err  # of no model_dir: the doctor keeps none
         assert not list(scratch.glob("millrace-*"))
 
     def test_a_damaged_shard_without_a_word_of_checkpoints(self, people, tmp_path, capsys):
@@ -144,12 +155,6 @@ class TestRefuses:
         err = capsys.readouterr().err
         assert f"error: {damaged}: cannot be read after record" in err
         assert "checkpoint" not in err
-
-    @pytest.mark.slow
-    def test_on_a_line_of_its_own(self, people, monkeypatch, capsys):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        assert doctor.main(["--data_dir", people.path, *BRIEF, "--model", "tests.support.own_models:nan_model_fn"]) == 1
-        assert "\nerror: the loss became NaN" in capsys.readouterr().err
 
     def test_a_cluster(self, people, monkeypatch, capsys):
         monkeypatch.setenv("TF_CONFIG", '{"cluster": {"chief": ["a:1"]}}')
@@ -220,6 +225,27 @@ class TestVerdict:
         assert diagnosis(10, 10, 1, bigger=(40, Cost(0.039, 0.039))).advice == []
         (line,) = diagnosis(10, 10, 1, bigger=(40, Cost(0.020, 0.020))).advice
         assert line == "--batch_size 40: 2,000 examples/s instead of 1,000, from memory"
+
+    def test_what_a_process_of_its_own_showed_is_advised_whatever_training_is_bound_by(self):
+        before, quicker = Cost(0.010, 0.020), Cost(0.008, 0.012)
+        apart = (Tried("--inter_op_threads 1", before, before), Tried("--intra_op_threads 1", before, quicker))
+        for found in (diagnosis(10, 9.5, 1, apart=apart), diagnosis(10, 2, 10, apart=apart)):
+            assert found.advice == [
+                "--intra_op_threads 1: a training step takes 8.00 ms (12.00 ms of CPU) instead of 10.00 ms "
+                "(20.00 ms of CPU)"
+            ]
+            unchanged, *_, changed = found.table().splitlines()[-3:]
+            assert unchanged.startswith("training in a process of its own ")
+            assert unchanged.split()[-4:] == ["10.00", "20.00", "100.0", "1,000"]
+            assert changed.split() == ["with", "--intra_op_threads", "1", "8.00", "12.00", "125.0", "1,250"]
+
+    def test_an_accelerator_is_idle_while_it_does_not_compute(self):
+        assert diagnosis(10, 9, 1).idle is None
+        copied = diagnosis(10, 9, 1, to_device=Cost(0.001, 0.001), busy=0.0075)
+        assert copied.idle == pytest.approx(0.25)
+        assert "  the device is idle: 25% of a step" in copied.table().splitlines()
+        unknown = diagnosis(10, 9, 1, to_device=Cost(0.001, 0.001))
+        assert "  the device is idle: TensorFlow's trace does not tell" in unknown.table().splitlines()
 
     def test_stages_are_what_each_adds(self):
         prefixes = {"read": Cost(2, 2), "shuffle": Cost(5, 6), "parse": Cost(4, 9), "input alone": Cost(4, 9)}

@@ -12,7 +12,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import secrets
 import sys
 import time
@@ -34,10 +33,10 @@ from trainer.export.rejected_requests import Judged
 from trainer.export.saved_model import NOTES_FORMAT, Notes, write_notes
 from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.model_dir.cleanup import TEMPORARY
+from trainer.spec.metrics import higher_is_better
 
 BEST, FINAL = "best", "final"
 MARK = "best.json"
-_LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +56,7 @@ class BestMetric:
 def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
     """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
 
-    Lower is better if the name contains the word loss, error, mae, mse or rmse; otherwise higher is better.
+    `higher_is_better` says which of two values is the better one.
 
     Raises:
       UsageError: the evaluation has no such metric.
@@ -70,7 +69,7 @@ def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None =
         known = ", ".join(sorted(n for n in metrics if n != "global_step"))
         missing = repr(name or wanted[0])
         raise UsageError(f"the evaluation has no metric {missing} to select the best model by; it has {known}")
-    return BestMetric(found, not _LOWER_IS_BETTER.fullmatch(found))
+    return BestMetric(found, higher_is_better(found))
 
 
 def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> list[Any]:

@@ -33,6 +33,11 @@ class Tried:
         return max(self.after.cpu, 1e-9) / max(self.before.cpu, 1e-9)
 
     @property
+    def is_faster(self) -> bool:
+        """Whether it clearly takes less time, and not clearly more CPU."""
+        return self.after.seconds < WORTHWHILE * self.before.seconds and self.cpu_ratio < 1 / WORTHWHILE
+
+    @property
     def pays(self) -> bool:
         """Whether a batch takes clearly less time or CPU, and not clearly more of the other."""
         ratios = self.after.seconds / self.before.seconds, self.cpu_ratio
@@ -50,12 +55,16 @@ class Diagnosis:
       alone: a batch of the complete input, without a model.
       stages: what each stage of the input adds, in order: differences between prefixes of the pipeline.
       to_device: what copying a batch to the accelerator adds; None where there is none.
+      busy: seconds of a step from the dataset in which the accelerator computes; None where there is none, or where
+        TensorFlow's trace does not tell.
       bigger: a step with a larger batch from memory, and that batch's size; None where it was not measured.
       tried: changes of the input.
       changed: a step of training with the change of that name.
       sample: a step fed from the unchanged sample of the records; None where it was not measured.
       held: whether the split is held in memory.
       short: whether turns of the input were too short to use up what it had prefetched.
+      apart: changes that need a process of their own; before and after are a training step, each in such a process.
+      why_none_apart: why there are none; "" where there are.
     """
 
     batch_size: int
@@ -64,17 +73,25 @@ class Diagnosis:
     alone: Cost
     stages: Mapping[str, Cost]
     to_device: Cost | None = None
+    busy: float | None = None
     bigger: tuple[int, Cost] | None = None
     tried: tuple[Tried, ...] = ()
     changed: Mapping[str, Cost] = dataclasses.field(default_factory=dict)
     sample: Cost | None = None
     held: bool = False
     short: bool = False
+    apart: tuple[Tried, ...] = ()
+    why_none_apart: str = ""
 
     @property
     def share(self) -> float:
         """The share of a step that the input costs: what a batch from memory saves."""
         return max(0.0, 1 - self.memory.seconds / self.training.seconds)
+
+    @property
+    def idle(self) -> float | None:
+        """The share of a step from the dataset in which the accelerator waits; None where that is unknown."""
+        return None if self.busy is None else max(0.0, 1 - self.busy / self.training.seconds)
 
     @property
     def bound_by(self) -> str:
@@ -92,15 +109,20 @@ class Diagnosis:
     @property
     def advice(self) -> list[str]:
         """Settings to change with their measurements, the best one first; empty if none helped."""
+        apart = sorted((t for t in self.apart if t.is_faster), key=lambda t: t.after.seconds)
+        told = [f"{t.setting}: a training step takes {_ms(t.after)} instead of {_ms(t.before)}" for t in apart]
         if self.bound_by == "model":
-            if self.bigger is None:
-                return []
-            size, cost = self.bigger
-            now, then = self.batch_size / self.memory.seconds, size / cost.seconds
-            faster = then * WORTHWHILE > now
-            return [f"--batch_size {size}: {then:,.0f} examples/s instead of {now:,.0f}, from memory"] if faster else []
+            return [*self._larger_batch(), *told]
         paying = sorted((t for t in self.tried if t.pays), key=lambda t: t.cpu_ratio)
-        return [self._advised(t) for t in paying]
+        return [*(self._advised(t) for t in paying), *told]
+
+    def _larger_batch(self) -> list[str]:
+        if self.bigger is None:
+            return []
+        size, cost = self.bigger
+        now, then = self.batch_size / self.memory.seconds, size / cost.seconds
+        faster = then * WORTHWHILE > now
+        return [f"--batch_size {size}: {then:,.0f} examples/s instead of {now:,.0f}, from memory"] if faster else []
 
     def _advised(self, tried: Tried) -> str:
         where = "both measured on a sample of the records, " if tried.sampled else ""
@@ -166,9 +188,11 @@ class Diagnosis:
         for name, cost in self.stages.items():
             line(f"  {name}", cost)
         if self.to_device is None:
-            lines.append("  to the device: nothing, training runs on the CPU")
+            lines.append("  to the device: nothing, training runs on the CPU, which has no idle time of its own")
         else:
             line("  to the device", self.to_device)
+            idle = "TensorFlow's trace does not tell" if self.idle is None else f"{self.idle:.0%} of a step"
+            lines.append(f"  the device is idle: {idle}")
         for tried in self.tried:
             if not tried.sampled:
                 line(f"  with {tried.setting.partition(',')[0]}"[:38], tried.after)
@@ -177,6 +201,12 @@ class Diagnosis:
             line("  of a sample of the records, as it is", tried.before)
         for tried in of_sample:
             line(f"    with {tried.setting.partition(',')[0]}"[:38], tried.after)
+        for tried in self.apart[:1]:
+            line("training in a process of its own", tried.before, self.batch_size)
+        for tried in self.apart:
+            line(f"  with {tried.setting}"[:38], tried.after, self.batch_size)
+        if not self.apart and self.why_none_apart:
+            lines.append(f"threads of the model, --drop_remainder: not tried, {self.why_none_apart}")
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
@@ -184,6 +214,7 @@ class Diagnosis:
         return {
             **dataclasses.asdict(self),
             "share": self.share,
+            "idle": self.idle,
             "bound_by": self.bound_by,
             "costliest": self.costliest,
             "verdict": self.verdict,

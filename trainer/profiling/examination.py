@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from schemas import interrupts
 from schemas.dataset import Dataset
+from schemas.errors import MillraceError
 from trainer.data.input_fn import input_fn, is_held
-from trainer.data.reading import input_options
-from trainer.estimator import tf_estimator
 from trainer.loop.building import build_estimator
+from trainer.profiling.device_time import TRACED_STEPS, busy_seconds
 from trainer.profiling.diagnosis import Diagnosis, Tried, differences
-from trainer.profiling.input_changes import Change, Source, changes
+from trainer.profiling.input_changes import Change, changes
 from trainer.profiling.input_stages import TO_DEVICE, WHOLE, accelerator, copies, counted, made_ahead, prefixes
+from trainer.profiling.process_settings import measure_processes, start_seconds
+from trainer.profiling.source import TRAIN, Source, measured
 from trainer.profiling.training_ways import Batches, from_memory, train_in_turns
 from trainer.profiling.turns import CLOCK, Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 from trainer.strategies.run_config import check_shared, replicas_of, run_config
 
-TRAIN = tf_estimator.ModeKeys.TRAIN
 DATA, MEMORY, BIGGER = "from the dataset", "from memory", "from memory, larger batches"
 SAMPLE = "a sample of the records as they are"
 TIMES = 4  # the larger batch, in batches
-PREFETCH = 2  # batches
 
 
 def examine(
@@ -35,21 +35,25 @@ def examine(
     *,
     folder: str,
     clock: Clock = CLOCK,
+    processes: bool = True,
 ) -> Diagnosis:
-    """Measures for about `length.seconds`, half of it the input alone. Writes only to `folder`.
+    """Measures for about `length.seconds`. Writes only to `folder`.
+
+    Two fifths of the time are for the input alone, two for training, and one for trainings in processes of their own,
+    unless `processes` is false.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, or a model for other data.
       MillraceError: the model failed.
     """
-    half = dataclasses.replace(length, seconds=length.seconds / 2)
+    part = dataclasses.replace(length, seconds=length.seconds * (0.4 if processes else 0.5))
     source = measured(dataset, options)
     config = run_config(options, os.path.join(folder, "model"), save_checkpoints_steps=None, save_checkpoints_secs=None)
     replicas = replicas_of(config)
     check_shared(source.options.batch_size, replicas)
     estimator = build_estimator(dataset, options, config)  # first: reports invalid usage at once
     possible = changes(source, os.path.join(folder, "samples"), tell)
-    costs, tried, short = measure_input(source, possible, half, tell, clock)
+    costs, tried, short = measure_input(source, possible, part, tell, clock)
     best = min((t for t in tried if t.pays), key=lambda t: t.cpu_ratio, default=None)
 
     def reader(where: Source) -> Batches:
@@ -68,10 +72,23 @@ def examine(
     heavy |= dict.fromkeys(read.keys() - {DATA}, 1.0)
     ahead = {name: made_ahead(where.dataset, where.options) for name, where in read.items()}
     rounds = Rounds(
-        tuple(ways), half, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"), clock=clock
+        tuple(ways), part, heavy=heavy, ahead=ahead, tell=lambda text: tell(f"training, {text}"), clock=clock
     )
-    steps = train_in_turns(estimator, ways, rounds)
+    device = accelerator()
+    started: list[float] = []
+
+    def noted() -> Iterator[str]:
+        started.append(clock.wall() - begun)
+        yield from rounds
+
+    begun = clock.wall()
+    traces = train_in_turns(estimator, ways, noted(), traced=[DATA] * (TRACED_STEPS if device is not None else 0))
+    steps = rounds.medians()
     to_device = costs.pop(TO_DEVICE, None)
+    apart: tuple[Tried, ...] = ()
+    why_none_apart = "--one_process was given"
+    if processes:
+        apart, why_none_apart = _processes(options, length, started[0], tell, folder)
     return Diagnosis(
         batch_size=source.options.batch_size,
         training=steps[DATA],
@@ -79,23 +96,32 @@ def examine(
         alone=costs[WHOLE],
         stages=differences(costs),
         to_device=None if to_device is None else to_device.beyond(costs[WHOLE]),
+        busy=None if device is None else busy_seconds(traces, device[device.index("/device:") :]),
         bigger=(size, steps[BIGGER]) if BIGGER in steps else None,
         tried=tried,
         changed={best.setting: steps[best.setting]} if best is not None and best.setting in steps else {},
         sample=steps.get(SAMPLE),
         held=is_held(dataset, "train", source.options),
         short=short,
+        apart=apart,
+        why_none_apart=why_none_apart,
     )
 
 
-def measured(dataset: Dataset, options: TrainOptions) -> Source:
-    """The input of the training, with a fixed number of prefetched batches: as asked, or two.
-
-    tf.data prefetches more each time that its buffer runs empty, which happens in every turn. It would refill the
-    buffer during the turns of other ways and slow them down. Training that waits for its model stays at two batches.
-    """
-    how = input_options(dataset, options, split="train", mode=TRAIN)
-    return Source(dataset, how if options.prefetch is not None else dataclasses.replace(how, prefetch=PREFETCH))
+def _processes(
+    options: TrainOptions, length: Length, started: float, tell: Callable[[str], None], folder: str
+) -> tuple[tuple[Tried, ...], str]:
+    """What `measure_processes` found, or why there is nothing. The rest of the report does not depend on it."""
+    if accelerator() is not None:
+        return (), "other processes cannot use the accelerator while this one does"
+    seconds = start_seconds(options, os.cpu_count() or 1, started)
+    if seconds > length.seconds / 2:
+        return (), f"starting the processes would take about {seconds:.0f} s: give --seconds {2 * seconds:.0f} or more"
+    share = dataclasses.replace(length, seconds=length.seconds / 5)
+    try:
+        return measure_processes(options, share, tell, os.path.join(folder, "processes")), ""
+    except MillraceError as error:
+        return (), str(error)
 
 
 def measure_input(

@@ -18,8 +18,8 @@ from schemas.dataset.layout import COMPRESSIONS
 from schemas.dataset.manifest import Shard, Split
 from schemas.spec.image_keys import ENCODED, HEIGHT, WIDTH
 from trainer.data.input_fn import block_length, is_held
-from trainer.data.input_options import InputOptions
 from trainer.data.reading import shuffle_rows
+from trainer.profiling.source import Source
 from trainer.spec.augmentation import Augmentation
 
 SAMPLE_BYTES = 8 << 20
@@ -27,14 +27,6 @@ SAMPLE_RECORDS = 20_000
 SHARDS = 8
 FEW_SHARDS = 4  # fewer cannot be read well in parallel
 MORE = 4  # times as many shards, records or batches
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A dataset, and how training reads it."""
-
-    dataset: Dataset
-    options: InputOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,9 +99,9 @@ class Rounds:
                 break
             for way in seconds:
                 self.tell(f"round {i + 1} of {self.length.rounds}: {way}")
-                yield from self._turn(way, turn_seconds)
+                yield from self.turn(way, turn_seconds)
 
-    def _turn(self, way: str, seconds: float) -> Iterator[str]:
+    def turn(self, way: str, seconds: float) -> Iterator[str]:
         """Yields the way until its turn is over, and records the cost of a step."""
         ahead, asked, clock = self.ahead.get(way, 0), self.length.steps, self.clock
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,11 +20,10 @@ from schemas import command
 from trainer import task as training
 from trainer.replica.cluster import CHIEF, EVALUATOR, PS, Cluster, read_cluster
 from trainer.replica.ends import POLL_SECONDS, Ends
+from trainer.replica.trial import TRIAL, trial_arguments
 
 PROG = "python -m trainer.replica"
 JOB = ("MILLRACE_JOB", "CLOUD_ML_JOB_ID")  # variables that name the job; Vertex AI sets the second
-TRIAL = "CLOUD_ML_TRIAL_ID"  # the variable that Vertex AI sets in a trial of its tuner
-_CHOSEN = re.compile(r"--\w+=.+")
 GRACE_SECONDS = 20.0  # for a parameter server that is asked to end
 
 
@@ -52,14 +50,6 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     job = next((os.environ[name] for name in JOB if os.environ.get(name)), "job")
     code = _perform(cluster, Ends(options.model_dir, job), arguments, {**environment, "TF_CONFIG": tf_config})
     return command.Report("", {}, code)
-
-
-def trial_arguments(argv: Sequence[str], prog: str) -> list[str]:
-    """The arguments of a tuner's trial: it appends `--NAME=VALUE`, and does not know the form of `--hparams`."""
-    _, unknown = parser(prog).parse_known_args(argv)
-    chosen = [argument for argument in unknown if _CHOSEN.fullmatch(argument)]
-    kept = [argument for argument in argv if argument not in chosen]
-    return [*kept, *(part for argument in chosen for part in ("--hparams", argument.removeprefix("--")))]
 
 
 def _perform(cluster: Cluster, ends: Ends, arguments: Sequence[str], environment: Mapping[str, str]) -> int:

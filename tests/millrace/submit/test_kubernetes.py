@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from millrace.cli import main
+from tests.support.manifests import EVERYTHING, IMAGE, TRAIN, documents, variables
 from tests.support.submitting import ended
 from trainer.replica.cluster import Task, read_cluster
 
 VERSIONS = ("1.31", "1.37")  # the oldest that is maintained where clusters are rented, and the newest of the validator
-TRAIN = ["train", "--data_dir", "gs://b/data", "--model_dir", "gs://b/model"]
-IMAGE = ["--image", "us-docker.pkg.dev/p/r/millrace:1"]
-EVERYTHING = [
-    *("--namespace", "forest", "--workers", "2", "--ps", "1", "--cpu", "500m", "--memory", "2Gi", "--gpus", "1"),
-    *(
-        "--env",
-        "A=$(B)",
-        "--labels",
-        "team=forest",
-        "empty=",
-        "--service_account",
-        "trainer",
-        "--volume",
-        "data=/mnt/data",
-    ),
-]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,25 +37,8 @@ class Manifests:
         return {job["metadata"]["labels"]["millrace-role"]: job for job in jobs}
 
 
-def written(folder: Path, *flags: str, train: list[str] = TRAIN) -> Manifests:
-    path = folder / "jobs.yaml"
-    argv = ["submit", "kubernetes", *IMAGE, "--job_name", "trees", "--output", str(path), *flags, "--", *train]
-    assert main(argv) == 0
-    return Manifests(list(yaml.safe_load_all(path.read_text())))
-
-
-def variables(container: dict[str, Any], index: int) -> dict[str, str]:
-    """The variables of a pod, as Kubernetes makes them: `$(NAME)` is an earlier one's value, `$$(` stands for `$(`."""
-    found: dict[str, str] = {}
-    for each in container["env"]:
-        if "valueFrom" in each:
-            path = each["valueFrom"]["fieldRef"]["fieldPath"]
-            assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-            found[each["name"]] = str(index)
-        else:
-            put = re.sub(r"(?<!\$)\$\((\w+)\)", lambda match: found.get(match[1], match[0]), each["value"])
-            found[each["name"]] = put.replace("$$", "$")
-    return found
+def written(folder: Path, *flags: str, train: Sequence[str] = TRAIN) -> Manifests:
+    return Manifests(documents(folder, *flags, train=train))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -13,7 +13,9 @@ TRAIN = ["train", "--data_dir", "gs://b/data", "--model_dir", "gs://b/model"]
 ON_DISK = ["train", "--data_dir", "data", "--model_dir", "model"]
 VERTEX = ["vertex", "--project", "p", "--region", "us-central1", "--staging_bucket", "gs://b/s", "--any_region"]
 IMAGE = ["--image", "us-docker.pkg.dev/p/r/millrace:1"]
-POOLS = ["--workers", "1", "--ps", "1"]
+STUDY = [*VERTEX, *IMAGE, "--output_dir", "gs://b/study"]
+TUNE = ["--tune", "dropout=double:0:0.5"]
+METRIC = [*TRAIN[:3], "--best_metric", "accuracy"]
 
 CASES = [
     # what is trained
@@ -70,6 +72,11 @@ CASES = [
     ([*VERTEX, *IMAGE], TRAIN[:3], "the following arguments are required: --model_dir"),
     (
         [*VERTEX, *IMAGE],
+        [*TRAIN, "--warm_start_from", "m"],
+        "--warm_start_from m: the machines of Vertex AI",
+    ),
+    (
+        [*VERTEX, *IMAGE],
         [*TRAIN, "--model", "own.models:net"],
         "--model own.models:net: own.models has to be on the other",
     ),
@@ -113,6 +120,69 @@ CASES = [
     ),
     ([*VERTEX, *IMAGE, "--network", "default"], TRAIN, "--network default: expected the form of projects/12345/global"),
     ([*VERTEX, *IMAGE, "--tensorboard", "7"], TRAIN, "--tensorboard: needs --service_account"),
+    # a study
+    ([*VERTEX, *IMAGE, "--trials", "3"], TRAIN, "--trials: is for a study; say what to tune with --tune NAME=double"),
+    ([*VERTEX, *IMAGE, *TUNE], METRIC, "--tune: each trial has a model directory of its own; give --output_dir"),
+    ([*STUDY, *TUNE], [*METRIC, "--model_dir", "gs://b/m"], "--model_dir: all trials would write there; leave it out"),
+    ([*STUDY, *TUNE, "--ps", "1"], METRIC, "--tune: a trial is one process, which reports the metric; leave out"),
+    ([*STUDY, *TUNE], TRAIN[:3], "--tune: the tuner needs the name of the metric; add --best_metric to the training"),
+    ([*STUDY, "--tune", "dropout"], METRIC, "--tune dropout: expected NAME=double:MIN:MAX"),
+    ([*STUDY, "--tune", "dropout=float:0:1"], METRIC, "--tune dropout=float:0:1: expected NAME=double:MIN:MAX"),
+    (
+        [*STUDY, "--tune", "dropout=double:0"],
+        METRIC,
+        "=double:0: expected dropout=double:MIN:MAX, or with one of :linear",
+    ),
+    (
+        [*STUDY, "--tune", "dropout=double:0:0.5:lg"],
+        METRIC,
+        "--tune dropout=double:0:0.5:lg: expected dropout=double:MIN",
+    ),
+    ([*STUDY, "--tune", "dropout=double:0:x"], METRIC, "--tune dropout=double:0:x: x is no number"),
+    ([*STUDY, "--tune", "dropout=double:0:nan"], METRIC, "--tune dropout=double:0:nan: nan is no number"),
+    ([*STUDY, "--tune", "batch_size=integer:8:9.5"], METRIC, "batch_size=integer:8:9.5: 9.5 is no whole number"),
+    (
+        [*STUDY, "--tune", "dropout=double:0.5:0.5"],
+        METRIC,
+        "the range ends at 0.5, which is not above 0.5, where it begins",
+    ),
+    (
+        [*STUDY, "--tune", "dropout=double:0:0.5:log"],
+        METRIC,
+        "a log scale has no place for 0; begin above 0, or use linear",
+    ),
+    ([*STUDY, "--tune", "dropout=discrete:0.2:0.1"], METRIC, "expected two or more numbers that rise"),
+    (
+        [*STUDY, "--tune", "decay=categorical:true:true"],
+        METRIC,
+        "expected two or more different values, such as decay=",
+    ),
+    ([*STUDY, *TUNE, *TUNE], METRIC, "--tune dropout=double:0:0.5: dropout is given twice"),
+    (
+        [*STUDY, "--tune", "drop=double:0:1"],
+        METRIC,
+        "--tune drop: a trial with 0 would end with: --hparams: model 'dnn' has",
+    ),
+    (
+        [*STUDY, "--tune", "dropout=double:0:1"],
+        METRIC,
+        "--tune dropout: a trial with 1 would end with: --hparams of model",
+    ),
+    (
+        [*STUDY, "--tune", "batch_size=double:8:64"],
+        METRIC,
+        "--tune batch_size: a trial with 42.608 would end with: argument",
+    ),
+    ([*STUDY, *TUNE], [*METRIC, "--hparams", "dropout=0.1"], "would end with: --hparams: dropout is given twice"),
+    (
+        [*STUDY, "--tune", "best_metric=categorical:a:b"],
+        METRIC,
+        "--tune best_metric: is the same for all trials of a study",
+    ),
+    ([*STUDY, *TUNE, "--trials", "0"], METRIC, "--trials 0: must be 1 or more"),
+    ([*STUDY, *TUNE, "--parallel_trials", "11"], METRIC, "--parallel_trials 11: there are only --trials 10"),
+    ([*STUDY, *TUNE, "--failed_trials", "11"], METRIC, "--failed_trials 11: must be 0 to 10, the number of trials"),
+    ([*STUDY, *TUNE, "--search", "grid"], METRIC, "--search grid: dropout is a double, of which there is no grid"),
     # Kubernetes
     (["kubernetes"], TRAIN, "--image: missing; the containers need an image with the pinned dependencies"),
     (

@@ -15,7 +15,8 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
-from trainer.profiling.examination import measure_input, measured
+from trainer.profiling.examination import measure_input
+from trainer.profiling.source import measured
 from trainer.profiling.turns import CLOCK, Length
 from trainer.spec.options import TrainOptions
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset.opening import Dataset
 from schemas.dataset.stored_features import stored_features
 from schemas.errors import MillraceError
 from schemas.spec import image_keys as keys

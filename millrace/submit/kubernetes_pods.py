@@ -1,13 +1,8 @@
-"""The manifests of a training on Kubernetes: an indexed Job for each role, and a headless Service that names the pods.
-
-The pods of an indexed Job are called JOB-INDEX, and with the Service's name as their subdomain that is their address,
-before they run and after they were started again.
-"""
+"""What the pods of a training on Kubernetes are given, whatever starts them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +18,6 @@ _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NO_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _QUANTITY = r"[0-9]+(\.[0-9]+)?(m|[EPTGMk]i?)?"
-_USAGE_ERROR = 2  # the exit code of what would fail each time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,77 +73,52 @@ class PodSettings:
         return None if self.volume is None else self.volume.partition("=")[2]
 
 
-def manifests(settings: PodSettings, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The Service, and a Job for each role.
+def pod_spec(
+    settings: PodSettings,
+    role: str,
+    command: Sequence[str],
+    *,
+    container: str = "trainer",
+    port: str = "tensorflow",
+    env: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """The specification of a role's pods.
 
     Args:
-      settings: what the pods are given.
-      command: what runs in each container.
+      settings: what they are given.
+      role: their role.
+      command: what runs in the container.
+      container: the container's name.
+      port: the name of the port that the processes talk by.
+      env: variables that stand before the settings' own.
     """
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(settings, settings.name),
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # a pod finds the others before they listen
-            "selector": {"millrace-job": settings.name},
-            "ports": [{"name": "tensorflow", "port": PORT}],
-        },
-    }
-    return [service, *(_job(settings, role, count, command) for role, count in settings.pools.sizes.items())]
-
-
-def _job(settings: PodSettings, role: str, count: int, command: Sequence[str]) -> dict[str, Any]:
-    metadata = _metadata(settings, f"{settings.name}-{role}", role)
-    fails = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [_USAGE_ERROR]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": count,
-            "parallelism": count,
-            "backoffLimit": settings.restarts * count,
-            "podFailurePolicy": {"rules": [fails]},
-            "template": {"metadata": {"labels": metadata["labels"]}, "spec": _pod(settings, role, command)},
-        },
-    }
-
-
-def _pod(settings: PodSettings, role: str, command: Sequence[str]) -> dict[str, Any]:
-    container: dict[str, Any] = {
-        "name": "trainer",
+    fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **settings.variables}
+    trainer: dict[str, Any] = {
+        "name": container,
         "image": settings.image,
         "command": [_literal(part) for part in command],
-        "env": _variables(settings, role),
-        "ports": [{"name": "tensorflow", "containerPort": PORT}],
+        "env": [*env, *({"name": name, "value": _literal(value)} for name, value in fixed.items())],
+        "ports": [{"name": port, "containerPort": PORT}],
         "resources": _resources(settings, role),
     }
-    pod: dict[str, Any] = {"subdomain": settings.name, "restartPolicy": "Never", "containers": [container]}
+    pod: dict[str, Any] = {"containers": [trainer]}
     if settings.service_account is not None:
         pod["serviceAccountName"] = settings.service_account
     if settings.claim is not None:
-        container["volumeMounts"] = [{"name": "data", "mountPath": settings.mount}]
+        trainer["volumeMounts"] = [{"name": "data", "mountPath": settings.mount}]
         pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": settings.claim}}]
     return pod
 
 
-def _variables(settings: PodSettings, role: str) -> list[dict[str, Any]]:
-    """TF_CONFIG is one text for all pods of a role: Kubernetes puts each one's index in its place."""
-    cluster = {
-        each: [f"{settings.name}-{each}-{i}.{settings.name}:{PORT}" for i in range(count)]
-        for each, count in settings.pools.sizes.items()
-    }
-    config = json.dumps({"cluster": cluster, "task": {"type": role, "index": "$(JOB_COMPLETION_INDEX)"}})
-    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **settings.variables}
-    return [
-        {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": index}}},
-        {"name": "TF_CONFIG", "value": config},
-        *({"name": name, "value": _literal(value)} for name, value in fixed.items()),
-    ]
+def metadata(settings: PodSettings, name: str, role: str | None = None) -> dict[str, Any]:
+    """Name, namespace and labels of an object, of which `role` is one if it has one."""
+    return {"name": name, "namespace": settings.namespace, "labels": labels(settings, role)}
+
+
+def labels(settings: PodSettings, role: str | None = None) -> dict[str, str]:
+    """The labels of an object, or of pods: the user's, the job's name, and the role."""
+    own = {"millrace-job": settings.name, **({} if role is None else {"millrace-role": role})}
+    return {**settings.labels, **own}
 
 
 def _literal(text: str) -> str:
@@ -162,8 +131,3 @@ def _resources(settings: PodSettings, role: str) -> dict[str, Any]:
     if settings.gpus and role in (CHIEF, WORKER):
         limits["nvidia.com/gpu"] = str(settings.gpus)
     return {"requests": dict(limits), "limits": limits}
-
-
-def _metadata(settings: PodSettings, name: str, role: str | None = None) -> dict[str, Any]:
-    own = {"millrace-job": settings.name, **({} if role is None else {"millrace-role": role})}
-    return {"name": name, "namespace": settings.namespace, "labels": {**settings.labels, **own}}

@@ -1,0 +1,96 @@
+"""Reads every column of a CSV file as it is written, without a schema: to find out what a schema should say."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Generator
+
+import pyarrow as pa
+
+from schemas.csv.blocks import read_blocks
+from schemas.csv.file import CsvFile, CsvRange, read_beginning
+from schemas.csv.header import Layout
+from schemas.csv.lines import in_utf8
+from schemas.csv.parse import Dialect, parse_records
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.spec.table import CsvOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnBatch:
+    """Some records of a file, in file order.
+
+    Attributes:
+        columns: binary `[n]` for each column, as written and without its quotes.
+        rows: n.
+        read: the number of records, invalid ones included.
+        position: where the batch ends in the file, decompressed.
+        consumed: how many bytes of the file, as it is stored, have been read.
+        bad: by reason, the number of invalid records.
+        examples: by reason, the byte offset of the first invalid record and what is wrong with it.
+    """
+
+    columns: tuple[pa.BinaryArray, ...]
+    rows: int
+    read: int
+    position: int
+    consumed: int
+    bad: collections.Counter[str]
+    examples: dict[str, tuple[int, str]]
+
+
+def open_columns(path: str, options: CsvOptions, *, num_columns: int) -> CsvFile:
+    """Opens a file all of whose columns are read.
+
+    Args:
+        path: a local path, gs:// or s3://.
+        options: how it is written; `header` is `present` or `none`.
+        num_columns: the number of columns.
+
+    Raises:
+        UsageError: the first line is too long.
+        MillraceError: the file cannot be read.
+    """
+    beginning = read_beginning(path, options)
+    start, _, after = beginning.span
+    present = options.header == "present"
+    return beginning.file(
+        num_columns=num_columns,
+        columns=Layout(()),
+        data_start=beginning.bom + (after if present else start),
+        header=beginning.fields(options) if present else None,
+        max_input_ratio=MAX_INPUT_RATIO,
+    )
+
+
+def read_columns(file: CsvFile, options: CsvOptions, *, block_bytes: int) -> Generator[ColumnBatch, None, None]:
+    """Reads a file from its first record to its last, `block_bytes` at a time; takes some ten times that in memory.
+
+    Raises:
+        MillraceError: the file cannot be read, or was changed meanwhile.
+    """
+    end = None if file.mode == "stream" else file.size
+    dialect = Dialect(options.delimiter, options.quote, lines=not file.quoted_newlines)
+    blocks = read_blocks(CsvRange(file, file.data_start, end), options, block_bytes=block_bytes)
+    with contextlib.closing(blocks):
+        for block in blocks:
+            records = in_utf8(block.records) if file.codec == "latin-1" else block.records
+            parsed = parse_records(records, dialect, width=file.num_columns, positions=range(file.num_columns))
+            bad: collections.Counter[str] = collections.Counter(reason for _, reason, _ in parsed.bad)
+            examples: dict[str, tuple[int, str]] = {}
+            for index, reason, detail in parsed.bad:
+                examples.setdefault(reason, (block.records.offset + int(block.records.starts[index]), detail))
+            for offset, _ in block.too_long:
+                bad["record_too_long"] += 1
+                examples.setdefault("record_too_long", (offset, "the record is longer than 16 MB"))
+            yield ColumnBatch(
+                columns=tuple(parsed.columns[i] for i in range(file.num_columns)),
+                rows=len(parsed.rows),
+                read=len(block.records) + len(block.too_long),
+                position=block.records.offset + len(block.records.data),
+                consumed=block.consumed,
+                bad=bad,
+                examples=examples,
+            )

@@ -1,0 +1,138 @@
+"""The first records of a split, for people: a table with a line for each feature, and images as a contact sheet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from schemas import command, storage
+from schemas.dataset.meanings import meanings, meant
+from schemas.dataset.opening import open_dataset
+from schemas.dataset.records import Image, Records, read_records
+from schemas.errors import UsageError
+
+ROWS, IMAGES = 5, 24  # records that are shown, unless it is said how many
+_MOST = 10_000
+_WIDTH, _CELL = 140, 26  # characters of a line, and of a value
+
+
+def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, overwrite: bool) -> command.Report:
+    """The first records of a split, as the command prints them.
+
+    Args:
+      data_dir: the dataset directory.
+      split: train, eval or test.
+      count: how many records; None: 5, of images 24.
+      sheet: where the contact sheet of images is written; None: a new file in the current folder.
+      overwrite: `sheet` may replace a file.
+
+    Raises:
+      UsageError: there is no such dataset or split, `count` is out of range, or `sheet` cannot be written.
+      MillraceError: a record is damaged.
+    """
+    if count is not None and not 1 <= count <= _MOST:
+        raise UsageError(f"-n {count}: must be from 1 to {_MOST:,}")
+    dataset = open_dataset(data_dir, trust=True)  # graphs are not loaded
+    if split not in dataset.manifest.splits:
+        known = ", ".join(dataset.manifest.splits)
+        raise UsageError(f"--split {split}: {data_dir} has no such split; it has {known}")
+    images = dataset.image_schema is not None
+    if sheet is not None:
+        if not images:
+            raise UsageError(f"--output {sheet}: is for the contact sheet of images; {data_dir} holds rows")
+        storage.check_scheme(sheet)
+        storage.check_output(sheet, overwrite=overwrite)
+    records = read_records(dataset, split, count or (IMAGES if images else ROWS))
+    words = meanings(dataset)
+    total = dataset.manifest.splits[split].rows
+    lines = [f"{split}: the first {len(records):,} of {total:,} records of {dataset.manifest.name}"]
+    lines += table(records, words)
+    path = None
+    if images and records:
+        from schemas.dataset.contact_sheet import contact_sheet
+
+        path = sheet or _new_name(f"{re.sub(r'[^A-Za-z0-9_.-]', '_', dataset.manifest.name)}-{split}")
+        storage.write_bytes(path, contact_sheet(records, dataset))
+        lines.append(f"contact sheet: {path}")
+    data = {
+        "path": data_dir,
+        "split": split,
+        "rows": total,
+        "records": [_as_json(record, words) for record in records],
+        "contact_sheet": path,
+    }
+    return command.Report("\n".join(lines), data)
+
+
+def _new_name(stem: str) -> str:
+    """A PNG in the current folder that does not exist yet."""
+    name, number = f"{stem}.png", 2
+    while storage.exists(name):
+        name, number = f"{stem}-{number}.png", number + 1
+    return name
+
+
+def table(records: Records, words: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Records side by side, a line for each feature; below each other where they do not fit."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    first = [name if len(name) <= 2 * _CELL else f"{name[: 2 * _CELL - 3]}..." for name in names]
+    margin = max(map(len, first), default=0)
+    columns = [[_cell(record.get(name), words.get(name)) for name in names] for record in records]
+    start = 0
+    while start < len(columns):
+        widths: list[int] = []
+        for column in columns[start:]:
+            width = max(map(len, column), default=0)
+            if widths and margin + sum(widths) + 2 * (len(widths) + 1) + width > _WIDTH:
+                break
+            widths.append(width)
+        yield ""
+        for row, name in enumerate(first):
+            cells = (columns[start + i][row].ljust(width) for i, width in enumerate(widths))
+            yield "  ".join((name.ljust(margin), *cells)).rstrip()
+        start += len(widths)
+
+
+def _cell(value: Any, words: Sequence[str] | None) -> str:
+    """A value in a few characters; an id with what it stands for."""
+    if words is not None and isinstance(value, int):
+        text = f"{meant(value, words)} ({value})"
+    elif words is not None and isinstance(value, list):
+        text = " ".join(map(str, meant(value, words)))
+    else:
+        text = _plain(value)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_plain(item) for item in value[:_CELL])}{', ...' if len(value) > _CELL else ''}]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
+
+
+def _as_json(record: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A record's values; an id with its meaning beside it, an image by its size and format."""
+    found: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Image):
+            found[name] = {
+                "format": value.format,
+                "height": value.height,
+                "width": value.width,
+                "bytes": len(value.data),
+            }
+        else:
+            found[name] = _text(value)
+            if name in words:
+                found[f"{name} means"] = meant(value, words[name])
+    return found
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

@@ -1,0 +1,261 @@
+"""An existing schema and new CSV files: which columns differ, which records would be lost, what was not foreseen."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.csv.file import items_of, read_beginning
+from schemas.csv.header import is_header
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.errors import UsageError
+from schemas.formats import row_format
+from schemas.inference.declaration import counted, number, percent, shown
+from schemas.inference.survey import Progress
+from schemas.spec.features import Bucketize, Category, CategoryLabel, Feature, Ignore, Label, Numeric, Scale
+from schemas.spec.table import Schema
+
+_RANGE_BYTES = 64 << 20
+_UNSEEN = 1_000  # distinct values of a feature that are counted
+_TOLD = 8  # of one kind
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a feature's values are beyond what the schema says: unknown ones by number, and the span of numbers."""
+
+    unseen: collections.Counter[bytes] = dataclasses.field(default_factory=collections.Counter)
+    known: set[bytes] = dataclasses.field(default_factory=set)
+    low: float = np.inf
+    high: float = -np.inf
+    outside: int = 0
+    values: int = 0
+
+
+@dataclasses.dataclass
+class Differences:
+    """How files differ from a schema.
+
+    Attributes:
+        refused: by file, why a job would not begin.
+        empty: files without a record.
+        missing: columns that no file of the schema may lack, with the features that read them.
+        extra: columns that no feature reads, each with its line for the schema.
+        read: the number of records.
+        rejected: by reason and column, how many records would be rejected.
+        examples: by reason and column, the first of them: file, byte offset, what was found.
+        seen: by feature, values that the schema does not list, and numbers beyond its range.
+    """
+
+    refused: dict[str, str] = dataclasses.field(default_factory=dict)
+    empty: list[str] = dataclasses.field(default_factory=list)
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+    extra: dict[str, str] = dataclasses.field(default_factory=dict)
+    read: int = 0
+    rejected: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
+    examples: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    seen: dict[str, Seen] = dataclasses.field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """How many records a job would reject."""
+        return sum(self.rejected.values())
+
+    @property
+    def loses(self) -> bool:
+        """Whether a job with this schema would lose records of the files."""
+        return bool(self.lost or self.refused)
+
+
+def check_table(
+    schema: Schema, paths: Sequence[str], *, sample: bool = False, progress: Progress = lambda rows, share: None
+) -> Differences:
+    """Reads files as a job would, and notes what the schema does not foresee.
+
+    Where columns are missing or new, the others are read all the same.
+
+    Args:
+        schema: the schema.
+        paths: the files.
+        sample: read the first megabytes of each file only.
+        progress: called after each batch of records.
+
+    Raises:
+        MillraceError: a file cannot be read.
+    """
+    found = Differences()
+    for path in paths:
+        reduced = _compare_columns(schema, path, found)
+        label_there = all(str(ref) not in found.missing for ref in schema.label.refs)
+        form = row_format(schema)
+        try:
+            file = form.open_file(
+                path, reduced, label="required" if label_there else "optional", max_input_ratio=MAX_INPUT_RATIO
+            )
+        except UsageError as error:
+            found.refused[path] = str(error).removeprefix(f"{path}: ").splitlines()[0]
+            continue
+        items = [item for item in reduced.items if item.raw is not None]
+        for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
+            for decoded in form.read_range(part, reduced, with_split=False):
+                found.read += decoded.read
+                for reject in decoded.rejects:
+                    key = (reject.reason, reject.column or "")
+                    found.rejected[key] += 1
+                    found.examples.setdefault(key, f"{path} at byte {reject.offset:,}: {reject.detail}")
+                for item in items:
+                    if (place := decoded.batch.schema.get_field_index(item.name)) >= 0:
+                        _look(item, decoded.batch.column(place), schema, found)
+                progress(found.read, None)
+                if sample:
+                    break
+            if sample:
+                break
+    return found
+
+
+def _compare_columns(schema: Schema, path: str, found: Differences) -> Schema:
+    """Notes missing and extra columns. Returns the schema without what the file lacks, and with what it has beyond."""
+    beginning = read_beginning(path, schema.csv)
+    if beginning.span[0] == beginning.span[1]:
+        found.empty.append(path)
+        return schema
+    fields = beginning.fields(schema.csv)
+    try:
+        if not is_header(path, fields, schema, items_of(schema, prediction=False)):
+            return schema
+    except UsageError:
+        return schema  # which opening the file tells
+    by_position = {ref for item in schema.items for ref in item.refs if isinstance(ref, int)}
+    wanted = {ref if isinstance(ref, str) else "": item.name for item in schema.items for ref in item.refs}
+    lacking = [name for name in wanted if name and name not in fields]
+    extra = [i for i, name in enumerate(fields) if name not in wanted and i not in by_position]
+    if not lacking and not extra:
+        return schema
+    refused = []
+    for name in lacking:
+        found.missing[name] = wanted[name]
+        refused.append(f"lacks the column {name!r}")
+    more = []
+    for i in extra:
+        name = f"new_column_{i}"
+        found.extra[fields[i] or str(i)] = f"- {{name: {name}, column: {i}, kind: ignore}}"
+        refused.append(f"has the column {fields[i]!r}, which no feature reads")
+        more.append(Ignore(name=name, column=i, kind="ignore"))
+    found.refused[path] = "; ".join(refused[:3]) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")
+    kept = [feature for feature in schema.features if not {str(ref) for ref in feature.refs} & set(lacking)]
+    options = schema.csv.model_copy(update={"header": "present"})
+    return schema.model_copy(update={"features": (*kept, *more), "csv": options})
+
+
+def _look(item: Feature | Label, column: pa.ListArray, schema: Schema, found: Differences) -> None:
+    """Notes the values of a batch that the schema accepts and does not foresee."""
+    flat = column.flatten()
+    if isinstance(item, Category | CategoryLabel) and item.values is not None:
+        seen = found.seen.setdefault(item.name, Seen())
+        seen.values += len(flat)
+        known = {value.strip() for value in item.values} | {token.strip() for token in schema.csv.missing}
+        encoded = flat.dictionary_encode()
+        counts = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
+        for value, count in zip(encoded.dictionary.to_pylist(), counts.tolist(), strict=True):
+            text = value.strip().decode("utf-8", "replace")
+            if text in known:
+                seen.known.add(text.encode())
+            elif len(seen.unseen) < _UNSEEN or value.strip() in seen.unseen:
+                seen.unseen[value.strip()] += count
+    elif isinstance(item, Numeric):
+        span = pc.min_max(flat.filter(pc.is_finite(flat))).as_py()
+        if span["min"] is None:
+            return
+        seen = found.seen.setdefault(item.name, Seen())
+        seen.values += len(flat)
+        seen.low, seen.high = min(seen.low, span["min"]), max(seen.high, span["max"])
+        if (bounds := _bounds(item)) is not None:
+            seen.outside += int(pc.sum(pc.or_(pc.less(flat, bounds[0]), pc.greater(flat, bounds[1]))).as_py() or 0)
+
+
+def _bounds(item: Numeric) -> tuple[float, float] | None:
+    """The numbers that the schema expects; None where it says none."""
+    match item.transform:
+        case Scale(scale=scale):
+            return scale
+        case Bucketize(bucketize=tuple() as bounds) if len(bounds) > 1:
+            return bounds[0], bounds[-1]
+        case _:
+            return None
+
+
+def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
+    """The differences as lines of text, the worst first."""
+    for path, why in found.refused.items():
+        yield f"{path}: a job refuses it: {why}"
+    for path in found.empty:
+        yield f"{path}: the file is empty"
+    missing = [f"missing column {name!r}, which {feature!r} reads" for name, feature in found.missing.items()]
+    extra = [f"extra column {name!r}; to leave it out, add  {line}" for name, line in found.extra.items()]
+    for lines in (missing, extra):
+        yield from lines[:_TOLD]
+        if len(lines) > _TOLD:
+            yield f"and {counted(len(lines) - _TOLD, f'more {lines[0].split()[0]} column')}"
+    for (reason, column), count in found.rejected.most_common():
+        where = f" in {column!r}" if column else ""
+        example = found.examples[reason, column]
+        yield f"rejected: {counted(count, 'record')} ({percent(count, found.read)}), {reason}{where}; first {example}"
+    for name, seen in found.seen.items():
+        yield from _beyond(name, seen, schema)
+    would = f"{found.read - found.lost:,} of {counted(found.read, 'record')} would be written"
+    if found.refused:
+        fits_not = f"{source} does not fit: {counted(len(found.refused), 'file')} would be refused"
+        yield f"{fits_not}; without that, {would}" if found.read else fits_not
+    elif found.lost:
+        yield f"{source} would lose records: {would}"
+    else:
+        yield f"{source} fits: {would}"
+
+
+def _beyond(name: str, seen: Seen, schema: Schema) -> Iterator[str]:
+    item = next(item for item in schema.items if item.name == name)
+    if isinstance(item, CategoryLabel) and item.values is not None and seen.values:
+        absent = [value for value in item.values if value.strip().encode() not in seen.known]
+        if absent:
+            yield f"classes that do not occur: {', '.join(absent[:_TOLD])} of {name!r}"
+    elif isinstance(item, Category) and seen.unseen:
+        told = ", ".join(f"{shown(value)!r} {count:,}" for value, count in seen.unseen.most_common(_TOLD))
+        total = sum(seen.unseen.values())
+        where = f"{counted(total, 'record')} ({percent(total, seen.values)})"
+        yield f"unseen values of {name!r} in {where}, which become the id of unknown values: {told}"
+    elif isinstance(item, Numeric) and seen.outside and (bounds := _bounds(item)) is not None:
+        span = f"{number(seen.low)} to {number(seen.high)}"
+        expected = f"{number(bounds[0])} to {number(bounds[1])}"
+        yield f"{counted(seen.outside, 'number')} of {name!r} beyond the schema's {expected}: found {span}"
+
+
+def as_json(found: Differences) -> dict[str, Any]:
+    """The differences for programs."""
+    return {
+        "read": found.read,
+        "lost": found.lost,
+        "refused": found.refused,
+        "missing_columns": found.missing,
+        "extra_columns": list(found.extra),
+        "rejected": [
+            {"reason": reason, "column": column or None, "records": count, "first": found.examples[reason, column]}
+            for (reason, column), count in found.rejected.most_common()
+        ],
+        "unseen_values": {
+            name: {shown(value, 200): count for value, count in seen.unseen.most_common(100)}
+            for name, seen in found.seen.items()
+            if seen.unseen
+        },
+        "ranges": {
+            name: {"low": seen.low, "high": seen.high, "outside": seen.outside}
+            for name, seen in found.seen.items()
+            if seen.low <= seen.high
+        },
+    }

@@ -1,0 +1,177 @@
+"""Columns that belong together: one-hot groups, numbered vectors, and neighbours that are treated alike."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from schemas.inference.declaration import Declaration, number
+from schemas.inference.hashing import row_hashes
+from schemas.inference.kinds import FEW_ROWS, SKEWED, Column
+from schemas.spec.kinds.base import NUMBERED
+
+VECTOR = 8  # numbered columns, from which on they are one vector
+MANY = 100  # columns, from which on neighbours that are treated alike are declared together
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+def one_hot_groups(columns: Sequence[Column], rows: int) -> Iterator[Declaration]:
+    """Runs of 0/1 columns of which exactly one is 1 in every record.
+
+    Each column has a sum of random numbers, one for each record, over the records that hold a 1; where the sums of
+    neighbours add up to that over all records, each record holds one 1 among them, but for a chance of 2^-64.
+    """
+    if rows < FEW_ROWS:
+        return
+    whole = int(row_hashes(0, rows).sum(dtype=np.uint64)) if rows < 1 << 24 else _sum_of_hashes(rows)
+    for _, run in itertools.groupby(columns, key=_is_indicator):
+        members = list(run)
+        if _is_indicator(members[0]):
+            yield from _groups_of(members, whole)
+
+
+def _sum_of_hashes(rows: int) -> int:
+    step = 1 << 22
+    return sum(int(row_hashes(at, min(step, rows - at)).sum(dtype=np.uint64)) for at in range(0, rows, step)) & _MASK
+
+
+def _is_indicator(column: Column) -> bool:
+    return column.profile.binary and not column.missing and column.profile.low == 0
+
+
+def _groups_of(members: Sequence[Column], whole: int) -> Iterator[Declaration]:
+    sums = list(
+        itertools.accumulate((column.profile.ones for column in members), lambda a, b: (a + b) & _MASK, initial=0)
+    )
+    places: dict[int, list[int]] = {}
+    for place, total in enumerate(sums):
+        places.setdefault(total, []).append(place)
+    start = 0
+    while start < len(members):
+        ends = places.get((sums[start] + whole) & _MASK, [])
+        at = bisect.bisect_left(ends, start + 2)
+        if at == len(ends):
+            start += 1
+            continue
+        end = ends[at]
+        while end < len(members) and members[end].profile.high == 0 and _alike(members[end - 1], members[end]):
+            end += 1  # a value that no record has
+        names = [column.name for column in members[start:end] if column.name]
+        evidence = "exactly one 1 in every record"
+        if names:
+            evidence += f": {names[0]} ... {names[-1]}" if len(names) > 2 else f": {', '.join(names)}"
+        numbered = _numbered(members[start:end])
+        yield Declaration(members[start].position, members[end - 1].position, "one_hot", {}, evidence, numbered)
+        start = end
+
+
+def _alike(before: Column, after: Column) -> bool:
+    """Whether two names begin alike, or there are none."""
+    if before.name is None or after.name is None:
+        return True
+    stem = before.name.rstrip("0123456789").rpartition("_")[0] or before.name[:3]
+    return after.name.startswith(stem)
+
+
+def _numbered(members: Sequence[Column]) -> bool:
+    """Whether the names are one prefix and rising numbers without a gap."""
+    matches = [NUMBERED.fullmatch(column.name) if column.name else None for column in members]
+    if any(match is None for match in matches):
+        return False
+    parts = [(match[1], match[2]) for match in matches if match is not None]
+    first = int(parts[0][1])
+    digits = len(parts[0][1]) if parts[0][1][0] == "0" else 0
+    return all(part == (parts[0][0], f"{first + i:0{digits}d}") for i, part in enumerate(parts))
+
+
+def numbered_vectors(columns: Sequence[Column]) -> Iterator[Declaration]:
+    """Runs of eight or more numeric columns whose names are numbered, such as pixel0 to pixel783."""
+    start = 0
+    while start < len(columns):
+        end = start + 1
+        while (
+            end < len(columns)
+            and columns[end].numeric
+            and columns[start].numeric
+            and _follows(columns[end - 1], columns[end])
+        ):
+            end += 1
+        if end - start >= VECTOR:
+            yield _vector(columns[start:end])
+        start = end
+
+
+def _follows(before: Column, after: Column) -> bool:
+    return after.position == before.position + 1 and _numbered((before, after))
+
+
+def _vector(members: Sequence[Column]) -> Declaration:
+    profiles = [column.profile for column in members]
+    low, high = min(p.low for p in profiles), max(p.high for p in profiles)
+    varied = [p for p in profiles if p.low < p.high]
+    skewed = sum(p.low >= 0 and p.numbers.skewness >= SKEWED for p in varied)
+    settings: dict[str, object] = {"transform": "z_score"}
+    if low == 0 and high == 255 and all(p.whole for p in profiles):
+        settings["transform"] = {"scale": (0, 255)}
+    elif low >= 0 and high <= 1:
+        settings["transform"] = "none"
+    elif low >= 0 and 2 * skewed > len(varied):
+        settings["transform"] = "log"
+    if any(column.missing for column in members):
+        settings["missing"] = "mean"
+    evidence = f"{len(members)} numbers, {number(low)} to {number(high)}"
+    constant = len(profiles) - len(varied)
+    if constant:
+        evidence += f"; {constant} of them are constant"
+    return Declaration(members[0].position, members[-1].position, "numeric", settings, evidence, by_name=True)
+
+
+def joined(declared: Sequence[Declaration], *, header: bool, width: int) -> Iterator[Declaration]:
+    """The same, with neighbours together that are treated alike: those without names, and those of wide tables."""
+    least = 2 if not header else VECTOR
+    if header and width <= MANY:
+        yield from declared
+        return
+    prepared = [_as_vector(each) if width > MANY else each for each in declared]
+    start = 0
+    while start < len(declared):
+        end = start + 1
+        while end < len(declared) and _joins(prepared[start], prepared[end]):
+            end += 1
+        if end - start >= least:
+            yield _join(prepared[start:end])
+        else:
+            yield from declared[start:end]
+        start = end
+
+
+def _as_vector(declared: Declaration) -> Declaration:
+    """A 0/1 column as a number, which can stand in a vector."""
+    if declared.kind != "bool":
+        return declared
+    return Declaration(declared.first, declared.last, "numeric", {"transform": "none"}, "0 or 1")
+
+
+def _joins(one: Declaration, other: Declaration) -> bool:
+    if one.kind not in ("numeric", "ignore") or one.kind != other.kind or one.by_name or other.by_name:
+        return False
+    same = {k: v for k, v in one.settings.items() if k != "group"} == {
+        k: v for k, v in other.settings.items() if k != "group"
+    }
+    return same and not one.settings.get("group") and not other.settings.get("group") and one.width == other.width == 1
+
+
+def _join(members: Sequence[Declaration]) -> Declaration:
+    first, last = members[0], members[-1]
+    evidence = f"{len(members)} columns"
+    reasons = {each.evidence for each in members}
+    if len(reasons) == 1:
+        evidence += f", each: {first.evidence}"
+    elif len(members) <= 12 and first.kind == "numeric":
+        evidence += f": {'; '.join(each.evidence.partition(', mean')[0] for each in members)}"
+    elif first.kind == "ignore":
+        evidence += f"; the first {first.evidence}"
+    return Declaration(first.first, last.last, first.kind, first.settings, evidence)

@@ -1,0 +1,331 @@
+"""Schemas of tables that are made to show one thing each; every schema reads its own data."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.inference.tables import Inferred, infer_table
+from schemas.inference.trial import Tried, try_out
+from schemas.spec.features import NumericLabel
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import Schema
+
+Cell = Callable[[int, random.Random], object]
+
+
+def put(folder: Path, columns: dict[str, Cell], *, rows: int = 400, header: bool = True) -> str:
+    """Writes a table whose cells are computed from the row's number, and a generator."""
+    path, rng = folder / "table.csv", random.Random(7)
+    lines = [",".join(columns)] if header else []
+    lines += [",".join(str(cell(i, rng)) for cell in columns.values()) for i in range(rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def written(path: str, **options: Any) -> tuple[Schema, Inferred, Tried]:
+    inferred = infer_table([path], **options)
+    tried = try_out(inferred, [path])
+    schema = parse_schema(tried.text.encode(), path, for_job=True)
+    assert isinstance(schema, Schema)
+    return schema, inferred, tried
+
+
+def kinds(schema: Schema) -> dict[str, str]:
+    return {feature.name: feature.kind for feature in schema.features}
+
+
+def share(i: int, rng: random.Random) -> str:
+    return f"{rng.random():.3f}"
+
+
+def yes_no(i: int, rng: random.Random) -> str:
+    return "yes" if random.Random(i).random() < 0.4 else "no"
+
+
+def one_of(*values: str) -> Cell:
+    return lambda i, rng: rng.choice(values)
+
+
+def test_every_kind(tmp_path):
+    path = put(
+        tmp_path,
+        {
+            "order_id": lambda i, rng: f"A-{i:05d}",
+            "row": lambda i, rng: i + 1,
+            "customer_id": lambda i, rng: f"C{i % 61}",
+            "amount": lambda i, rng: f"{rng.lognormvariate(1, 2):.2f}" if i % 9 else "n/a",
+            "share": share,
+            "colour": one_of("red", "blue", "No colour: none"),
+            "zip": lambda i, rng: f"{rng.randrange(40) * 7:05d}",
+            "member": one_of("Y", "N"),
+            "flag": one_of("0.0", "1.0"),
+            "when": lambda i, rng: f"2026-01-{i % 28 + 1:02d} 10:00",
+            "day": lambda i, rng: 20260100 + i % 28 + 1,
+            "remark": lambda i, rng: " ".join(rng.choice(["the", "quick", "brown", "fox", "jumps"]) for _ in range(9)),
+            "again": lambda i, rng: f"C{i % 7}",
+            "and_again": lambda i, rng: f"C{i % 7}",
+            "price": lambda i, rng: f'"${rng.randrange(1000, 9000):,}"',
+            "width": lambda i, rng: f"{rng.randrange(1000)} cm",
+            "shouted": one_of("YES", "Yes", "NO"),
+            "zone": lambda i, rng: "x" if i == 3 else rng.randrange(1, 20),
+            "always": lambda i, rng: "x",
+            "never": lambda i, rng: "",
+            "mostly_gone": lambda i, rng: "seen" if i % 10 == 0 else "",
+            "sample_weight": share,
+            "email": lambda i, rng: f"a{i % 50}@b.c",
+            "late": yes_no,
+        },
+    )
+    schema, inferred, tried = written(path)
+    assert kinds(schema) == {
+        "order_id": "key",
+        "row": "ignore",
+        "customer_id": "ignore",
+        "amount": "numeric",
+        "share": "numeric",
+        "colour": "category",
+        "zip": "category",
+        "member": "bool",
+        "flag": "bool",
+        "when": "ignore",
+        "day": "ignore",
+        "remark": "text",
+        "again": "category",
+        "and_again": "ignore",
+        "price": "ignore",
+        "width": "ignore",
+        "shouted": "bool",
+        "zone": "category",
+        "always": "ignore",
+        "never": "ignore",
+        "mostly_gone": "ignore",
+        "sample_weight": "ignore",
+        "email": "ignore",
+    }
+    amount = next(f for f in schema.features if f.name == "amount")
+    assert amount.model_dump(include={"transform", "missing", "indicator"}) == {
+        "transform": "log",
+        "missing": "median",
+        "indicator": True,
+    }
+    assert schema.csv.missing == ("n/a", "")
+    assert schema.split.model_dump()["by"] == ("customer_id",)
+    assert schema.label.model_dump(include={"name", "kind", "values"}) == {
+        "name": "late",
+        "kind": "category",
+        "values": ("no", "yes"),
+    }
+    assert tried.notes == inferred.notes == ()
+    assert tried.flags == ""
+    assert "# always" not in tried.text
+    assert "is always 'x'" in tried.text
+    assert inferred.rows == 400
+
+
+def test_one_hot_groups_next_to_each_other_and_a_flag(tmp_path):
+    def hot(prefix: str, count: int, modulus: int) -> dict[str, Cell]:
+        def column(k: int) -> Cell:
+            return lambda i, rng: int(i // modulus % count == k)
+
+        return {f"{prefix}_{k}": column(k) for k in range(count)}
+
+    columns = {"flag": one_of("0", "1"), **hot("kind", 3, 1), **hot("area", 4, 5), "y": yes_no}
+    schema, *_ = written(put(tmp_path, {"share": share, **columns}))
+    groups = [f for f in schema.features if f.kind == "one_hot"]
+    assert [feature.refs for feature in groups] == [
+        ("kind_0", "kind_1", "kind_2"),
+        ("area_0", "area_1", "area_2", "area_3"),
+    ]
+    assert kinds(schema)["flag"] == "bool"
+    without, *_ = written(put(tmp_path, {"share": share, **columns}, header=False))
+    assert [f.refs for f in without.features if f.kind == "one_hot"] == [(2, 3, 4), (5, 6, 7, 8)]
+    columns["kind_1"] = lambda i, rng: int(i % 3 == 1 or i == 17)  # two ones in a single record
+    broken, *_ = written(put(tmp_path, {"share": share, **columns}))
+    assert [f.name for f in broken.features if f.kind == "one_hot"] == ["area"]
+
+
+def test_what_tells_the_label_is_ignored(tmp_path):
+    path = put(
+        tmp_path,
+        {
+            "share": share,
+            "copy": yes_no,
+            "code": lambda i, rng: "P" if yes_no(i, rng) == "yes" else "Q",
+            "refund": lambda i, rng: f"{rng.random():.2f}" if yes_no(i, rng) == "yes" else "",
+            "rescued": lambda i, rng: rng.randrange(99) if yes_no(i, rng) == "yes" and i % 2 else "",
+            "hint": lambda i, rng: yes_no(i, rng) if rng.random() < 0.7 else "no",
+            "y": yes_no,
+        },
+        rows=3000,
+    )
+    schema, inferred, _ = written(path)
+    assert [name for name, kind in kinds(schema).items() if kind == "ignore"] == ["copy", "code", "refund", "rescued"]
+    assert kinds(schema)["hint"] == "bool"
+    assert len(inferred.notes) == 4
+    assert all("label" in note for note in inferred.notes)
+
+
+def test_a_copy_of_a_number_that_is_to_be_predicted(tmp_path):
+    path = put(
+        tmp_path,
+        {
+            "size": share,
+            "cents": lambda i, rng: round(100 * (i * 37 % 991) / 7),
+            "noise": share,
+            "price": lambda i, rng: f"{i * 37 % 991 / 7:.2f}",
+        },
+    )
+    schema, inferred, _ = written(path)
+    assert isinstance(schema.label, NumericLabel)
+    assert (schema.label.name, kinds(schema)["cents"]) == ("price", "ignore")
+    assert "regression" in inferred.text
+
+
+def test_an_index_too_long_to_be_counted(tmp_path):
+    columns: dict[str, Cell] = {"": lambda i, rng: i, "share": share, "y": yes_no}
+    schema, *_ = written(put(tmp_path, columns, rows=12_000))
+    assert kinds(schema) == {"column_0": "key", "share": "numeric"}
+
+
+def test_names_that_no_schema_takes(tmp_path):
+    columns = {"Body Mass (g)": share, "2nd": share, "": share, "true": one_of("a", "b"), "7": share, "the y": yes_no}
+    schema, *_ = written(put(tmp_path, columns), label="the y")
+    assert [f.name for f in schema.features] == ["body_mass_g", "column_2nd", "column_2", "true", "column_7"]
+    assert [f.refs for f in schema.features] == [("Body Mass (g)",), ("2nd",), (2,), ("true",), ("7",)]
+    assert schema.label.refs == ("the y",)
+
+
+def test_values_that_yaml_would_read_otherwise(tmp_path):
+    values = ("yes", "True", "1.0", "007", "a: b", "it's", "Zoë #1", "[x]", "-")
+    schema, *_ = written(put(tmp_path, {"share": share, "word": one_of(*values), "y": yes_no}))
+    word = next(f for f in schema.features if f.name == "word")
+    assert set(word.model_dump()["values"]) == set(values)
+
+
+def test_thousands_of_columns(tmp_path):
+    names = [f"g{i * 7919 % 10_007}x" for i in range(2500)]
+    path = tmp_path / "wide.csv"
+    rng = random.Random(1)
+    lines = [",".join([*names, "y"])]
+    lines += [",".join([*(f"{rng.random():.2f}" for _ in names), str(i % 3)]) for i in range(60)]
+    path.write_text("\n".join(lines) + "\n")
+    schema, *_ = written(str(path))
+    assert [(f.kind, f.width) for f in schema.features] == [("numeric", 2500)]
+    assert schema.label.name == "y"
+
+
+def test_numbers_among_which_something_else_stands_for_missing(tmp_path):
+    columns: dict[str, Cell] = {
+        "a": lambda i, rng: "closed" if i % 20 == 0 else f"{rng.random():.3f}",
+        "b": lambda i, rng: "oops" if i == 5 else f"{rng.random():.3f}",
+        "c": lambda i, rng: "-999" if i % 20 == 0 else f"{rng.random():.3f}",
+        "y": yes_no,
+    }
+    schema, inferred, tried = written(put(tmp_path, columns))
+    assert schema.csv.missing == ("closed", "")
+    assert kinds(schema) == dict.fromkeys("abc", "numeric")
+    assert "rejects 1 records" in inferred.text
+    assert "-999 occurs 20 times" in inferred.text
+    assert "1 of the first 400 records (0.25 %) will be rejected" in tried.notes[0]
+    assert tried.flags == ""  # ten are allowed
+
+
+def test_records_of_other_lengths_are_counted_and_the_job_is_told(tmp_path):
+    path = Path(put(tmp_path, {"share": share, "y": yes_no}))
+    path.write_text(path.read_text().replace("\n0.1", "\n0.1,extra,"))
+    _, inferred, tried = written(str(path))
+    assert "are rejected as too_many_columns" in inferred.notes[0]
+    assert len(tried.notes) == 0
+    assert tried.flags.startswith(" --max_reject_fraction 0.")
+
+
+@pytest.mark.parametrize(
+    ("late", "declared"),
+    [('0.5,"two\nlines",yes\n', "quoted_newlines: true"), (b"0.5,Zo\xeb,yes\n", "encoding: latin-1")],
+)
+def test_what_shows_only_late_in_a_file(tmp_path, late, declared):
+    path = Path(put(tmp_path, {"share": share, "word": one_of("a", "b"), "y": yes_no}, rows=100_000))
+    path.write_bytes(path.read_bytes() + (late if isinstance(late, bytes) else late.encode()) * 20)
+    _, inferred, tried = written(str(path))
+    assert declared in tried.text
+    assert inferred.rows == 100_020
+    assert tried.flags == ""
+
+
+def test_a_sample_lists_what_it_saw(tmp_path):
+    path = put(tmp_path, {"share": share, "word": one_of("a", "b"), "y": yes_no}, rows=20)
+    assert "all of its 20 records" in infer_table([path], sample=True).text
+
+
+def test_several_files_of_one_form(tmp_path):
+    first = put(tmp_path, {"share": share, "y": yes_no})
+    second = tmp_path / "second.csv"
+    second.write_text(Path(first).read_text())
+    assert infer_table([first, str(second)]).rows == 800
+    second.write_text("share,other\n0.1,yes\n")
+    with pytest.raises(UsageError, match="has other column names"):
+        infer_table([first, str(second)])
+
+
+def refused(path: str, **options: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        infer_table([path], **options)
+    return str(error.value)
+
+
+def test_labels_that_cannot_be(tmp_path):
+    columns: dict[str, Cell] = {"share": share, "same": lambda i, rng: "x", "gone": lambda i, rng: "", "y": yes_no}
+    path = put(tmp_path, columns)
+    assert "no such column; did you mean 'share'?" in refused(path, label="shares")
+    assert "one class, 'x', in all 400 records" in refused(path, label="same")
+    assert "no value in any of the 400 records" in refused(path, label="gone")
+
+
+def all_of(value: str) -> Cell:
+    return lambda i, rng: value
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": all_of("NA"), "b": all_of("")}, "no column has a value in any record"),
+        ({"a": all_of(""), "b": all_of("x"), "y": yes_no}, "nothing is left that a model could learn from"),
+    ],
+)
+def test_tables_with_nothing_to_learn(tmp_path, columns, message):
+    assert message in refused(put(tmp_path, columns))
+
+
+def test_one_class_is_said_where_the_label_is_guessed(tmp_path):
+    inferred = infer_table([put(tmp_path, {"share": share, "label": all_of("x")})])
+    assert "has one class" in inferred.notes[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 30, 60, 130])
+def test_small_tables_have_no_empty_split(tmp_path, rows: int):
+    schema, *_ = written(put(tmp_path, {"customer_id": lambda i, rng: i % 21, "share": share, "y": yes_no}, rows=rows))
+    assert len(schema.split.splits) == (1 if rows < 50 else len(schema.split.splits))
+
+
+def test_files_in_a_bucket(tmp_path, bucket):
+    local = put(tmp_path, {"share": share, "y": yes_no})
+    storage.write_bytes(f"{bucket}/t.csv", Path(local).read_bytes())
+    remote, here = infer_table([f"{bucket}/t.csv"], name="t"), infer_table([local], name="t")
+    assert remote.text.splitlines()[1:] == here.text.splitlines()[1:]
+
+
+def test_progress_is_told(tmp_path):
+    told: list[tuple[int, float | None]] = []
+
+    def progress(done: int, part: float | None) -> None:
+        told.append((done, part))
+
+    infer_table([put(tmp_path, {"share": share, "y": yes_no})], progress=progress)
+    assert told[-1] == (400, 1.0)
