@@ -16,7 +16,7 @@ from millrace.model import Model
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from trainer.loop.train import Trained
+    from trainer.loop.result import Trained
 
 Path = str | os.PathLike[str]
 

@@ -19,7 +19,7 @@ from schemas.errors import UsageError
 
 NAME = "millrace"
 PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
-_KEPT = (".py", ".yaml", "py.typed")
+_KEPT = (".py", ".yaml", ".html", "py.typed")
 
 _PYPROJECT = """\
 [build-system]
@@ -40,6 +40,7 @@ include = [{packages}]
 [tool.setuptools.package-data]
 "*" = ["py.typed"]
 schemas = ["*.yaml"]
+trainer = ["report/*.html"]
 """
 
 

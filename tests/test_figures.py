@@ -101,11 +101,11 @@ def pixel_distance_auc(data: Path) -> float:
     from schemas.dataset import open_dataset
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import InputOptions
-    from trainer.images.metrics import area_under, roc_curve
+    from trainer.report.ranking import rank
 
     labels, distances = [], []
     for features, same in input_fn(open_dataset(str(data)), "eval", mode="eval", options=InputOptions(batch_size=64)):
         difference = features["left"].numpy().astype(np.float32) - features["right"].numpy()
         distances.append(np.sqrt((difference**2).sum(axis=(1, 2, 3))))
         labels.append(same.numpy())
-    return area_under(*roc_curve(np.concatenate(labels), -np.concatenate(distances)))
+    return rank(-np.concatenate(distances), np.concatenate(labels) == 1).auc()

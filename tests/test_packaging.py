@@ -44,7 +44,7 @@ def package_files() -> set[str]:
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".yaml") or path.name == "py.typed"
+        if path.suffix in (".py", ".yaml", ".html") or path.name == "py.typed"
     }
 
 

@@ -47,9 +47,10 @@ ORDER = """
     trainer.data trainer.models
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
+    trainer.report
     trainer.loop trainer.predicting
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.doctor
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
     trainer.replica
     millrace.version millrace.columns
     millrace.requests

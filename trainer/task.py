@@ -30,7 +30,7 @@ from trainer.strategies.cluster import check_cluster
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.loop.train import Trained
+    from trainer.loop.result import Trained
 
 PROG = "python -m trainer.task"
 MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
@@ -61,6 +61,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                 print("starting TensorFlow", file=sys.stderr, flush=True)
             threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
             start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+            from trainer.loop.evaluations import finite
             from trainer.loop.progress import Display
             from trainer.loop.train import train
             from trainer.model_dir.failures import explain_failures
@@ -74,7 +75,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
     return command.Report(
-        json.dumps(trained.metrics), {**dataclasses.asdict(trained), "export_dir": trained.export_dir}
+        json.dumps({split: finite(metrics) for split, metrics in trained.metrics.items()}),
+        {**dataclasses.asdict(trained), "export_dir": trained.export_dir},
     )
 
 
@@ -111,7 +113,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--save_checkpoints_steps",
         type=int,
         metavar="N",
-        help=f"steps between checkpoints; each is evaluated (default: {TrainOptions.save_checkpoints_steps})",
+        help="steps between checkpoints; each is evaluated (default: a tenth of --max_steps, 50 to 10,000)",
     )
     add(
         "--early_stopping_steps",
@@ -132,6 +134,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     add("--eval_split", choices=("eval", "test", "train"), help="split to evaluate on (default: eval)")
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
+    add(
+        "--slice_by",
+        nargs="+",
+        metavar="FEATURE",
+        help="features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
+    )
+    add("--no_report", action="store_true", help="write no model report, which takes some seconds at the end")
     add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(
         "--keep_checkpoints",
@@ -207,6 +216,8 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None,
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     files = "raw.csv" if images is None else images.example_input
     lines.append(f"         {predict} --saved_model {trained.export_dir} --input {files} --output predictions.jsonl")
+    if trained.reports:
+        lines.append(f"report   {', '.join(trained.reports.values())}")
     return "\n".join(lines)
 
 

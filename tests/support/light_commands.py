@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"tensorflow", "tensorflow_estimator", "tensorflow_transform", "tf_keras", "tfx_bsl", "apache_beam"}
+HEAVY |= {"matplotlib", "jinja2", "tensorboard", "sklearn"}
 IMPORTED = "import time:"
 
 

@@ -48,16 +48,18 @@ def brief_config(model_dir: object, **settings: Any) -> Any:
 
 
 def run(dataset, model_dir, *argv: str, model: str = "softmax", steps: int = 40) -> int:
-    """The exit code of `trainer.task`, with a checkpoint and an evaluation every 20 steps.
+    """The exit code of `trainer.task`, with a checkpoint and an evaluation every 20 steps, and without a report.
 
     Of the built-in models, `softmax` has the smallest graphs: its training takes half as long as that of `linear`.
     """
     fixed = ["--data_dir", dataset.path, "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps)]
-    return task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv])
+    return task.main(
+        [*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", "--no_report", *argv]
+    )
 
 
 def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> None:
     """Trains `own_image_models`, evaluates and exports it once."""
     argv = ["--data_dir", dataset.path, "--model_dir", str(model_dir)]
     argv += ["--model", "tests.support.own_image_models:model_fn", "--max_steps", str(steps), "--batch_size", "16"]
-    assert task.main([*argv, "--save_checkpoints_steps", str(steps), "--seed", "1"]) == 0
+    assert task.main([*argv, "--save_checkpoints_steps", str(steps), "--seed", "1", "--no_report"]) == 0

@@ -124,6 +124,7 @@ def titanic_model(share, titanic) -> TrainedModel:
     def train(folder: Path) -> None:
         argv = ["--data_dir", titanic.path, "--model_dir", str(folder / "model"), "--model", "dnn"]
         argv += ["--max_steps", "60", "--save_checkpoints_steps", "60", "--batch_size", "64", "--seed", "1"]
+        argv += ["--no_report"]
         assert task.main(argv) == 0
 
     return TrainedModel(share("titanic_model", train) / "model")

@@ -1,3 +1,12 @@
 """Exported models: their inputs and outputs, and the checks that they see what training saw."""
 
-__all__ = ["exporters", "outputs", "parity_records", "receivers", "restore", "saved_model", "skew_check"]
+__all__ = [
+    "exporters",
+    "graph_values",
+    "outputs",
+    "parity_records",
+    "receivers",
+    "restore",
+    "saved_model",
+    "skew_check",
+]

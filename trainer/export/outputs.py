@@ -15,7 +15,7 @@ and all other outputs of the row except its key are withheld. For all other rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -35,6 +35,10 @@ from trainer.strategies.whole_variables import with_whole_variables
 
 KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
 ERROR = "error"
+
+# What watches an evaluation: given features, labels and named predictions (None: the model gives none in EVAL), the
+# hooks of its graph.
+Watch = Callable[[Any, Any, Mapping[str, Any] | None], list[Any]]
 
 # Outputs of canned heads that the fields above replace.
 _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "logistic", "predictions"})
@@ -56,7 +60,9 @@ def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tupl
     return tuple(v.decode() for v in transform_output.vocabulary_by_name(schema.label.name))
 
 
-def with_keys_and_classes(estimator: Any, dataset: Dataset, *, warm_start: WarmStart | None = None) -> Any:
+def with_keys_and_classes(
+    estimator: Any, dataset: Dataset, *, warm_start: WarmStart | None = None, watch: Watch | None = None
+) -> Any:
     """Wraps an Estimator: variables, training and evaluation are unchanged, predictions are as above.
 
     The model does not see the key. It must predict `probabilities` or `logits` `[batch, classes]` (`[batch]` or
@@ -67,6 +73,7 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset, *, warm_start: WarmS
       estimator: the Estimator.
       dataset: what it is trained on.
       warm_start: what a training begins with, unless there is a checkpoint to resume from.
+      watch: gives each evaluation's graph further hooks.
 
     Returns:
       An Estimator with the same `model_dir`, config and warm start.
@@ -83,7 +90,7 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset, *, warm_start: WarmS
             spec = with_safe_saving(with_warm_start(spec, warm_start, config), config)
             return with_whole_variables(spec)
         if mode != tf_estimator.ModeKeys.PREDICT:
-            return spec
+            return spec if watch is None else _watched(spec, features, labels, names, watch)
         predictions = named_predictions(spec.predictions, names)
         if count is not None:
             predictions = {name: value[:count] for name, value in predictions.items()}
@@ -99,6 +106,14 @@ def with_keys_and_classes(estimator: Any, dataset: Dataset, *, warm_start: WarmS
         config=estimator.config,
         warm_start_from=estimator._warm_start_settings,  # private: there is no public accessor
     )
+
+
+def _watched(spec: Any, features: Any, labels: Any, names: tuple[str, ...], watch: Watch) -> Any:
+    try:
+        predictions = named_predictions(spec.predictions, names) if spec.predictions is not None else None
+    except ValueError:  # it need not give in EVAL what it must give in PREDICT
+        predictions = None
+    return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *watch(features, labels, predictions)])
 
 
 def _model_inputs(features: Any, key_column: str | None) -> tuple[Any, tf.Tensor | None, tf.Tensor | None]:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.images.metrics import area_under, roc_curve
-from trainer.images.plots import confusion_image, png, roc_image
+from trainer.images.plots import png
 
 Summary = tf.compat.v1.Summary
 HARDEST = 8
-TABLE_CLASSES = 50  # with more, a table of the confusion matrix is no reading
 _SPLIT = "millrace/split"
 
 
@@ -67,8 +65,8 @@ class EvaluationHook(tf.compat.v1.train.SessionRunHook, abc.ABC):
         """`Summary.Value`s of all that was taken in."""
 
 
-class ConfusionHook(EvaluationHook):
-    """The confusion matrix, as an image and, of few classes, as a table; and the images with the highest losses."""
+class HardestImagesHook(EvaluationHook):
+    """The images with the highest losses, and what they were taken for."""
 
     def __init__(
         self,
@@ -96,51 +94,25 @@ class ConfusionHook(EvaluationHook):
         self._names = tuple(class_names)
 
     def start(self) -> None:
-        self.counts = np.zeros((len(self._names),) * 2, np.int64)  # [true class, predicted class]
+        self._seen = 0
         self._hardest: list[tuple[float, int, int, int, np.ndarray]] = []
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
         labels, ids = batch["labels"], batch["class_ids"]
-        seen = int(self.counts.sum())
-        np.add.at(self.counts, (labels, ids), 1)
         for loss, place, image in zip(batch["losses"], batch["places"], batch["images"], strict=True):
             # the place makes a tuple unlike every other, so that images are never compared
-            entry = (float(loss), seen + int(place), int(labels[place]), int(ids[place]), image)
+            entry = (float(loss), self._seen + int(place), int(labels[place]), int(ids[place]), image)
             self._hardest.append(entry)
         self._hardest = heapq.nlargest(HARDEST, self._hardest)
+        self._seen += len(labels)
 
     def values(self) -> list[Any]:
-        values = [image_value("confusion_matrix", confusion_image(self.counts), "rows: true; columns: predicted")]
-        if len(self._names) <= TABLE_CLASSES:
-            head = ("true \\ predicted", *self._names)
-            rows = [(name, *row) for name, row in zip(self._names, self.counts.tolist(), strict=True)]
-            values.append(text_value("confusion_table", table(head, rows)))
-        told = []
+        values, told = [], []
         for rank, (loss, _, label, predicted, image) in enumerate(self._hardest):
             told.append((rank, self._names[label], self._names[predicted], f"{loss:.3g}"))
-            values.append(image_value(f"hardest/{rank}", image, "one of the images with the highest losses"))
+            description = "one of the images with the highest losses"
+            values.append(image_value(f"hardest/{rank}", png(image), image.shape, description))
         return [*values, text_value("hardest/classes", table(("image", "true", "predicted", "loss"), told))]
-
-
-class RocHook(EvaluationHook):
-    """The ROC curve and the area under it, exactly, over the whole set."""
-
-    def __init__(self, model_dir: str, *, labels: tf.Tensor, scores: tf.Tensor) -> None:
-        """Takes labels, 0 or 1, int64 `[batch]`, and scores, float32 `[batch]`."""
-        super().__init__(model_dir, {"labels": labels, "scores": scores})
-
-    def start(self) -> None:
-        self._labels: list[np.ndarray] = []
-        self._scores: list[np.ndarray] = []
-
-    def add(self, batch: dict[str, np.ndarray]) -> None:
-        self._labels.append(batch["labels"])
-        self._scores.append(batch["scores"])
-
-    def values(self) -> list[Any]:
-        curve = roc_curve(np.concatenate(self._labels), np.concatenate(self._scores))
-        area = Summary.Value(tag="roc_area", simple_value=area_under(*curve))
-        return [image_value("roc", roc_image(*curve), "false positives to the right, true positives upwards"), area]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -148,10 +120,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
-def image_value(tag: str, pixels: np.ndarray, description: str) -> Any:
-    """An image summary of uint8 `[height, width, 3]`. TensorFlow keeps the description of a tag's first value alone."""
-    height, width, channels = pixels.shape
-    image = Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=png(pixels))
+def image_value(tag: str, encoded: bytes, shape: Sequence[int], description: str) -> Any:
+    """An image summary of a PNG of `[height, width, channels]`. TensorFlow keeps a tag's first description alone."""
+    image = Summary.Image(height=shape[0], width=shape[1], colorspace=shape[2], encoded_image_string=encoded)
     return Summary.Value(tag=tag, image=image, metadata={"summary_description": description})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from schemas.dataset import Dataset
 from trainer.data.host_features import note_host_features
 from trainer.data.reading import input_options
-from trainer.export.outputs import with_keys_and_classes
+from trainer.export.outputs import Watch, with_keys_and_classes
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
@@ -30,9 +30,15 @@ def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
 
 
 def build_estimator(
-    dataset: Dataset, options: TrainOptions, config: Any, tell: Callable[[str], None] = lambda line: None
+    dataset: Dataset,
+    options: TrainOptions,
+    config: Any,
+    tell: Callable[[str], None] = lambda line: None,
+    watch: Watch | None = None,
 ) -> Any:
-    """The Estimator that the options name, for this dataset, in the config's model_dir. `tell` is called with lines.
+    """The Estimator that the options name, for this dataset, in the config's model_dir.
+
+    `tell` is called with lines; `watch` gives evaluations further hooks.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, a model that does not read data of this kind, or with --tpu, one
@@ -44,7 +50,9 @@ def build_estimator(
     warm_start = None
     if options.warm_start_from is not None:
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
-    estimator = with_keys_and_classes(model.build(task_spec, hparams, config), dataset, warm_start=warm_start)
+    estimator = with_keys_and_classes(
+        model.build(task_spec, hparams, config), dataset, warm_start=warm_start, watch=watch
+    )
     if options.tpu is None:
         return as_multi_worker(estimator)
     size, eval_size = (input_options(dataset, options, split="train", mode=m).batch_size for m in ("train", "eval"))

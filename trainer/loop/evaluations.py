@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,26 @@ def read_evaluations(model_dir: str) -> list[Metrics]:
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """The result of `Estimator.evaluate` as numbers that JSON can hold."""
     return {name: int(value) if name == "global_step" else float(value) for name, value in sorted(metrics.items())}
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as JSON holds them: None for NaN and infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics) -> None:
+    """Writes `metrics-<split>.json`: the split, the dataset's run, and the metrics."""
+    content = {"split": split, "data_run": dataset.run, "rows": dataset.rows(split), "metrics": finite(metrics)}
+    path = layout.join(model_dir, f"metrics-{split}.json")
+    storage.write_bytes(path, json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
+
+
+def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: float) -> str:
+    """An evaluation in a line: its step and epoch, and the metric that selects the best export before two others."""
+    step = metrics["global_step"]
+    names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
+    values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
+    return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}"
 
 
 def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, metric: str | None) -> int:
@@ -66,6 +87,6 @@ class RecordEvaluations(tf_estimator.Exporter):
         """Adds the evaluation. Removes those of the same and later steps, which belong to a discarded training."""
         metrics = self.last = plain_metrics(eval_result)
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
-        text = json.dumps([*earlier, metrics], indent=1) + "\n"
+        text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
         self._report(metrics)

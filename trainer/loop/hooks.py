@@ -20,11 +20,12 @@ def training_hooks(dataset: Dataset, options: TrainOptions, config: Any, display
         hooks.append(WithOthers(config, display.line))
     if config.is_chief:
         batch_size = options.batch(images=dataset.image_schema is not None)
-        hooks.append(ProgressHook(display, max_steps=options.max_steps, batch_size=batch_size))
+        sizes = {"max_steps": options.max_steps, "batch_size": batch_size}
+        hooks.append(ProgressHook(display, **sizes, steps_an_epoch=options.steps_an_epoch(dataset)))
     elif config.task_type == "worker" and not together:
         hooks.append(StopWithChief(options.model_dir))
     if options.early_stopping_steps is not None and (config.is_chief or together):
-        every = max(1, options.save_checkpoints_steps // 10)
+        every = max(1, options.evaluation_steps // 10)
         stopping = EarlyStopping(
             options.model_dir,
             dataset,

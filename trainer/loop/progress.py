@@ -62,12 +62,13 @@ def rate_limited(display: Display) -> Callable[[str], None]:
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Shows the step, steps and examples per second, and the loss. Fetches them only when an update is due."""
+    """Shows step, epoch, steps and examples per second, and the loss. Fetches them only when an update is due."""
 
-    def __init__(self, display: Display, *, max_steps: int, batch_size: int) -> None:
+    def __init__(self, display: Display, *, max_steps: int, batch_size: int, steps_an_epoch: float) -> None:
         self._display = display
         self._max_steps = max_steps
         self._batch_size = batch_size
+        self._steps_an_epoch = steps_an_epoch
         self._every = TERMINAL_SECS if display.is_terminal else LOG_SECS
         self._fetches: Any = None
         self._runs = 0
@@ -94,8 +95,9 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         if run_values.results is None:
             return
         rate = self._runs / max(self._seconds, 1e-9)
+        step = int(run_values.results["step"])
         self._display.update(
-            f"step {int(run_values.results['step']):,} of {self._max_steps:,}, {rate:,.0f} steps/s, "
+            f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
         )
         self._next = now + self._every

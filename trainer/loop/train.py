@@ -26,9 +26,19 @@ from trainer.export.exporters import BEST, FINAL, MARK, best_metric, exporters
 from trainer.loop import hypertune
 from trainer.loop.building import build_estimator, find_model
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended
-from trainer.loop.evaluations import EVALUATIONS, Metrics, RecordEvaluations, plain_metrics, read_evaluations
+from trainer.loop.evaluations import (
+    EVALUATIONS,
+    Metrics,
+    RecordEvaluations,
+    evaluation_line,
+    plain_metrics,
+    read_evaluations,
+    write_metrics,
+)
 from trainer.loop.hooks import training_hooks
 from trainer.loop.progress import Display
+from trainer.loop.reporting import Reports, check_slices
+from trainer.loop.result import Trained
 from trainer.loop.resuming import input_start, tell_resumed
 from trainer.model_dir.checkpoints import recover_checkpoint
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
@@ -43,34 +53,6 @@ ModeKeys = tf_estimator.ModeKeys
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
-    """The result of a training.
-
-    Attributes:
-      model_dir: the model directory.
-      global_step: the step of the last checkpoint.
-      steps: the number of steps trained this time; None in the evaluator's role, which does not train.
-      seconds: the time of training and its evaluations, without the final export.
-      metrics: by split, as in `metrics-<split>.json`.
-      exports: the newest export's folder by name (best, final).
-      ended: why training ended.
-    """
-
-    model_dir: str
-    global_step: int
-    steps: int | None
-    seconds: float
-    metrics: dict[str, Metrics]
-    exports: dict[str, str]
-    ended: str
-
-    @property
-    def export_dir(self) -> str:
-        """The best export's folder; the final one's if there is no best export."""
-        return self.exports.get(BEST) or self.exports[FINAL]
-
-
-@dataclasses.dataclass(frozen=True)
 class Task:
     """The training in this process: the options, the dataset, the Estimator, the display; where its input begins."""
 
@@ -79,10 +61,16 @@ class Task:
     estimator: Any
     display: Display
     start: Position = dataclasses.field(default_factory=Position)
+    reports: Reports | None = None
 
     @property
     def config(self) -> Any:
         return self.estimator.config
+
+    @property
+    def steps_an_epoch(self) -> float:
+        """How many steps read as many examples as the train split has."""
+        return self.options.steps_an_epoch(self.dataset)
 
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
         """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
@@ -115,6 +103,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if options.augment and dataset.image_schema is None:
         raise UsageError(f"--augment is for images, but {dataset.path} contains none")
+    check_slices(dataset, options.slice_by)
     check_tensorflow(options.model_dir)
     if options.data_service is not None:
         check_reachable(options.data_service)
@@ -122,7 +111,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     config = run_config(
         options,
         options.model_dir,
-        save_checkpoints_steps=options.save_checkpoints_steps,
+        save_checkpoints_steps=options.evaluation_steps,
         keep_checkpoint_max=options.keep_checkpoints,
         # Nothing reads graph.pbtxt and *.meta, which take seconds to write where a graph is large: TensorBoard has the
         # graph from the events.
@@ -134,8 +123,10 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
         begin(dataset, options, hparams, display)
     elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged
         wait_for(addresses(config, chief_only=True), display.line)
-    estimator = build_estimator(dataset, options, config, display.line)
-    task = Task(options, dataset, estimator, display)
+    reports = None if options.no_report else Reports(dataset, options)
+    watch = None if reports is None else reports.watch
+    estimator = build_estimator(dataset, options, config, display.line, watch)
+    task = Task(options, dataset, estimator, display, reports=reports)
     tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
     start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
     return run_task(dataclasses.replace(task, start=start))
@@ -169,7 +160,7 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
 def run_task(task: Task) -> Trained | None:
     """Performs this task's role: trains, evaluates or serves parameters."""
     options, config = task.options, task.config
-    record = RecordEvaluations(options.model_dir, lambda metrics: _report_evaluation(task, metrics))
+    record = RecordEvaluations(options.model_dir, lambda metrics: tell(task, metrics))
     best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports)
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
         remove_temporary_exports(options.model_dir)
@@ -255,6 +246,7 @@ def conclude(
     if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
         evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
     metrics: dict[str, Metrics] = {}
+    collected: dict[str, Any] = {}
     for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
         if split == options.eval_split and record.last and record.last["global_step"] == step:
             metrics[split] = record.last
@@ -262,7 +254,8 @@ def conclude(
             limit = task.options.eval_steps if split == options.eval_split else None
             reader = task.reader(split, ModeKeys.EVAL)
             metrics[split] = plain_metrics(task.estimator.evaluate(reader, steps=limit, name=split))
-        write_metrics(task, split, metrics[split])
+        write_metrics(options.model_dir, task.dataset, split, metrics[split])
+        collected[split] = task.reports.watch.last if task.reports else None
     exports_dir = os.path.join(options.model_dir, "export")
     last = metrics[options.eval_split]
     exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, last, True))}
@@ -270,26 +263,26 @@ def conclude(
     if storage.exists(mark):
         exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
     ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
-    return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended)
+    pages = {}
+    if task.reports is not None:
+        for split, found in collected.items():
+            task.display.update(f"writing the report on {split}")
+            pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
+        task.display.close()
+    return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended, pages)
 
 
-def write_metrics(task: Task, split: str, metrics: Metrics) -> None:
-    """Writes `metrics-<split>.json`: the split, the dataset's run, and the metrics."""
-    content = {"split": split, "data_run": task.dataset.run, "rows": task.dataset.rows(split), "metrics": metrics}
-    path = layout.join(task.options.model_dir, f"metrics-{split}.json")
-    storage.write_bytes(path, json.dumps(content, indent=1).encode() + b"\n")
+def tell(task: Task, metrics: Metrics) -> None:
+    """Tells of an evaluation: the tuner of a trial, the report, and the line that is shown."""
+    chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
+    if chosen in metrics:
+        hypertune.report(chosen, metrics[chosen], int(metrics["global_step"]))
+    if task.reports is not None:
+        task.reports.after_evaluation(metrics)
+    task.display.line(evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch))
 
 
 def latest_step(task: Task) -> int:
     """The global step of the last checkpoint; 0 if there is none."""
     checkpoint = tf.train.latest_checkpoint(task.options.model_dir)
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
-
-
-def _report_evaluation(task: Task, metrics: Metrics) -> None:
-    chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
-    if chosen in metrics:
-        hypertune.report(chosen, metrics[chosen], int(metrics["global_step"]))
-    names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
-    values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
-    task.display.line(f"step {metrics['global_step']:,}: {task.options.eval_split} {values}")

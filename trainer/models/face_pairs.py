@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import ConfusionHook, RocHook
+from trainer.images.hooks import HardestImagesHook
 from trainer.images.normalize import normalized
 from trainer.models import FacePairsHparams
 from trainer.models.face_pairs_net import contrast_loss, embed, likeness
@@ -59,9 +59,10 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     probability = tf.sigmoid(logits)
     class_ids = tf.cast(logits > 0, tf.int64)
 
+    probabilities = tf.stack([1 - probability, probability], axis=1)
+    predictions = {"class_id": class_ids, "logits": logits, "probabilities": probabilities}
+
     if mode == ModeKeys.PREDICT:
-        probabilities = tf.stack([1 - probability, probability], axis=1)
-        predictions = {"class_id": class_ids, "logits": logits, "probabilities": probabilities}
         return tf_estimator.EstimatorSpec(mode, predictions=predictions)
 
     losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
@@ -74,18 +75,17 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             "accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids),
             "average_loss": tf.compat.v1.metrics.mean(losses),
         }
-        hooks = [
-            RocHook(config.model_dir, labels=labels, scores=logits),
-            ConfusionHook(
-                config.model_dir,
-                images=_side_by_side(features),
-                labels=labels,
-                class_ids=class_ids,
-                losses=losses,
-                class_names=task_spec.classes,
-            ),
-        ]
-        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=hooks)
+        hook = HardestImagesHook(
+            config.model_dir,
+            images=_side_by_side(features),
+            labels=labels,
+            class_ids=class_ids,
+            losses=losses,
+            class_names=task_spec.classes,
+        )
+        return tf_estimator.EstimatorSpec(
+            mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook], predictions=predictions
+        )
 
     tf.compat.v1.summary.scalar("log_loss", loss)
     if contrast is not None:

@@ -52,8 +52,9 @@ def model_fn(
     probabilities = tf.nn.softmax(logits)
     class_ids = tf.argmax(logits, axis=1)
 
+    predictions = {"class_id": class_ids, "probabilities": probabilities, "logits": logits}
+
     if mode == tf_estimator.ModeKeys.PREDICT:
-        predictions = {"class_id": class_ids, "probabilities": probabilities, "logits": logits}
         return tf_estimator.EstimatorSpec(mode, predictions=predictions)
 
     weights = features[weight] if weight else None
@@ -61,7 +62,8 @@ def model_fn(
 
     if mode == tf_estimator.ModeKeys.EVAL:
         metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids, weights)}
-        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+        # With its predictions, an evaluation is reported without another read of the split.
+        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, predictions=predictions)
 
     optimizer = across_cores(tf.compat.v1.train.AdamOptimizer(params["learning_rate"]))
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())

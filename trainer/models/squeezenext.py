@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import ConfusionHook
+from trainer.images.hooks import HardestImagesHook
 from trainer.images.metrics import recall_at, top
 from trainer.images.normalize import normalized
 from trainer.models import SqueezenextHparams
@@ -55,9 +55,11 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     best = top(5, logits)
     class_ids = best[:, 0]
 
+    predictions = {"class_id": class_ids, "top_1": class_ids, "top_5": best, "logits": logits}
+    predictions["probabilities"] = tf.nn.softmax(logits)
+
     if mode == ModeKeys.PREDICT:
-        predictions = {"class_id": class_ids, "top_1": class_ids, "top_5": best, "logits": logits}
-        return tf_estimator.EstimatorSpec(mode, predictions={**predictions, "probabilities": tf.nn.softmax(logits)})
+        return tf_estimator.EstimatorSpec(mode, predictions=predictions)
 
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     loss = tf.reduce_mean(losses)
@@ -69,7 +71,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             "recall_at_5": recall_at(5, labels, logits),
             "average_loss": tf.compat.v1.metrics.mean(losses),
         }
-        hook = ConfusionHook(
+        hook = HardestImagesHook(
             config.model_dir,
             images=images,
             labels=labels,
@@ -77,7 +79,9 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             losses=losses,
             class_names=task_spec.classes,
         )
-        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook])
+        return tf_estimator.EstimatorSpec(
+            mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook], predictions=predictions
+        )
 
     batch_accuracy = tf.reduce_mean(tf.cast(tf.equal(labels, class_ids), tf.float32))
     tf.compat.v1.summary.scalar("batch_accuracy", batch_accuracy)

@@ -7,11 +7,14 @@ import math
 import re
 
 from schemas import storage
+from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
 from schemas.storage.tensorflow_paths import check_characters
 
 ROWS, IMAGES = 512, 64  # default batch sizes
+EVALUATIONS = 10  # of a training, by default
+LEAST_STEPS, MOST_STEPS = 50, 10_000  # between two evaluations, by default
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
 
 
@@ -30,7 +33,7 @@ class TrainOptions:
     augment: tuple[str, ...] = ()
     max_steps: int = 5000
     batch_size: int | None = None
-    save_checkpoints_steps: int = 1000
+    save_checkpoints_steps: int | None = None
     keep_checkpoints: int = 5
     keep_exports: int = 3
     eval_split: str = "eval"
@@ -38,6 +41,8 @@ class TrainOptions:
     evaluate_test: bool = False
     early_stopping_steps: int | None = None
     best_metric: str | None = None
+    slice_by: tuple[str, ...] = ()
+    no_report: bool = False
     seed: int | None = None
     shuffle_buffer: int | None = None
     deterministic: bool = False
@@ -104,10 +109,11 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UsageError(f"--{name} {value}: must be 0 or more")
-        if self.early_stopping_steps is not None and self.early_stopping_steps < self.save_checkpoints_steps:
+        every = self.save_checkpoints_steps
+        if self.early_stopping_steps is not None and every is not None and self.early_stopping_steps < every:
             raise UsageError(
                 f"--early_stopping_steps {self.early_stopping_steps}: must be at least --save_checkpoints_steps "
-                f"{self.save_checkpoints_steps}, the steps between evaluations"
+                f"{every}, the steps between evaluations"
             )
 
     def _check_warm_start(self) -> None:
@@ -130,6 +136,22 @@ class TrainOptions:
                 raise UsageError(
                     f"--data_service and {flag}: its workers prepare batches side by side, in no fixed order"
                 )
+
+    @property
+    def evaluation_steps(self) -> int:
+        """The steps between checkpoints, each of which is evaluated: as given, or a tenth of the training's.
+
+        By default at least 50, since an evaluation takes about a second however few steps there are between two; at
+        most 10,000, which is what a crash may lose; and no more than `early_stopping_steps`.
+        """
+        if self.save_checkpoints_steps is not None:
+            return self.save_checkpoints_steps
+        tenth = min(max(math.ceil(self.max_steps / EVALUATIONS), LEAST_STEPS), MOST_STEPS)
+        return tenth if self.early_stopping_steps is None else min(tenth, self.early_stopping_steps)
+
+    def steps_an_epoch(self, dataset: Dataset) -> float:
+        """How many steps read as many examples as the train split has."""
+        return max(dataset.rows("train"), 1) / self.batch(images=dataset.image_schema is not None)
 
     def batch(self, *, images: bool) -> int:
         """The batch size: as given, or the default for images or rows."""

@@ -30,7 +30,7 @@ def tpu_run_config(options: TrainOptions, model_dir: str, **settings: Any) -> An
         tf_random_seed=options.seed,
         cluster=None if options.tpu == CPU else resolver(str(options.tpu)),
         tpu_config=tpu.TPUConfig(
-            iterations_per_loop=min(LOOP, options.save_checkpoints_steps),
+            iterations_per_loop=min(LOOP, options.evaluation_steps),
             per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
         ),
         **settings,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.summaries import pixels, read_summaries
-from trainer.images.hooks import HARDEST, ConfusionHook, RocHook, name_split, table
+from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, table
 
 BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))
 NAMES = ("ant", "bee", "cat")
@@ -32,10 +32,10 @@ def evaluate(model_dir: Path, make_hook, *, split: str | None = None, times: int
                     session.run(labels)
 
 
-def confusion_hook(model_dir, labels):
+def hardest_hook(model_dir, labels):
     """Bees are guessed throughout; the images are as bright, and the losses as high, as the label."""
     images = tf.cast(tf.ones([1, 4, 6, 3], tf.int64) * labels[:, None, None, None], tf.uint8)
-    return ConfusionHook(
+    return HardestImagesHook(
         model_dir,
         images=images,
         labels=labels,
@@ -50,23 +50,10 @@ def text(value) -> str:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_confusion_and_the_hardest_images(tmp_path, times):
-    evaluate(tmp_path, confusion_hook, times=times)
+def test_the_hardest_images(tmp_path, times):
+    evaluate(tmp_path, hardest_hook, times=times)
     values = read_summaries(tmp_path / "eval")
-    assert set(values) == {
-        "confusion_matrix",
-        "confusion_table",
-        "hardest/classes",
-        *(f"hardest/{i}" for i in range(4)),
-    }
-    assert pixels(values["confusion_matrix"]).shape == (96, 96, 3)
-    assert text(values["confusion_table"]).splitlines() == [
-        "| true \\ predicted | ant | bee | cat |",
-        "| --- | --- | --- | --- |",
-        "| ant | 0 | 1 | 0 |",
-        "| bee | 0 | 2 | 0 |",
-        "| cat | 0 | 1 | 0 |",
-    ]
+    assert set(values) == {"hardest/classes", *(f"hardest/{i}" for i in range(4))}
     hardest = text(values["hardest/classes"]).splitlines()
     assert (hardest[2], hardest[-1]) == ("| 0 | cat | bee | 2 |", "| 3 | ant | bee | 0 |")
     np.testing.assert_array_equal(pixels(values["hardest/0"]), np.full((4, 6, 3), 2))
@@ -74,7 +61,7 @@ def test_confusion_and_the_hardest_images(tmp_path, times):
 
 def test_no_more_than_the_hardest_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.BATCHES", ((0,) * 20, (2,), (1,) * 20))
-    evaluate(tmp_path, confusion_hook)
+    evaluate(tmp_path, hardest_hook)
     values = read_summaries(tmp_path / "eval")
     losses = [line.split(" | ")[-1] for line in text(values["hardest/classes"]).splitlines()[2:]]
     assert losses == ["2 |", *["1 |"] * (HARDEST - 1)]
@@ -85,21 +72,9 @@ def test_a_table():
     assert table(("a", "b"), [(1, "x")]).splitlines() == ["| a | b |", "| --- | --- |", "| 1 | x |"]
 
 
-def test_roc_over_all_batches(tmp_path):
-    def make(model_dir, labels):
-        same = tf.cast(labels > 0, tf.int64)  # 0, 1, 1 and 1
-        return RocHook(model_dir, labels=same, scores=tf.cast(labels, tf.float32))
-
-    evaluate(tmp_path, make)
-    values = read_summaries(tmp_path / "eval")
-    assert set(values) == {"roc", "roc_area"}
-    assert values["roc_area"].simple_value == 1.0
-    assert pixels(values["roc"]).shape == (256, 256, 3)
-
-
 @pytest.mark.parametrize(("split", "folder"), [(None, "eval"), ("eval", "eval"), ("test", "eval_test")])
 def test_is_in_estimators_folder_of_that_evaluation(tmp_path, split, folder):
-    evaluate(tmp_path, confusion_hook, split=split)
+    evaluate(tmp_path, hardest_hook, split=split)
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 

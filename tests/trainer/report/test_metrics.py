@@ -1,0 +1,143 @@
+"""The metrics of a report are scikit-learn's on the same predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+from sklearn.calibration import calibration_curve
+
+from trainer.report.class_metrics import class_content
+from trainer.report.collect import ClassCollector, ValueCollector
+from trainer.report.ranking import POINTS, rank
+from trainer.report.value_metrics import value_content
+
+ROWS = 3000
+
+
+def predictions(classes: int, *, weighted: bool = False, seed: int = 1):
+    """Labels, probabilities float32 `[rows, classes]` that know something of them, and weights."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, ROWS)
+    logits = rng.normal(size=(ROWS, classes)).round(1)  # rounded: some scores are equal
+    logits[np.arange(ROWS), labels] += 1
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return labels, probabilities.astype(np.float32), rng.uniform(0.1, 3, ROWS) if weighted else None
+
+
+def collected(labels, probabilities, weights=None, **settings) -> ClassCollector:
+    """The same, in batches of unequal size."""
+    names = [f"class {i}" for i in range(probabilities.shape[1])]
+    collector = ClassCollector(names, **settings)
+    for part in np.split(np.arange(len(labels)), [1, 700, 701]):
+        collector.add(labels[part], probabilities[part], None if weights is None else weights[part])
+    return collector
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_classes(classes, weighted):
+    labels, probabilities, weights = predictions(classes, weighted=weighted)
+    content = class_content(collected(labels, probabilities, weights))
+    found, predicted, w = content["metrics"], probabilities.argmax(axis=1), {"sample_weight": weights}
+    expected = {
+        "accuracy": sk.accuracy_score(labels, predicted, **w),
+        "balanced_accuracy": sk.balanced_accuracy_score(labels, predicted, **w),
+        "macro_f1": sk.f1_score(labels, predicted, average="macro", **w),
+        "weighted_f1": sk.f1_score(labels, predicted, average="weighted", **w),
+        "log_loss": sk.log_loss(labels, probabilities, **w),
+        "matthews_correlation": sk.matthews_corrcoef(labels, predicted, **w),
+    }
+    if classes == 2:
+        expected["auc"] = sk.roc_auc_score(labels, probabilities[:, 1], **w)
+        expected["average_precision"] = sk.average_precision_score(labels, probabilities[:, 1], **w)
+        expected["brier_score"] = sk.brier_score_loss(labels, probabilities[:, 1], **w)
+    elif not weighted:
+        expected["mean_auc_of_each_class_against_the_rest"] = sk.roc_auc_score(labels, probabilities, multi_class="ovr")
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    rows = content["classes"]
+    by_class = sk.precision_recall_fscore_support(labels, predicted, **w)
+    for name, values in zip(("precision", "recall", "f1", "support"), by_class, strict=True):
+        assert [row[name] for row in rows] == pytest.approx(values)
+    np.testing.assert_allclose(content["confusion"]["matrix"], sk.confusion_matrix(labels, predicted, **w))
+
+
+def test_the_calibration_curve():
+    labels, probabilities, _ = predictions(2)
+    calibration = class_content(collected(labels, probabilities))["calibration"]
+    share, probability = calibration_curve(labels, probabilities[:, 1], n_bins=10)
+    assert calibration["share"] == pytest.approx(share)
+    assert calibration["mean_probability"] == pytest.approx(probability)
+
+
+def test_the_table_of_thresholds():
+    labels, probabilities, _ = predictions(2)
+    thresholds = class_content(collected(labels, probabilities))["thresholds"]
+    row = next(row for row in thresholds["table"] if row["threshold"] == 0.3)
+    predicted = probabilities[:, 1] >= 0.3
+    assert row["precision"] == pytest.approx(sk.precision_score(labels, predicted))
+    assert row["recall"] == pytest.approx(sk.recall_score(labels, predicted))
+    assert row["f1"] == pytest.approx(sk.f1_score(labels, predicted))
+    assert row["accuracy"] == pytest.approx(sk.accuracy_score(labels, predicted))
+    assert thresholds["best_f1"]["f1"] >= max(row["f1"] for row in thresholds["table"])
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_binned_scores_are_off_by_no_more_than_is_said(classes):
+    """Beyond the memory that scores may take, they are counted in bins."""
+    labels, probabilities, _ = predictions(classes)
+    exact, binned = (collected(labels, probabilities, budget=budget) for budget in (1 << 30, 1000))
+    for i in exact.scores.classes:
+        one, other = exact.scores.ranking(i), binned.scores.ranking(i)
+        assert (one.exact, other.exact, one.auc_error()) == (True, False, 0.0)
+        assert abs(one.auc() - other.auc()) <= other.auc_error() + 1e-12
+        assert other.auc_error() < 0.01
+        assert other.positives.sum() == one.positives.sum()
+    said = class_content(binned)["metrics"]["auc_is_off_by_at_most"]
+    assert 0 < said < 0.01
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_values(weighted):
+    rng = np.random.default_rng(1)
+    labels = rng.normal(1e6, 3, ROWS)
+    values, weights = labels + rng.normal(0.5, 2, ROWS), rng.uniform(0.1, 3, ROWS) if weighted else None
+    collector = ValueCollector()
+    for part in np.array_split(np.arange(ROWS), 3):
+        collector.add(labels[part], values[part], None if weights is None else weights[part])
+    content = value_content(collector)
+    w = {"sample_weight": weights}
+    expected = {
+        "mean_absolute_error": sk.mean_absolute_error(labels, values, **w),
+        "root_mean_squared_error": sk.root_mean_squared_error(labels, values, **w),
+        "r2": sk.r2_score(labels, values, **w),
+        "mean_residual": np.average(values - labels, weights=weights),
+    }
+    assert {name: content["metrics"][name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert sum(content["residuals"]["counts"]) == ROWS
+    assert [group["rows"] for group in content["groups"]] == [300] * 10
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "false", "true", "area"),
+    [
+        ([0, 1], [0.1, 0.9], [0, 0, 1], [0, 1, 1], 1.0),
+        ([1, 0], [0.1, 0.9], [0, 1, 1], [0, 0, 1], 0.0),
+        ([1, 0, 1, 0], [0.5, 0.5, 0.5, 0.5], [0, 1], [0, 1], 0.5),  # equal scores are one point
+        ([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], [0, 0, 0.5, 0.5, 1], [0, 0.5, 0.5, 1, 1], 0.75),
+    ],
+)
+def test_the_roc_curve_and_its_area(labels, scores, false, true, area):
+    ranking = rank(np.array(scores), np.array(labels) == 1)
+    np.testing.assert_allclose(ranking.roc()[0], false)
+    np.testing.assert_allclose(ranking.roc()[1], true)
+    assert ranking.auc() == pytest.approx(area)
+
+
+def test_a_stored_curve_is_short_and_keeps_its_ends():
+    labels, probabilities, _ = predictions(2)
+    curve = rank(probabilities[:, 1], labels == 1).curves()["roc"]
+    x, y = curve["false_positive_rate"], curve["true_positive_rate"]
+    assert len(x) == len(y) <= POINTS + 2
+    assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(y, x) == pytest.approx(rank(probabilities[:, 1], labels == 1).auc(), abs=0.01)

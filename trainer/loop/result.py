@@ -1,0 +1,38 @@
+"""The result of a training."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trainer.export.exporters import BEST, FINAL
+from trainer.loop.evaluations import Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The result of a training.
+
+    Attributes:
+      model_dir: the model directory.
+      global_step: the step of the last checkpoint.
+      steps: the number of steps trained this time; None in the evaluator's role, which does not train.
+      seconds: the time of training and its evaluations, without the final export.
+      metrics: by split, as in `metrics-<split>.json`.
+      exports: the newest export's folder by name (best, final).
+      ended: why training ended.
+      reports: the page of the model report by split.
+    """
+
+    model_dir: str
+    global_step: int
+    steps: int | None
+    seconds: float
+    metrics: dict[str, Metrics]
+    exports: dict[str, str]
+    ended: str
+    reports: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def export_dir(self) -> str:
+        """The best export's folder; the final one's if there is no best export."""
+        return self.exports.get(BEST) or self.exports[FINAL]
