@@ -32,6 +32,8 @@ MERMAID := 11.17.2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
+# Hundreds of processes import this project: without bytecode, each compiles it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Prints a command as it would be typed, and runs it.
 RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]*) printf " '%s'" "$$word" ;; *) printf ' %s' "$$word" ;; esac; \
@@ -128,7 +130,7 @@ test-quick: $(READY)  ## the tests without the slow ones, in less than two minut
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures and not cloud and not engines'
 
 test-cloud: $(READY) cloud-tools $(TFJOB_SCHEMA)  ## the tests on gs:// and s3://, against servers on loopback
-	$(BIN)/pytest -m cloud
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cloud
 
 test-prism: $(READY) .cloud/bin/prism-$(PRISM)  ## the tests on Prism, Beam's runner in a process of its own; needs Go
 	@rm -rf .cloud/go

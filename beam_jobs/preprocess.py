@@ -65,10 +65,11 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
 
 
 def places(output: str, manifest: Manifest) -> list[str]:
-    """Where the manifest and the rejects are."""
+    """Where the manifest, the rejects and the report are."""
     lines = [f"manifest   {layout.join(output, layout.MANIFEST)}"]
     if manifest.rejected:
         lines.append(f"rejects    {layout.join(output, manifest.run, 'rejects-*.jsonl')}")
+    lines.append(f"report     {layout.join(output, manifest.run, layout.REPORT)}")
     return lines
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import schemas.dataset
 from schemas.dataset.records import Records, read_records
+from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.spec.loader import AnySchema
 
@@ -80,6 +81,16 @@ class Dataset:
         if n < 1:
             raise UsageError(f"n={n}: must be 1 or more")
         return read_records(self.opened, split, n)
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What the raw values of the records are like, by feature and split; docs/statistics.md describes the keys.
+
+        Raises:
+          UsageError: the dataset was written without statistics.
+          MillraceError: they cannot be read.
+        """
+        return read_statistics(self.path)
 
     def as_tf_dataset(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -44,6 +45,22 @@ def pytest_configure() -> None:
     folder = os.environ.get(REAL_DATA)
     if folder and not Path(folder).is_dir():
         raise pytest.UsageError(f"{REAL_DATA} names {folder!r}, which is no folder")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Imports the libraries and all tests without the garbage collector, as `quick_import` does for a command.
+
+    What exists then lives as long as the process. Graphs, too, are many objects and little garbage: a collector that
+    runs less often saves 3 % of the time of tests that train.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 10)
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import tokenize
@@ -28,7 +29,9 @@ ORDER = """
     schemas.images
     schemas.inference
     schemas.dataset
+    schemas.report
     beam_jobs.core
+    beam_jobs.statistics
     beam_jobs.transform
     beam_jobs.output
     beam_jobs.rows beam_jobs.images
@@ -58,6 +61,12 @@ ORDER = """
 LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
@@ -69,7 +78,7 @@ def modules(*packages: str) -> dict[str, Path]:
 def top_level_imports(path: Path) -> set[str]:
     """The packages that a file imports anywhere in it."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -79,7 +88,7 @@ def top_level_imports(path: Path) -> set[str]:
 
 def imported(path: Path, among: dict[str, Path]) -> Iterator[tuple[str, str]]:
     """(module, name) of every import of our own modules, wherever it stands; the name is '' of a module itself."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names if alias.name in among)
         elif isinstance(node, ast.ImportFrom) and node.module in among:
@@ -143,7 +152,7 @@ def test_a_room_is_entered_by_what_it_shows():
                 wrong.add(f"{module} imports {entered} of {room}")
     assert wrong == set()
     rooms = [path for path in among.values() if path.name == "__init__.py"]
-    assert [str(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    assert [str(path) for path in rooms if not ast.get_docstring(parsed(path))] == []
 
 
 def test_who_reads_rows_knows_no_format_of_them():
@@ -188,7 +197,7 @@ def is_private(dotted: str) -> bool:
 
 def private_text(path: Path) -> Iterator[int]:
     """Lines that name as text what another library keeps to itself, or import it as a module."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.split(".")[0] not in PACKAGES]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in BY_NAME:
@@ -201,7 +210,7 @@ def private_text(path: Path) -> Iterator[int]:
 
 def private_names(path: Path) -> Iterator[int]:
     """Lines that read another library's private names."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
     own = {a.asname or a.name for n in imports if (n.module or "").split(".")[0] in PACKAGES for a in n.names}
     for node in ast.walk(tree):
@@ -225,7 +234,7 @@ def test_other_libraries_are_left_alone():
         wrong += [f"{path.relative_to(ROOT)}:{line}" for line in private_names(path) if line not in why]
         if room_of(module) != "trainer.estimator":
             wrong += [f"{path.relative_to(ROOT)}:{line}" for line in private_text(path) if line not in why]
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Assign | ast.AugAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 wrong += [
@@ -243,7 +252,11 @@ def is_module(value: ast.expr, path: Path) -> bool:
     """Whether an expression is an imported name of a file, or an attribute of one."""
     while isinstance(value, ast.Attribute):
         value = value.value
-    if not isinstance(value, ast.Name):
-        return False
-    imports = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import | ast.ImportFrom))
-    return value.id in {(alias.asname or alias.name).split(".")[0] for n in imports for alias in n.names}
+    return isinstance(value, ast.Name) and value.id in imported_names(path)
+
+
+@functools.cache
+def imported_names(path: Path) -> frozenset[str]:
+    """The names that a file's imports define."""
+    imports = (n for n in ast.walk(parsed(path)) if isinstance(n, ast.Import | ast.ImportFrom))
+    return frozenset((alias.asname or alias.name).split(".")[0] for n in imports for alias in n.names)

@@ -73,6 +73,7 @@ class JobOptions:
     max_rejects: int = 10
     max_reject_fraction: float = 0.001
     seed: int = 0
+    statistics: bool = True
     overwrite: bool = False
     preprocessing_fn: str | None = None
     transform_from: str | None = None
@@ -218,6 +219,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         default=0,
         metavar="N",
         help="seed of the shuffle; splits do not depend on it (default: %(default)s)",
+    )
+    shape.add_argument(
+        "--no_statistics",
+        dest="statistics",
+        action="store_false",
+        help="do not collect statistics of the records; see docs/statistics.md",
     )
     care = p.add_argument_group(
         "reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits."

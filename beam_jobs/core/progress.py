@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
+import time
 from collections.abc import Hashable
 
 from schemas import interrupts
@@ -35,6 +36,7 @@ _of_workers: list[Counters] = []  # what a runner's metrics say, which is shown 
 _launched = threading.Event()
 _attempts: dict[Hashable, Counters] = {}  # what the last attempt at each piece of the input added, in this phase
 _lock = threading.Lock()
+_begun: list[tuple[str, float]] = []  # the phases of this process's job, and when each began
 
 
 def reset(*, total: int) -> None:
@@ -42,6 +44,7 @@ def reset(*, total: int) -> None:
     _launched.set()
     _of_workers.clear()
     vars(counters).update(vars(Counters(total=total, passes=counters.passes)))
+    _begun[:] = [(counters.phase, time.monotonic())]
     _attempts.clear()
 
 
@@ -78,8 +81,15 @@ def enter(phase: str) -> None:
     with _lock:
         if counters.phase != phase:
             counters.phase = phase
+            _begun.append((phase, time.monotonic()))
             counters.read = counters.done = counters.consumed = counters.rejected = 0
             _attempts.clear()
+
+
+def phases() -> list[tuple[str, float]]:
+    """The phases of the job in this process, and the seconds that each took; the last one up to now."""
+    ends = [at for _, at in _begun[1:]] + [time.monotonic()]
+    return [(phase, end - at) for (phase, at), end in zip(_begun, ends, strict=False)]
 
 
 def begin(piece: Hashable) -> None:

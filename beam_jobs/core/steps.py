@@ -27,6 +27,7 @@ class Plan:
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
     derived: bool  # the transform that is applied is the schema's own, and no function of the user's
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
+    statistics: bool = True  # whether statistics of the written records are collected
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
 
     @property
@@ -46,3 +47,4 @@ class Steps:
     parity_raw: beam.PCollection | None = None  # of (place, tf.Example)
     parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
     parity_files: beam.PCollection | None = None  # of ParityFiles
+    statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles

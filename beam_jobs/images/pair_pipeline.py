@@ -17,6 +17,7 @@ from beam_jobs.images.pipeline import IngestImages, analyze, listing_rejects
 from beam_jobs.images.records import ImageBatch
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output.encode import Encoded
+from beam_jobs.statistics.combine import STATISTICS
 from schemas.images.pairs import Pair
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
@@ -53,7 +54,7 @@ def pair_steps(
         | "Assemble"
         >> beam.ParDo(AssemblePairs(pairs, plan=plan))
         .with_output_types(Encoded)
-        .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
+        .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, main="examples")
     )
     listed_counts, listed_files = listing_rejects(pipeline, plan, [rejects])
     return Steps(
@@ -63,6 +64,7 @@ def pair_steps(
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
         parity_files=rows[PARITY],
+        statistics=rows[STATISTICS] if plan.statistics else None,
     )
 
 
@@ -83,8 +85,9 @@ class DealToPairs(beam.DoFn):
         if batch.records.num_rows:
             columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
             names = (OFFSET, key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
-            for place, *row in zip(*(columns[name] for name in names), strict=True):
-                stored = StoredImage(*row)
+            rows = zip(*(columns[name] for name in names), strict=True)
+            for (place, *row), facts in zip(rows, batch.facts, strict=True):
+                stored = StoredImage(facts, *row)
                 images.append((place, dataclasses.replace(stored, kept=batch.kept.get(place))))
         for place, image in images:
             for use in self.uses.get(place, ()):

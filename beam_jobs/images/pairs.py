@@ -9,17 +9,22 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
+from apache_beam.transforms.window import GlobalWindows
 
 from beam_jobs.core.accounting import COUNTS, PARITY, WRITTEN
 from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan
+from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists
 from beam_jobs.images.pair_ranks import ranks_of
 from beam_jobs.images.staged import StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
+from beam_jobs.statistics.collect import Collector
+from beam_jobs.statistics.combine import STATISTICS
 from schemas.images.listing import listed_as
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
@@ -39,8 +44,9 @@ class PairUse:
 
 @dataclasses.dataclass(frozen=True)
 class StoredImage:
-    """A canonical image, as a record has it, and the copy of its file if there is one."""
+    """A canonical image as a record has it, the facts for the statistics, and the copy of its file if there is one."""
 
+    facts: Facts
     encoded: bytes
     format: bytes
     height: int
@@ -76,12 +82,23 @@ def _int(value: int) -> tf.train.Feature:
 class AssemblePairs(beam.DoFn):
     """(chunk, its images) -> Encoded. A pair with a rejected image is a reject itself, for that image's reason.
 
-    Side outputs: counts, reject files, and ParityFiles in PARITY of the pairs that are drawn for it.
+    Side outputs: counts, reject files, ParityFiles in PARITY of the pairs that are drawn for it, and the STATISTICS of
+    the bundle's pairs.
     """
+
+    collector: Collector | None  # of the current bundle
 
     def __init__(self, staged: StagedPairs, *, plan: Plan) -> None:
         self.staged = staged
         self.staging = plan.staging
+        self.statistics = plan.statistics
+
+    def start_bundle(self) -> None:
+        self.collector = Collector(described_pairs()) if self.statistics else None
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        if self.collector is not None and self.collector.rows:
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
 
     def setup(self) -> None:
         table = self.staged.read()
@@ -94,6 +111,7 @@ class AssemblePairs(beam.DoFn):
         for use, image in uses:
             by_pair[use.pair][use.side] = image
         rejects, numbers, examples = [], [], []
+        facts: dict[str, list[Facts]] = {side: [] for side in SIDES}
         for number in sorted(by_pair):
             sides = by_pair[number]
             bad = next((sides[side] for side in SIDES if isinstance(sides[side], Reject)), None)
@@ -103,6 +121,8 @@ class AssemblePairs(beam.DoFn):
             numbers.append(number)
             good = {side: image for side in SIDES if isinstance(image := sides[side], StoredImage)}
             examples.append(pair_example(good, same=self.pairs[number].same))
+            for side, image in good.items():
+                facts[side].append(image.facts)
             files = {side: image.kept for side, image in good.items() if image.kept is not None}
             if number in self.ranks and len(files) == len(SIDES):
                 stored = write_stored(self.staging, examples[-1])
@@ -116,6 +136,12 @@ class AssemblePairs(beam.DoFn):
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
         for split, rows in collections.Counter(splits.tolist()).items():
             yield beam.pvalue.TaggedOutput(COUNTS, ((str(LISTING), WRITTEN, SPLITS[split]), rows))
+        if self.collector is not None:
+            labels = string_lists([SAMENESS[self.pairs[n].same] for n in numbers])
+            columns = {key.SAME: labels}
+            for side, images in facts.items():
+                columns |= facts_columns(images, f"{side}/")
+            self.collector.add(pa.RecordBatch.from_pydict(columns), splits)
         yield Encoded(tfrecord_frames.framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:

@@ -28,12 +28,14 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
+from beam_jobs.images.facts import described_images, with_facts
 from beam_jobs.images.pair_ranks import ranks_of
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.records import RECORDS, ImageBatch
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
+from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
@@ -80,8 +82,9 @@ def image_steps(
             Watched(frozenset({key.CLASS})),
             inputs=plan.inputs,
             staging=plan.staging,
+            described=described_images() if plan.statistics else None,
         )
-    ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, main="examples")
+    ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, STATISTICS, main="examples")
     listed_counts, listed_files = listing_rejects(pipeline, plan, rejects)
     return Steps(
         encoded=encoded.examples,
@@ -90,6 +93,7 @@ def image_steps(
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
         parity_files=rows[PARITY],
+        statistics=encoded[STATISTICS] if plan.statistics else None,
     )
 
 
@@ -179,6 +183,7 @@ class AccountImages(beam.DoFn):
     def __init__(self, plan: Plan, known_as: Callable[[Reject], Reject] | None = None) -> None:
         self.known_as = known_as
         self.staging = plan.staging
+        self.statistics = plan.statistics
 
     def process(self, batch: ImageBatch) -> Iterator[Any]:
         rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
@@ -190,7 +195,7 @@ class AccountImages(beam.DoFn):
         yield from self.parity(batch)
         if batch.moments.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, preprocessing.to_analyze(batch.moments))
-        yield batch.records
+        yield with_facts(batch.records, batch.facts) if self.statistics else batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:
         """The parity records: each kept file with its stored record."""

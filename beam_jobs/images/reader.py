@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from beam_jobs.core.parity_files import FileKeeper
 from beam_jobs.core.parity_sample import place_hash
+from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.images.records import NO_MOMENTS, ImageBatch, RecordMaker, Stored, moments
 from schemas import storage
@@ -129,9 +130,10 @@ class ImageReader:
         except ERRORS as error:
             refusal = file.refusal(error)
             return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
-        measured = NO_MOMENTS if pixels is None else moments(pixels)
+        counted, measured = (0, NO_MOMENTS) if pixels is None else (height * width, moments(pixels))
+        facts = Facts(header.format, header.height, header.width, len(data), counted, measured)
         split_by = int.from_bytes(digest, "little")
-        return Stored(place, name, label, encoded, height, width, measured, split_by, kept)
+        return Stored(place, name, label, encoded, height, width, facts, split_by, kept)
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:

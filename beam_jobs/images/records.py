@@ -11,6 +11,7 @@ import pyarrow as pa
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile
+from beam_jobs.images.facts import Facts
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageSplit
@@ -44,6 +45,7 @@ class ImageBatch:
     records: KEYED_RECORDS. The input's key is always LISTING; the offset is the place in the listing.
     moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
     kept: copies of some rows' files, by place, for parity records.
+    facts: what the statistics say of each row of `records`.
     """
 
     read: int
@@ -51,6 +53,7 @@ class ImageBatch:
     moments: pa.RecordBatch
     rejects: tuple[Reject, ...]
     kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
+    facts: tuple[Facts, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +70,7 @@ class Stored:
     encoded: bytes
     height: int
     width: int
-    moments: np.ndarray  # int64 [2, 3]
+    facts: Facts
     digest: int
     kept: KeptFile | None = None
 
@@ -101,7 +104,7 @@ class RecordMaker:
             key.FILENAME: _strings([row.name.encode() for row in rows]),
             **{name: passthrough[name] for name in PASSTHROUGH},
         }
-        sums = np.array([row.moments for row in rows], np.int64).reshape(count, 6)
+        sums = np.array([row.facts.moments for row in rows], np.int64).reshape(count, 6)
         measured = {
             key.SUMS: _threes(sums[:, :3]),
             key.SQUARES: _threes(sums[:, 3:]),
@@ -112,7 +115,8 @@ class RecordMaker:
         in_train = pa.array(splits == SPLITS.index("train"))
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
         kept = {row.place: row.kept for row in rows if row.kept is not None}
-        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), kept)
+        facts = tuple(row.facts for row in rows)
+        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), kept, facts)
 
     def splits(self, rows: Sequence[Stored]) -> np.ndarray:
         """int8 `[rows]`: indices into SPLITS."""

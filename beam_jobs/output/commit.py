@@ -20,10 +20,13 @@ from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
+from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
+from beam_jobs.statistics import files
+from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.dataset import layout
@@ -103,7 +106,14 @@ def check(run: Run, result: Result) -> None:
             )
 
 
-def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[], float]) -> Manifest:
+def commit(
+    run: Run,
+    result: Result,
+    *,
+    raw_bytes: RawBytes,
+    seconds: Callable[[], float],
+    phases: Sequence[tuple[str, float]] = (),
+) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
     Args:
@@ -111,6 +121,7 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
       result: the result of its pipeline, checked.
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
+      phases: the phases of the pipeline and the seconds that each took, if they are known.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -119,6 +130,7 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
     place_rejects(run, result, late_rejects(result, raw_bytes))
     place_parity(run, result)
+    place_statistics(run.folder, result)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -146,7 +158,7 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
         input_files=listed.files,
         input_count=listed.count,
         splits=splits,
-        files=tuple(list_files(run.output, run.id, except_for={s.path for v in splits.values() for s in v.shards})),
+        files=(),
         counts=listed.counts,
         totals=listed.totals,
         read=read,
@@ -159,6 +171,9 @@ def commit(run: Run, result: Result, *, raw_bytes: RawBytes, seconds: Callable[[
         warnings=warnings,
         seconds=round(max(seconds(), 0.0), 3),
     )
+    place_report(run.output, manifest, phases=phases)
+    shards = {shard.path for split in splits.values() for shard in split.shards}
+    manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
 
@@ -224,6 +239,17 @@ def place_parity(run: Run, result: Result) -> None:
         compare_and_swap.create(
             layout.join(run.folder, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records)))
         )
+
+
+def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> None:
+    """Writes the statistics of the written records, and of those that `more` describes, if they were collected."""
+    if result.statistics is not None:
+        sketches = storage.read_bytes(result.statistics)
+        statistics = Statistics.from_bytes(sketches)
+        if more is not None:
+            statistics.merge(more)
+            sketches = statistics.to_bytes()
+        files.place(run_dir, statistics, sketches)
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:

@@ -28,6 +28,9 @@ from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
+from beam_jobs.statistics.collect import Collector, Described
+from beam_jobs.statistics.columns import raw_apart
+from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from schemas.rejects import Reject
@@ -63,10 +66,12 @@ class EncodeExamples(beam.DoFn):
 
     Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
     `beam_jobs.transform.observed`); REJECTS has a RejectFile of rows whose transformed values are invalid (see
-    `beam_jobs.transform.rejects`); PARITY has (place, tf.Example), where a threshold is given.
+    `beam_jobs.transform.rejects`); PARITY has (place, tf.Example), where a threshold is given; STATISTICS has those of
+    the bundle's written records, if `described` says of what.
     """
 
     observed: Observed  # in the current bundle
+    collector: Collector | None  # of the current bundle
 
     def __init__(
         self,
@@ -76,28 +81,35 @@ class EncodeExamples(beam.DoFn):
         inputs: StagedInputs,
         staging: str,
         parity_threshold: int | None = None,
+        described: Described | None = None,
     ) -> None:
         self.outputs = outputs
         self.watched = watched
         self.inputs = inputs
         self.staging = staging
         self.parity_threshold = parity_threshold
+        self.described = described
 
     def start_bundle(self) -> None:
         self.observed = Observed()
+        self.collector = None if self.described is None else Collector(self.described)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
+        if self.collector is not None and self.collector.rows:
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
             return
+        batch, raw = raw_apart(batch)
         files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
         rejects = find(batch, self.outputs, self.inputs.path_of)
         if rejects:
             yield from self.reject([rejects[row] for row in sorted(rejects)], files[sorted(rejects)])
-            batch = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(rejects))))
+            accepted = pa.array(np.setdiff1d(np.arange(batch.num_rows), list(rejects)))
+            batch, raw = batch.take(accepted), raw.take(accepted)
             if not batch.num_rows:
                 return
             files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
@@ -105,6 +117,8 @@ class EncodeExamples(beam.DoFn):
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
         frames = encode(features)
         observe_stored(features, splits, self.watched, self.observed)
+        if self.collector is not None:
+            self.collector.add(raw, splits)
         for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
             yield beam.pvalue.TaggedOutput(PARITY, (place, tfrecord_frames.record(frames, i)))

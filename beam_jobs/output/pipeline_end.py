@@ -8,6 +8,7 @@ from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.accounts import WriteCounts
 from beam_jobs.output.result import RESULT, write_result
 from beam_jobs.output.shards import ShuffleIntoShards
+from beam_jobs.statistics.combine import MergeStatistics
 from beam_jobs.transform.write import WriteTransform
 from schemas.dataset import layout
 from schemas.storage import folders
@@ -30,6 +31,10 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
     }
     parity = {"raw": steps.parity_raw, "transformed": steps.parity_stored, "parity_files": steps.parity_files}
     parts |= {name: part for name, part in parity.items() if part is not None}
+    if steps.statistics is not None:
+        parts["statistics"] = (
+            steps.statistics | "MergeStatistics" >> beam.CombineGlobally(MergeStatistics()).without_defaults()
+        )
     _ = (
         pipeline
         | "Finally" >> beam.Create([layout.join(plan.staging, RESULT)])

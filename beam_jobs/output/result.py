@@ -8,7 +8,9 @@ import dataclasses
 import functools
 import json
 import time
+import uuid
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from beam_jobs.core.accounting import DESCRIBED, WRITTEN, CountKey, RejectFile, rejects
 from beam_jobs.core.parity_files import ParityFiles
@@ -16,6 +18,7 @@ from beam_jobs.output.accounts import OBSERVED, CountFile
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
+from schemas.dataset import layout
 from schemas.rejects import Reject
 
 RESULT = "result.json"
@@ -35,6 +38,7 @@ class Result:
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
     ended: float
+    statistics: str | None = None  # the file of the statistics of all written records, if they were collected
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
         """The records that a stage counted, for one reason (for WRITTEN: split) or all."""
@@ -81,13 +85,14 @@ def write_result(
     raw: Sequence[tuple[Place, bytes]] = (),
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
+    statistics: Sequence[bytes] = (),
 ) -> None:
-    """Writes the result file atomically."""
+    """Writes the result file atomically, and before it the file of the statistics, of which there is one at most."""
 
     def places(records: Sequence[tuple[Place, bytes]]) -> list[list[object]]:
         return [[*place, base64.b64encode(record).decode()] for place, record in records]
 
-    account = {
+    account: dict[str, Any] = {
         "shards": [dataclasses.asdict(s) for s in shards],
         "count_files": [dataclasses.asdict(f) for f in count_files],
         "reject_files": [dataclasses.asdict(f) for f in reject_files],
@@ -96,7 +101,11 @@ def write_result(
         "parity_transformed": places(transformed),
         "parity_files": [dataclasses.asdict(record) for record in parity_files],
         "ended": time.time(),
+        "statistics": None,
     }
+    for some in statistics:
+        account["statistics"] = layout.join(path.rpartition("/")[0], f"statistics-{uuid.uuid4().hex}.arrow")
+        storage.write_bytes(account["statistics"], some)
     storage.write_bytes(path, json.dumps(account).encode())
 
 
@@ -116,4 +125,5 @@ def read_result(path: str) -> Result:
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
         ended=account["ended"],
+        statistics=account.get("statistics"),  # a job that an earlier release submitted has none
     )

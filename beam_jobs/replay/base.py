@@ -54,11 +54,23 @@ def copy_files(base: Dataset, run_dir: str) -> None:
     """
     for file in base.manifest.files:
         name = file.path.partition("/")[2]
-        if layout.REJECTS.fullmatch(name) or file.path in base.manifest.input_files:
+        if layout.REJECTS.fullmatch(name) or file.path in base.manifest.input_files or name in layout.STATISTICS:
             continue
         data = _checked(base, file.path, file.sha256)
         if name.partition("/")[0] not in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
             storage.write_bytes(layout.join(run_dir, name), data)
+
+
+def statistics_of(base: Dataset) -> bytes | None:
+    """The sketches of the statistics of the dataset's records; None if it has none.
+
+    Raises:
+      MillraceError: they are not as they were written.
+    """
+    for file in base.manifest.files:
+        if file.path == layout.join(base.run, layout.STATISTICS_SKETCHES):
+            return _checked(base, file.path, file.sha256)
+    return None
 
 
 def _checked(base: Dataset, name: str, sha256: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs, stage_inputs
 from beam_jobs.replay import merge_manifest
-from beam_jobs.replay.base import copy_files, open_base, rejects_of
+from beam_jobs.replay.base import copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.runtime.cluster_checks import check_cluster
@@ -133,6 +133,7 @@ def _plan(
         preprocessing_fn=None,
         derived=base.manifest.preprocessing_fn is None,
         transform_from=base.graphs_dir,
+        statistics=statistics_of(base) is not None,
     )
 
 
@@ -174,6 +175,7 @@ def _commit(
     from beam_jobs.core.accounting import READ, WRITTEN
     from beam_jobs.output import commit
     from beam_jobs.output.accounts import accounts
+    from beam_jobs.output.data_report import place_report
 
     tried = len(choice.records)
     if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
@@ -197,6 +199,7 @@ def _commit(
     if rejects:
         lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
         storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
+    place_statistics(base, account, run.folder)
     folders.remove(run.staging)
     shards = {shard.path for split in splits.values() for shard in split.shards}
     listed = write_parts(
@@ -210,11 +213,23 @@ def _commit(
             "run": run_id,
             "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
             "versions": commit.versions(),
-            "files": tuple(commit.list_files(output, run_id, except_for=shards)),
+            "files": (),
             "previous": commit.previous_runs(output),
             "transform_from": old.transform_from or old.run,
             "seconds": round(time.monotonic() - begun, 3),
         }
     )
+    place_report(output, manifest)
+    manifest = manifest.model_copy(update={"files": tuple(commit.list_files(output, run_id, except_for=shards))})
     commit.publish(output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
+
+
+def place_statistics(base: Dataset, account: Result, run_dir: str) -> None:
+    """Writes the statistics of the dataset's records and the added ones, if the dataset has statistics."""
+    from beam_jobs.output import commit
+    from beam_jobs.statistics.state import Statistics
+
+    before = statistics_of(base)
+    if before is not None:
+        commit.place_statistics(run_dir, account, more=Statistics.from_bytes(before))

@@ -16,6 +16,9 @@ from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
+from beam_jobs.statistics.collect import Described
+from beam_jobs.statistics.columns import columns_of, raw_names
+from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
@@ -42,7 +45,8 @@ def row_steps(
         read: the DoFn of the second read.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
-    with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=set(PASSTHROUGH)):
+    handed_through = {*PASSTHROUGH, *(raw_names(schema) if plan.statistics else ())}
+    with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
         if plan.transform_from is None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
@@ -60,10 +64,15 @@ def row_steps(
 
         to_transform, file_counts = ranges.create(pipeline, "Transform", count=True)
         rows = to_transform | "ReadAll" >> beam.ParDo(
-            read(*args, parity_threshold=plan.parity_threshold, cache_dir=plan.cache_dir)
+            read(
+                *args,
+                parity_threshold=plan.parity_threshold,
+                cache_dir=plan.cache_dir,
+                statistics=plan.statistics,
+            )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
-            (rows.batches, adapter_config(schema, passthrough=True)),
+            (rows.batches, adapter_config(schema, passthrough=True, statistics=plan.statistics)),
             transform_fn,
         ) | tft_beam.TransformDataset(output_record_batches=True)
         encoded = (
@@ -77,10 +86,11 @@ def row_steps(
                     inputs=plan.inputs,
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
+                    described=Described(columns_of(schema)) if plan.statistics else None,
                 )
             )
             .with_output_types(Encoded)
-            .with_outputs(COUNTS, REJECTS, PARITY, main="examples")
+            .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, main="examples")
         )
     return Steps(
         encoded=encoded.examples,
@@ -90,6 +100,7 @@ def row_steps(
         late_rejects=encoded[REJECTS],
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
+        statistics=encoded[STATISTICS] if plan.statistics else None,
     )
 
 
@@ -111,7 +122,7 @@ def row_outputs(schema: Schema, ranges: Ranges, *, derived: bool) -> Outputs:
     return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
 
 
-def adapter_config(schema: Schema, *, passthrough: bool) -> TensorAdapterConfig:
+def adapter_config(schema: Schema, *, passthrough: bool, statistics: bool = False) -> TensorAdapterConfig:
     """How tf.Transform converts the batches to tensors: dense, `[rows]` or `[rows, width]`."""
     widths = {column.name: column.width for column in raw_columns(schema)}
-    return dense_config(arrow_schema(schema, passthrough=passthrough), widths)
+    return dense_config(arrow_schema(schema, passthrough=passthrough, statistics=statistics), widths)

@@ -25,6 +25,7 @@ from beam_jobs.core.counting import counted, covered
 from beam_jobs.core.turns import TURN
 from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
 from beam_jobs.rows.groups import Group, InGroup, joined, range_bytes
+from beam_jobs.statistics.columns import RAW
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.formats import row_format
@@ -35,9 +36,14 @@ from schemas.spec.table import SPLITS, Schema
 from schemas.storage import file_key
 
 
-def arrow_schema(schema: Schema, *, passthrough: bool) -> pa.Schema:
-    """The batches' Arrow schema: `list<float32>` and `list<binary>` features, then the passthrough columns."""
+def arrow_schema(schema: Schema, *, passthrough: bool, statistics: bool = False) -> pa.Schema:
+    """The batches' Arrow schema: `list<float32>` and `list<binary>` features, then the passthrough columns.
+
+    `statistics`: among these, the features again, which tf.Transform hands through as they are.
+    """
     fields = raw_fields(raw_columns(schema))
+    if statistics:
+        fields += [field.with_name(RAW + field.name) for field in fields]
     if passthrough:
         fields += [pa.field(name, pa.list_(pa.int64())) for name in PASSTHROUGH]
     return pa.schema(fields)
@@ -62,12 +68,12 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
     return list_array(values, rows)
 
 
-def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray) -> pa.RecordBatch:
+def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray, *, statistics: bool) -> pa.RecordBatch:
     """All rows, with the passthrough columns as tf.Transform expects them; `files` are the keys of their files."""
-    columns = [batch.column(c.name) for c in raw_columns(schema)]
+    columns = [batch.column(c.name) for c in raw_columns(schema)] * (2 if statistics else 1)
     columns.append(as_lists(files))
     columns += [as_lists(np.asarray(batch.column(name))) for name in (OFFSET, SPLIT)]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True, statistics=statistics))
 
 
 class _ReadRanges(beam.DoFn):
@@ -160,9 +166,11 @@ class ReadForTransform(_ReadRanges):
         *,
         parity_threshold: int | None,
         cache_dir: str | None = None,
+        statistics: bool = False,
     ) -> None:
         super().__init__(schema, staging, limit, total, cache_dir=cache_dir)
         self.parity_threshold = parity_threshold
+        self.statistics = statistics
         self.observe = ObserveMissing(schema)
 
     def read(self, group: Group) -> Iterator[InGroup]:
@@ -186,7 +194,7 @@ class ReadForTransform(_ReadRanges):
         for rows, parts in joined(counting(self.decode(group)), group):
             self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
             files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
-            batch = keyed_batch(rows, self.schema, files)
+            batch = keyed_batch(rows, self.schema, files, statistics=self.statistics)
             chosen = parity_sample.choose(files, offsets, self.parity_threshold)
             if len(chosen):
                 features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))

@@ -214,6 +214,7 @@ class Work:
             preprocessing_fn=self.preprocessing_fn,
             derived=self.own_function is None,
             transform_from=transform_from,
+            statistics=options.statistics,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
@@ -247,7 +248,13 @@ def _run(work: Work, run: NewRun) -> Manifest:
         replaces=run.replaces,
     )
     commit.check(finished, account)
-    return commit.commit(finished, account, raw_bytes=source.raw_bytes, seconds=lambda: time.monotonic() - begun)
+    return commit.commit(
+        finished,
+        account,
+        raw_bytes=source.raw_bytes,
+        seconds=lambda: time.monotonic() - begun,
+        phases=progress.phases() if options.is_local else (),
+    )
 
 
 def _submit(work: Work, run: NewRun) -> Begun:

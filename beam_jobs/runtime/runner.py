@@ -40,6 +40,10 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
     if unknown:
         flag = unknown[0].split("=")[0]  # not its value, which may be a secret
         raise UsageError(f"{flag}: not an option of this command (see --help) or of Apache Beam")
+    if options.is_local:
+        from beam_jobs.runtime.local_runner import LocalOptions
+
+        return LocalOptions(list(options.beam_args))
     return PipelineOptions(list(options.beam_args))
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "prune",
     "records",
     "show",
+    "statistics",
     "stored_features",
     "submitted",
     "verify",

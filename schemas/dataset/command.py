@@ -1,4 +1,4 @@
-"""`python -m schemas.dataset verify|show|head|prune DIR`: inspects, verifies and cleans up a dataset directory."""
+"""`python -m schemas.dataset verify|show|stats|head|prune DIR`: inspects and cleans up a dataset directory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from schemas.errors import UsageError
 _EPILOG = """\
 examples:
   %(prog)s show out/
+  %(prog)s stats out/ --split eval
   %(prog)s head out/ --split eval -n 3
   %(prog)s verify gs://bucket/out
   %(prog)s prune out/ --all --dry_run
@@ -49,6 +50,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
         ),
         (
+            "stats",
+            "show the statistics of every feature",
+            "Prints the statistics of the raw values of all written records, by feature and split, as the job "
+            "collected them. See docs/statistics.md.",
+        ),
+        (
             "head",
             "print the first records",
             "Prints the first records of a split as they are stored: transformed, with the words that ids stand for. "
@@ -72,6 +79,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         if name == "verify":
             sub.add_argument("--threads", type=int, metavar="N", help="files read in parallel (default: one per core)")
             sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+        elif name == "stats":
+            sub.add_argument("--split", metavar="NAME", help="only this split")
+            sub.add_argument("--feature", nargs="+", default=[], metavar="NAME", help="only these features")
         elif name == "head":
             sub.add_argument("--split", default="train", metavar="NAME", help="train, eval or test (default: train)")
             sub.add_argument("-n", type=int, metavar="N", help="how many records (default: 5; of images 24)")
@@ -99,6 +109,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             return verify(data_dir, threads=options.threads, quiet=options.quiet)
         case "show":
             return show(data_dir)
+        case "stats":
+            return stats(data_dir, split=options.split, features=options.feature)
         case "head":
             return head(data_dir, options)
         case _:
@@ -154,6 +166,14 @@ def show(data_dir: str) -> command.Report:
 
     described = describe(data_dir)
     return command.Report(render(described), described)
+
+
+def stats(data_dir: str, *, split: str | None, features: Sequence[str]) -> command.Report:
+    """Shows the statistics of the features."""
+    from schemas.dataset.statistics import chosen, read_statistics, render
+
+    found = chosen(read_statistics(data_dir), split=split, features=features)
+    return command.Report(render(found), {"path": data_dir, **found})
 
 
 def head(data_dir: str, options: argparse.Namespace) -> command.Report:

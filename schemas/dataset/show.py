@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from schemas import storage
@@ -11,6 +11,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.stored_features import stored_features
+from schemas.dataset.tables import table
 from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
@@ -104,20 +105,20 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     yield ""
     splits = [(name, f"{s['rows']:,}", f"{s['shards']:,}", f"{s['bytes']:,}") for name, s in d["splits"].items()]
     packed = "gzip'd bytes" if d["compression"] == "gzip" else "bytes"
-    yield from _table(("split", "rows", "shards", packed), splits)
+    yield from table(("split", "rows", "shards", packed), splits)
     yield ""
     features = [(f["name"], f["dtype"], _shape(f["shape"]), _role(f, d)) for f in d["features"]]
-    yield from _table(("feature", "dtype", "shape", ""), features, left=4)
+    yield from table(("feature", "dtype", "shape", ""), features, left=4)
     yield ""
     inputs = [(f["path"], *(f"{f[name]:,}" for name in ("bytes", "read", "written", "rejected"))) for f in d["inputs"]]
     if d["input_files"]:
         yield f"{d['input_count']:,} inputs, listed in {d['input_files'][0]} to {d['input_files'][-1]}"
     else:
-        yield from _table(("input", "bytes", "read", "written", "rejected"), inputs)
+        yield from table(("input", "bytes", "read", "written", "rejected"), inputs)
     if d["rejects"]:
         yield ""
         rejects = [(r["reason"], r["stage"], f"{r['rows']:,}") for r in d["rejects"]]
-        yield from _table(("rejected for", "at", "rows"), rejects, left=2)
+        yield from table(("rejected for", "at", "rows"), rejects, left=2)
     if d["warnings"]:
         yield ""
         yield from (f"warning: {warning['message']}" for warning in d["warnings"])
@@ -140,12 +141,3 @@ def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
         return "the label"
     more = f" and {len(classes) - _CLASSES:,} more" if len(classes) > _CLASSES else ""
     return f"the label: {', '.join(classes[:_CLASSES])}{more}"
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, left: int = 1) -> Iterator[str]:
-    """Aligned columns, the first `left` of them left-aligned."""
-    table = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        yield "  ".join(cells).rstrip()

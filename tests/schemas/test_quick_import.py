@@ -19,7 +19,7 @@ def probe(tmp_path, monkeypatch) -> Iterator[str]:
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "collector_probe"
     sys.modules.pop("collector_probe", None)
-    gc.unfreeze()
+    gc.freeze()  # as the whole run has it
 
 
 def test_the_garbage_collector_is_paused_during_the_import_and_skips_its_objects(probe):

@@ -131,9 +131,9 @@ def copy(folder: str, target: str) -> None:
 
 def serve() -> None:
     """Runs commands until stdin ends. This process has no threads and runs no TensorFlow, so that it can be forked."""
-    import tensorflow as tf  # noqa: F401
+    from schemas.quick_import import quick_import
 
-    from beam_jobs.output import pipeline_end  # noqa: F401
+    quick_import("tensorflow", "beam_jobs.output.pipeline_end")
 
     for line in sys.stdin:
         jobs = [Job(**asked) for asked in json.loads(line)]

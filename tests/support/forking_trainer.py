@@ -58,9 +58,9 @@ class Forking:
 
 
 def main() -> None:
-    import trainer.loop.train
-    import trainer.model_dir.failures
-    import trainer.task  # noqa: F401 - imported here once for all children
+    from schemas.quick_import import quick_import
+
+    quick_import("trainer.loop.train", "trainer.model_dir.failures", "trainer.task")  # once for all children
 
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), flush=True)

@@ -18,6 +18,8 @@ import time
 import traceback
 from typing import Any, BinaryIO, NoReturn
 
+from schemas.quick_import import quick_import
+
 PROGRAMS = {  # as typed behind `python -m`, and the function that takes its arguments
     "beam_jobs.preprocess": "beam_jobs.preprocess:main",
     "schemas.dataset": "schemas.dataset.command:main",
@@ -148,8 +150,7 @@ def count_changes(folder: str, told: int, struck_at: int | None, struck_by: int)
 
 def serve(patience: float) -> None:
     """Runs what stdin asks for until it ends."""
-    for name in HEAVY:
-        importlib.import_module(name)
+    quick_import(*HEAVY)
     running: list[Child] = []
 
     def end(*_: object) -> NoReturn:

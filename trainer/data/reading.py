@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from schemas.dataset import Dataset
-from schemas.errors import UsageError
-from trainer.data.input_fn import training_spec
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.spec.augmentation import augmentation
@@ -39,22 +35,6 @@ def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: 
         deterministic=options.deterministic,
         drop_remainder=training and (options.drop_remainder or options.tpu is not None),
     )
-
-
-def check_dense(dataset: Dataset, tpu: str) -> None:
-    """Refuses a dataset for a TPU whose features are not all dense numbers or ids.
-
-    Raises:
-      UsageError: a feature is sparse or a string.
-    """
-    if dataset.image_schema is not None:
-        return
-    for name, entry in training_spec(dataset).items():
-        if getattr(entry, "shape", None) is None or entry.dtype == tf.string:
-            raise UsageError(
-                f"--tpu {tpu}: {dataset.path}: the feature {name!r} is sparse or a string, which a TPU does not "
-                "compute with; give a text a length in the schema, or leave the feature out"
-            )
 
 
 def shuffle_rows(dataset: Dataset, split: str, asked: int | None) -> int:

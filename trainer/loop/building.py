@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from schemas.dataset import Dataset
-from trainer.data.reading import check_dense, input_options
+from trainer.data.host_features import note_host_features
+from trainer.data.reading import input_options
 from trainer.export.outputs import Watch, with_keys_and_classes
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.warm_start import WarmStart
@@ -38,7 +40,8 @@ def build_estimator(
     `tell` is called with lines; `watch` gives evaluations further hooks.
 
     Raises:
-      UsageError: an unknown model or hyper-parameter, or a model that does not read data of this kind.
+      UsageError: an unknown model or hyper-parameter, a model that does not read data of this kind, or with --tpu, one
+        that cannot be trained so.
       MillraceError: no model can be built for the dataset.
     """
     model, hparams = find_model(options)
@@ -51,6 +54,6 @@ def build_estimator(
     )
     if options.tpu is None:
         return estimator
-    check_dense(dataset, options.tpu)
-    sizes = (input_options(dataset, options, split="train", mode=mode).batch_size for mode in ("train", "eval"))
-    return as_tpu_estimator(estimator, options, **dict(zip(("batch_size", "eval_batch_size"), sizes, strict=True)))
+    size, eval_size = (input_options(dataset, options, split="train", mode=m).batch_size for m in ("train", "eval"))
+    receive = functools.partial(note_host_features, dataset)
+    return as_tpu_estimator(estimator, options, receive, batch_size=size, eval_batch_size=eval_size)

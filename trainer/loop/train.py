@@ -16,6 +16,7 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.data.data_service import check_reachable
+from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import input_fn
 from trainer.data.position import Position
 from trainer.data.reading import input_options
@@ -76,10 +77,13 @@ class Task:
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
         """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
         options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
+        if self.options.tpu is not None and mode == ModeKeys.TRAIN:
+            on_host = host_features(self.dataset, batch_size=options.batch_size)
+            options = dataclasses.replace(options, on_host=on_host)
 
         def read(params: Mapping[str, Any]) -> tf.data.Dataset:
             size = params.get("batch_size", options.batch_size)
-            given = dataclasses.replace(options, batch_size=size, start=self.start)
+            given = dataclasses.replace(options, batch_size=size, start=self.start, **part_of_host(params))
             return input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
 
         return read

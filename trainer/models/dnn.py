@@ -6,24 +6,29 @@ from typing import Any
 
 from trainer.estimator import tf_estimator
 from trainer.models import DnnHparams
-from trainer.models.canned import label_settings, with_prepared_ids
+from trainer.models.canned import head, with_prepared_ids
 from trainer.models.feature_columns import deep_columns
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import TaskSpec
 
 
 def build(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
-    """A DNNClassifier, or a DNNRegressor where the label is a number."""
-    make = tf_estimator.DNNRegressor if task_spec.classes is None else tf_estimator.DNNClassifier
-    estimator = make(
-        feature_columns=deep_columns(
-            task_spec.inputs, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
-        ),
-        hidden_units=list(hparams.hidden_units),
-        optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
-        dropout=hparams.dropout or None,
-        batch_norm=hparams.batch_norm,
-        config=config,
-        **label_settings(task_spec),
-    )
-    return with_prepared_ids(estimator, task_spec)
+    """A DNNEstimator: a classifier, or a regressor where the label is a number."""
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.DNNEstimator(
+            head(task_spec),
+            feature_columns=deep_columns(
+                task_spec.inputs,
+                indicator_limit=hparams.indicator_limit,
+                embedding_size=hparams.embedding_size,
+                compiled=compiled,
+            ),
+            hidden_units=list(hparams.hidden_units),
+            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dropout=hparams.dropout or None,
+            batch_norm=hparams.batch_norm,
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)

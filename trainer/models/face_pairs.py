@@ -16,6 +16,7 @@ from trainer.models.face_pairs_net import contrast_loss, embed, likeness
 from trainer.models.image_training import train_spec
 from trainer.models.squeezenext_blocks import LayerOptions
 from trainer.spec.image_task_spec import ImageTaskSpec
+from trainer.strategies.tpu_cores import compiles_step
 
 ModeKeys = tf_estimator.ModeKeys
 SIDES = ("left", "right")
@@ -66,8 +67,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
 
     losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
     loss = tf.reduce_mean(losses)
-    pairs = tf.concat([features[side] for side in SIDES], axis=2)  # side by side
-
     if mode == ModeKeys.EVAL:
         metrics = {
             "auc": tf.compat.v1.metrics.auc(
@@ -78,7 +77,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         }
         hook = HardestImagesHook(
             config.model_dir,
-            images=pairs,
+            images=_side_by_side(features),
             labels=labels,
             class_ids=class_ids,
             losses=losses,
@@ -95,10 +94,14 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     return train_spec(
         loss=loss,
         optimizer=tf.compat.v1.train.AdamOptimizer(_learning_rate(hparams, task_spec.max_steps)),
-        images=pairs,
+        images=None if compiles_step(mode, config) else _side_by_side(features),
         image_summary_steps=hparams.image_summary_steps,
         model_dir=config.model_dir,
     )
+
+
+def _side_by_side(features: Mapping[str, Any]) -> tf.Tensor:
+    return tf.concat([features[side] for side in SIDES], axis=2)
 
 
 def _learning_rate(hparams: FacePairsHparams, max_steps: int | None) -> Any:

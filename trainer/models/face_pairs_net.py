@@ -11,6 +11,7 @@ from trainer.models.squeezenext_blocks import LayerOptions, conv, kernel
 
 LAST_SIDE = 4  # about what the smaller side is brought down to
 MOST_CONTRASTED = 128  # pairs of a batch: their differences take pairs x pairs x embedding_size floats
+_NEVER = -1e9  # log odds whose exponential is 0
 
 
 def embed(
@@ -79,8 +80,11 @@ def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Te
       float32 `[]`; 0 where no pair is the same.
     """
     same = tf.equal(labels, 1)
-    lefts, rights = (tf.boolean_mask(e, same)[:MOST_CONTRASTED] for e in (left, right))
-    each = likeness(lefts[:, None], rights[None])  # [same, same]
-    nearest = tf.reduce_logsumexp(each, axis=0) + tf.reduce_logsumexp(each, axis=1)
-    losses = nearest / 2 - tf.linalg.diag_part(each)  # cross-entropy; the library's own refuses a batch without any
-    return tf.math.divide_no_nan(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32))
+    # Different pairs are masked instead of left out, so that no shape depends on the labels: XLA compiles the step.
+    first = tf.math.top_k(tf.cast(same, tf.int32), tf.minimum(MOST_CONTRASTED, tf.size(labels))).indices
+    lefts, rights, same = (tf.gather(x, first) for x in (left, right, same))
+    each = likeness(lefts[:, None], rights[None])  # [n, n]
+    by_left, by_right = (tf.where(mask, each, _NEVER) for mask in (same[None], same[:, None]))
+    nearest = tf.reduce_logsumexp(by_left, axis=1) + tf.reduce_logsumexp(by_right, axis=0)
+    losses = tf.where(same, nearest / 2 - tf.linalg.diag_part(each), 0.0)  # cross-entropy
+    return tf.math.divide_no_nan(tf.reduce_sum(losses), tf.reduce_sum(tf.cast(same, tf.float32)))

@@ -42,4 +42,5 @@ def _fitting_saver(variables: Sequence[Any], path: str, checkpoint: str) -> Any:
                 f"fine_tune_checkpoint={path}: the model has {name} {shape}, but {checkpoint} has {found}. "
                 "Use a checkpoint of the same model with the same hyper-parameters."
             )
-    return tf.compat.v1.train.Saver(list(variables))
+    with tf.control_dependencies(None):  # no part of a TPU's step, in which this may be built
+        return tf.compat.v1.train.Saver(list(variables))

@@ -10,12 +10,13 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.images.normalize import normalized
 from trainer.models.feature_columns import prepare
 from trainer.spec.image_task_spec import ImageTaskSpec
 from trainer.spec.task_spec import AnyTaskSpec
+from trainer.strategies.tpu_cores import compiles_step
 
 
 def is_compiled(model: Any) -> bool:
@@ -39,7 +40,13 @@ def build(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
 
     Raises:
       MillraceError: the model reads a feature that the dataset does not have.
+      UsageError: a TPU trains, whose cores Keras's optimizers do not know of.
     """
+    if compiles_step(tf_estimator.ModeKeys.TRAIN, config):
+        raise UsageError(
+            "--tpu: a Keras model's optimizer would train each core of a TPU apart, since model_to_estimator averages "
+            "no gradients over cores; use a model_fn, or train without --tpu"
+        )
     known = _names(task_spec)
     missing = [name for name in model.input_names if name not in known]
     if missing:

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.strategies.tpu_cores import keras_settings
+
 
 def adam(learning_rate: float, *, decay: bool, max_steps: int | None) -> Callable[[], Any]:
     """A function that makes the optimizer: canned Estimators call it in the graph that they train in.
@@ -17,6 +19,6 @@ def adam(learning_rate: float, *, decay: bool, max_steps: int | None) -> Callabl
     def make() -> Any:
         decays = decay and max_steps is not None
         rate = tf.keras.optimizers.schedules.CosineDecay(learning_rate, max_steps) if decays else learning_rate
-        return tf.keras.optimizers.legacy.Adam(rate)
+        return tf.keras.optimizers.legacy.Adam(rate, **keras_settings())
 
     return make

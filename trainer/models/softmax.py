@@ -16,9 +16,12 @@ from trainer.models.canned import classes_of
 from trainer.models.feature_columns import deep_columns, prepare
 from trainer.spec.image_task_spec import ImageTaskSpec
 from trainer.spec.task_spec import AnyTaskSpec
+from trainer.strategies.tpu_cores import across_cores, compiles_step
 
 
-def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any]) -> Any:
+def model_fn(
+    features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any], config: Any
+) -> Any:
     """Softmax regression.
 
     Args:
@@ -27,6 +30,7 @@ def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, p
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
       params: the hyper-parameters by name, and `task_spec`.
+      config: the Estimator's `RunConfig`.
     """
     task_spec: AnyTaskSpec = params["task_spec"]
     if isinstance(task_spec, ImageTaskSpec):
@@ -34,10 +38,15 @@ def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, p
         inputs = tf.keras.layers.Flatten()(pixels)  # [batch, width]
         classes, weight = len(task_spec.classes), None
     else:
+        compiled = compiles_step(mode, config)
         columns = deep_columns(
-            task_spec.inputs, indicator_limit=params["indicator_limit"], embedding_size=params["embedding_size"]
+            task_spec.inputs,
+            indicator_limit=params["indicator_limit"],
+            embedding_size=params["embedding_size"],
+            compiled=compiled,
         )
-        inputs = tf.keras.layers.DenseFeatures(columns)(prepare(features, task_spec.inputs))  # [batch, width]
+        prepared = prepare(features, task_spec.inputs, compiled=compiled)
+        inputs = tf.keras.layers.DenseFeatures(columns)(prepared)  # [batch, width]
         classes, weight = classes_of(task_spec, "softmax"), task_spec.weight
     logits = tf.keras.layers.Dense(classes)(inputs)  # [batch, classes]
     probabilities = tf.nn.softmax(logits)
@@ -56,7 +65,7 @@ def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, p
         # With its predictions, an evaluation is reported without another read of the split.
         return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, predictions=predictions)
 
-    optimizer = tf.compat.v1.train.AdamOptimizer(params["learning_rate"])
+    optimizer = across_cores(tf.compat.v1.train.AdamOptimizer(params["learning_rate"]))
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
     return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 

@@ -20,6 +20,7 @@ from trainer.models.squeezenext_blocks import LayerOptions
 from trainer.models.squeezenext_net import CLASSIFIER, SCOPE, squeezenext
 from trainer.models.squeezenext_variants import VARIANTS
 from trainer.spec.image_task_spec import ImageTaskSpec
+from trainer.strategies.tpu_cores import compiles_step
 
 ModeKeys = tf_estimator.ModeKeys
 
@@ -88,7 +89,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     return train_spec(
         loss=loss,
         optimizer=tf.compat.v1.train.MomentumOptimizer(_learning_rate(hparams, task_spec.max_steps), hparams.momentum),
-        images=images,
+        images=None if compiles_step(mode, config) else images,
         image_summary_steps=hparams.image_summary_steps,
         model_dir=config.model_dir,
         scaffold=fine_tune_scaffold(hparams.fine_tune_checkpoint, kept),

@@ -6,32 +6,36 @@ from typing import Any
 
 from trainer.estimator import tf_estimator
 from trainer.models import WideDeepHparams
-from trainer.models.canned import label_settings, with_prepared_ids
+from trainer.models.canned import head, with_prepared_ids
 from trainer.models.feature_columns import deep_columns, linear_columns
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Ids, TaskSpec
 
 
 def build(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
-    """A DNNLinearCombinedClassifier, or -Regressor where the label is a number.
+    """A DNNLinearCombinedEstimator: a classifier, or a regressor where the label is a number.
 
     The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses.
     """
-    regression = task_spec.classes is None
-    make = tf_estimator.DNNLinearCombinedRegressor if regression else tf_estimator.DNNLinearCombinedClassifier
     wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
     deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
-    estimator = make(
-        linear_feature_columns=linear_columns(wide),
-        linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
-        dnn_feature_columns=deep_columns(
-            deep, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
-        ),
-        dnn_optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
-        dnn_hidden_units=list(hparams.hidden_units),
-        dnn_dropout=hparams.dropout or None,
-        batch_norm=hparams.batch_norm,
-        config=config,
-        **label_settings(task_spec),
-    )
-    return with_prepared_ids(estimator, task_spec)
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.DNNLinearCombinedEstimator(
+            head(task_spec),
+            linear_feature_columns=linear_columns(wide, compiled=compiled),
+            linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_feature_columns=deep_columns(
+                deep,
+                indicator_limit=hparams.indicator_limit,
+                embedding_size=hparams.embedding_size,
+                compiled=compiled,
+            ),
+            dnn_optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_hidden_units=list(hparams.hidden_units),
+            dnn_dropout=hparams.dropout or None,
+            batch_norm=hparams.batch_norm,
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)

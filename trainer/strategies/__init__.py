@@ -3,4 +3,4 @@
 The models and the loop know none of this. They get a `RunConfig`, which `run_config` makes of the options.
 """
 
-__all__ = ["chief_first", "cluster", "devices", "run_config", "tpu", "whole_variables"]
+__all__ = ["chief_first", "cluster", "devices", "run_config", "tpu", "tpu_cores", "whole_variables"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -11,11 +13,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from PIL import Image
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset.statistics import read_statistics
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
@@ -119,6 +123,35 @@ def test_the_transform_normalises_by_the_train_splits_channels(shapes):
     assert np.abs(normal.std(axis=0) - 1).max() < 1e-3
 
 
+def test_the_statistics_are_those_of_the_files_and_of_the_stored_pixels(shapes):
+    folder, dataset = shapes
+    statistics = read_statistics(dataset.path)
+    features = {item["name"]: item["splits"] for item in statistics["features"]}
+    for split in dataset.splits:
+        stored = examples(dataset, split)
+        files = [folder / "raw" / e["image/filename"][0].decode() for e in stored]
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(Image.open(path)) for path in files]
+            formats = collections.Counter(image.format.lower() for image in opened)
+            sides = [image.size for image in opened]
+        found = {name: splits[split] for name, splits in features.items()}
+        assert {top["value"]: top["count"] for top in found["image/file/format"]["top_values"]} == formats
+        labels = collections.Counter(e["image/class/text"][0].decode() for e in stored)
+        assert {top["value"]: top["count"] for top in found["image/class/text"]["top_values"]} == labels
+        assert {(50, 40)} == set(sides)
+        assert [found[name]["max"] for name in ("image/file/width", "image/file/height")] == [50, 40]
+        sizes = [path.stat().st_size for path in files]
+        assert (found["image/file/bytes"]["min"], found["image/file/bytes"]["max"]) == (min(sizes), max(sizes))
+        assert found["image/file/bytes"]["mean"] == pytest.approx(np.mean(sizes))
+        pixels = [np.frombuffer(e["image/encoded"][0], np.uint8).reshape(-1, 3) for e in stored]
+        brightness = [image.mean() for image in pixels]
+        assert found["image/brightness"]["mean"] == pytest.approx(np.mean(brightness), rel=1e-6)
+        channels = statistics["splits"][split]["channels"]["image"]
+        for i, name in enumerate(("red", "green", "blue")):
+            values = np.concatenate(pixels)[:, i]
+            assert channels[name] == pytest.approx({"mean": values.mean(), "std": values.std()}, rel=1e-12)
+
+
 def test_parity_holds_raw_files_beside_their_records(shapes):
     _, dataset = shapes
     raw, stored = (
@@ -181,6 +214,15 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
         assert [[int(a == b)] for a, b in sides] == [e["same"] for e in stored]
         people[split] = {person for pair in sides for person in pair}
     assert not people["train"] & people["eval"]
+    statistics = read_statistics(dataset.path)
+    assert {split: found["rows"] for split, found in statistics["splits"].items()} == {"train": 50, "eval": 11}
+    assert set(statistics["splits"]["train"]["channels"]) == {"left", "right"}
+    features = {item["name"]: item["splits"]["train"] for item in statistics["features"]}
+    sameness = {top["value"]: top["count"] for top in features["same"]["top_values"]}
+    assert sameness == {"same": 20, "different": 30}
+    for side in ("left", "right"):
+        assert features[f"{side}/image/file/format"]["top_values"] == [{"value": "jpeg", "count": 50}]
+        assert (features[f"{side}/image/file/width"]["count"], features[f"{side}/image/file/width"]["max"]) == (50, 50)
     (tmp_path / "raw" / "p0" / "0.jpg").write_bytes(b"broken")
     (tmp_path / "raw" / "p0" / "a\tb.jpg").write_bytes(b"a name that is refused")
     again = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"), output="out2", max_reject_fraction=1.0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beam_jobs.preprocess import main
-from schemas.dataset import layout, open_dataset
+from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset.statistics import read_statistics
 from schemas.rejects import read_rejects
 from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
 from trainer.data.input_fn import input_fn
@@ -70,6 +72,15 @@ def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder, schema, 
         schema.replace(", encoding: latin-1", ""), good, output=str(folder.path / "good"), transform_from=folder.output
     )
     assert contents(after) == contents(expected)
+    assert described(after) == described(expected)
+
+
+def described(dataset: Dataset) -> list[dict[str, Any]]:
+    """The statistics of its features; of so few values all are exact, but for the last digits of mean and deviation."""
+    features = read_statistics(dataset.path)["features"]
+    for found in (found for item in features for found in item["splits"].values()):
+        found |= {name: pytest.approx(found[name], rel=1e-12) for name in {"mean", "std"} & found.keys()}
+    return features
 
 
 @pytest.mark.slow

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_jobs.runtime import runner
-from beam_jobs.runtime.local_runner import LocalRunner
+from beam_jobs.runtime.local_runner import LocalOptions, LocalRunner
 from schemas.dataset import Dataset
 from tests.support.people import MEASURED_SCHEMA, make_job
 from tests.support.written_records import records
@@ -90,3 +92,23 @@ def test_what_is_combined_in_many_places_is_combined_in_one():
     with beam.Pipeline(runner=LocalRunner()) as pipeline:
         numbers = pipeline | beam.Create(range(100))
         assert_that(numbers | beam.CombineGlobally(sum).with_fanout(4), equal_to([4950]))
+
+
+class TestOptions:
+    def test_a_view_is_made_once_and_all_views_share_their_values(self):
+        options = LocalOptions(["--direct_num_workers", "2"])
+        view = options.view_as(DirectOptions)
+        assert view.direct_num_workers == 2
+        view.direct_num_workers = 3
+        assert options.view_as(DirectOptions) is view
+        assert options.view_as(StandardOptions).view_as(DirectOptions).direct_num_workers == 3
+        assert options.get_all_options()["direct_num_workers"] == 3
+
+    def test_a_copy_has_values_of_its_own(self):
+        """Beam copies the options that it is given."""
+        options = LocalOptions(["--direct_num_workers", "2"])
+        options.view_as(DirectOptions).direct_num_workers = 3
+        copied = copy.deepcopy(options)
+        copied.view_as(DirectOptions).direct_num_workers = 4
+        assert [given.view_as(DirectOptions).direct_num_workers for given in (options, copied)] == [3, 4]
+        assert copied.get_all_options()["direct_num_workers"] == 4

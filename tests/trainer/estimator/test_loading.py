@@ -1,11 +1,16 @@
-"""Importing trainer.estimator: which Keras it settles on, and what it refuses."""
+"""Importing trainer.estimator: which Keras it settles on, and what it refuses.
+
+What comes after an import of TensorFlow runs in processes that are forked from one that has imported it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +19,53 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
-def _python(program: str, *, keras: str | None) -> subprocess.CompletedProcess[str]:
+CHECK = """
+import tf_keras
+from tensorflow.keras.layers import Dense
+assert tf.keras.Model is tf.compat.v1.keras.Model is tf_keras.Model, tf.keras.Model
+assert tf.optimizers.legacy.Adam is tf_keras.optimizers.legacy.Adam
+assert Dense is tf_keras.layers.Dense
+"""
+FIRST = """
+import sys, trainer.estimator, tensorflow as tf
+assert "apache_beam" not in sys.modules and "tensorflow_transform" not in sys.modules
+"""
+AFTER_TENSORFLOW = {
+    "after TensorFlow": "import tensorflow as tf, trainer.estimator" + CHECK,
+    "after tensorflow_transform": "import tensorflow as tf, tensorflow_transform, trainer.estimator" + CHECK,
+    "after Keras 3 was used": "import tensorflow as tf; tf.keras.Model; import trainer.estimator",
+}
+FORKING = """
+import json, os, sys, tempfile, traceback, warnings
+import tensorflow
+for program in sys.argv[1:]:
+    with tempfile.TemporaryFile("w+") as said:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads, such as NumPy's: the programs do not use them
+            child = os.fork()
+        if not child:
+            os.dup2(said.fileno(), 2)
+            status = 0
+            try:
+                exec(program, {})
+            except BaseException:
+                traceback.print_exc()
+                status = 1
+            sys.stderr.flush()
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        print(json.dumps([status, said.read()]), flush=True)
+"""
+
+
+def _python(program: str, *arguments: str, keras: str | None) -> subprocess.CompletedProcess[str]:
     """Runs a program in a fresh process with TF_USE_LEGACY_KERAS as given."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
     if keras is not None:
         environment["TF_USE_LEGACY_KERAS"] = keras
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", program, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -30,52 +75,43 @@ def _python(program: str, *, keras: str | None) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.fixture(scope="module")
+def forked() -> dict[str, Any]:
+    """The exit code and standard error of each program of AFTER_TENSORFLOW."""
+    run = _python(FORKING, *AFTER_TENSORFLOW.values(), keras=None)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return dict(zip(AFTER_TENSORFLOW, map(json.loads, run.stdout.splitlines()), strict=True))
+
+
 @pytest.mark.parametrize(
     ("keras", "program"),
-    [
-        (
-            None,
-            """
-            import sys, trainer.estimator, tensorflow as tf
-            assert "apache_beam" not in sys.modules and "tensorflow_transform" not in sys.modules
-            """,
-        ),
-        (None, "import tensorflow as tf, trainer.estimator"),
-        (None, "import tensorflow as tf, tensorflow_transform, trainer.estimator"),
-        ("True", "import tensorflow as tf; tf.keras.Model; import trainer.estimator"),
-    ],
-    ids=["first", "after TensorFlow", "after tensorflow_transform", "after Keras 2 was used"],
+    [(None, FIRST), ("True", "import tensorflow as tf; tf.keras.Model; import trainer.estimator")],
+    ids=["first", "after Keras 2 was used"],
 )
 def test_tf_keras_is_keras_2(keras: str | None, program: str) -> None:
-    check = """
-    import tf_keras
-    from tensorflow.keras.layers import Dense
-    assert tf.keras.Model is tf.compat.v1.keras.Model is tf_keras.Model, tf.keras.Model
-    assert tf.optimizers.legacy.Adam is tf_keras.optimizers.legacy.Adam
-    assert Dense is tf_keras.layers.Dense
-    """
-    lines = [line.strip() for line in (program + "\n" + check).splitlines()]
-
-    run = _python("\n".join(lines), keras=keras)
-
+    run = _python(program + CHECK, keras=keras)
     assert run.returncode == 0, run.stderr[-3000:]
 
 
-@pytest.mark.parametrize(
-    ("keras", "program", "message"),
-    [
-        ("0", "import trainer.estimator", "TF_USE_LEGACY_KERAS=0 in the environment: Estimator needs Keras 2"),
-        (
-            None,
-            "import tensorflow as tf; tf.keras.Model; import trainer.estimator",
-            "tf.keras was used, as Keras 3, before trainer.estimator was imported",
-        ),
-    ],
-    ids=["by the environment", "by an earlier import"],
-)
-def test_keras_3_is_refused(keras: str | None, program: str, message: str) -> None:
-    run = _python(program, keras=keras)
+@pytest.mark.parametrize("when", ["after TensorFlow", "after tensorflow_transform"])
+def test_tf_keras_is_keras_2_where_tensorflow_was_imported(forked: dict[str, Any], when: str) -> None:
+    code, stderr = forked[when]
+    assert code == 0, stderr[-3000:]
 
-    assert run.returncode == 1
-    assert message in run.stderr.splitlines()[-1]
-    assert "UsageError" in run.stderr.splitlines()[-1]
+
+def _is_refused(code: int, stderr: str, message: str) -> None:
+    assert code == 1
+    assert message in stderr.splitlines()[-1]
+    assert "UsageError" in stderr.splitlines()[-1]
+
+
+def test_keras_3_is_refused_by_the_environment() -> None:
+    run = _python("import trainer.estimator", keras="0")
+    _is_refused(
+        run.returncode, run.stderr, "TF_USE_LEGACY_KERAS=0 in the environment: Estimator needs Keras 2 (the package"
+    )
+
+
+def test_keras_3_is_refused_by_an_earlier_import(forked: dict[str, Any]) -> None:
+    code, stderr = forked["after Keras 3 was used"]
+    _is_refused(code, stderr, "tf.keras was used, as Keras 3, before trainer.estimator was imported")

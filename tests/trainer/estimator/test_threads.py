@@ -1,4 +1,7 @@
-"""Threads of the model, in processes of their own: TensorFlow starts them once."""
+"""Threads of the model, in processes of their own: TensorFlow starts them once.
+
+The processes are forked from one that has imported TensorFlow, which starts no thread that a fork would lack.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +9,64 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """\
 import json, os, sys
-from trainer.verbosity import start_tensorflow
-threads = json.loads(sys.argv[1])
-start_tensorflow(verbose=False, **threads)
+from schemas.quick_import import quick_import
+quick_import("tensorflow", "trainer.estimator")
 import tensorflow as tf
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.estimator.threads import with_threads
-config = with_threads(tf_estimator.RunConfig("m"), **threads)
-try:
-    with_threads(tf_estimator.RunConfig("m"), inter_op=11, intra_op=13)
-    refusal = None
-except UsageError as error:
-    refusal = str(error)
-session = config.session_config
-print(json.dumps({
-    "process": [tf.config.threading.get_inter_op_parallelism_threads(),
-                tf.config.threading.get_intra_op_parallelism_threads()],
-    "session": None if session is None else [session.inter_op_parallelism_threads,
-                                             session.intra_op_parallelism_threads, session.allow_soft_placement],
-    "refusal": refusal,
-}))
+from trainer.verbosity import start_tensorflow
+
+def answer(threads):
+    start_tensorflow(verbose=False, **threads)
+    config = with_threads(tf_estimator.RunConfig("m"), **threads)
+    try:
+        with_threads(tf_estimator.RunConfig("m"), inter_op=11, intra_op=13)
+        refusal = None
+    except UsageError as error:
+        refusal = str(error)
+    session = config.session_config
+    return {
+        "process": [tf.config.threading.get_inter_op_parallelism_threads(),
+                    tf.config.threading.get_intra_op_parallelism_threads()],
+        "session": None if session is None else [session.inter_op_parallelism_threads,
+                                                 session.intra_op_parallelism_threads, session.allow_soft_placement],
+        "refusal": refusal,
+    }
+
+for line in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("threads", "process", "session"),
-    [
-        ({"inter_op": None, "intra_op": None}, [0, 0], None),
-        ({"inter_op": 3, "intra_op": 5}, [3, 5], [3, 5, True]),
-        ({"inter_op": None, "intra_op": 1}, [0, 1], [0, 1, True]),
-    ],
-)
-def test_are_those_that_were_asked_for(threads, process, session):
-    command = [sys.executable, "-c", PROGRAM, json.dumps(threads)]
+CASES: list[tuple[dict[str, int | None], list[int], list[int | bool] | None]] = [
+    ({"inter_op": None, "intra_op": None}, [0, 0], None),
+    ({"inter_op": 3, "intra_op": 5}, [3, 5], [3, 5, True]),
+    ({"inter_op": None, "intra_op": 1}, [0, 1], [0, 1, True]),
+]
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[Any]:
+    command = [sys.executable, "-c", PROGRAM, *(json.dumps(threads) for threads, _, _ in CASES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert (found["process"], found["session"]) == (process, session)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_are_those_that_were_asked_for(answers, case):
+    found = answers[case]
+    assert (found["process"], found["session"]) == CASES[case][1:]
     assert "TensorFlow has started its threads in this process" in found["refusal"]

@@ -12,7 +12,7 @@ from tests.support.training import Trained, brief_config
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
-from trainer.models import BUILT_IN, FacePairsHparams
+from trainer.models import BUILT_IN, FacePairsHparams, face_pairs_net
 from trainer.models.face_pairs_net import contrast_loss, embed, likeness
 from trainer.models.squeezenext_blocks import LayerOptions
 from trainer.report.ranking import rank
@@ -87,7 +87,8 @@ class TestContrastLoss:
     def test_of_a_batch_without_the_same_has_gradients(self):
         def make():
             left = tf.zeros([2, 3])
-            return tf.gradients(contrast_loss(left, tf.ones([2, 3]), tf.zeros([2], tf.int64)), left)[0]
+            loss = contrast_loss(left, tf.ones([2, 3]), tf.zeros([2], tf.int64))
+            return tf.convert_to_tensor(tf.gradients(loss, left)[0])
 
         np.testing.assert_array_equal(run(make), np.zeros((2, 3)))
 
@@ -105,6 +106,12 @@ class TestContrastLoss:
     def test_is_of_picking_the_partner(self, left, right, labels, loss):
         found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
         assert found == pytest.approx(loss, abs=1e-5)
+
+    def test_is_of_the_first_pairs_of_a_large_batch(self, monkeypatch):
+        monkeypatch.setattr(face_pairs_net, "MOST_CONTRASTED", 2)
+        left, right, labels = [[9.0], [0.0], [0.0], [0.0]], [[0.0], [0.0], [0.0], [50.0]], [0, 1, 1, 1]
+        found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
+        assert found == pytest.approx(np.log(2), abs=1e-5)
 
 
 class TrainedPairs(Trained):

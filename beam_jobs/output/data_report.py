@@ -1,0 +1,42 @@
+"""Writes the report of a run beside its shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from beam_jobs.output.shown_images import shown_images
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.manifest import Manifest
+from schemas.rejects import Reject, read_rejects
+from schemas.report import data_report
+from schemas.storage import compare_and_swap
+
+
+def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str, float]] = ()) -> None:
+    """Writes `report.html`, unless another process has: from the manifest, and from the files that the run has by now.
+
+    Args:
+      output: the dataset's folder; in that of the run are its shards, statistics and rejects.
+      manifest: complete, but for the run's files.
+      phases: the job's phases and their seconds, if they are known.
+    """
+    run_dir = layout.join(output, manifest.run)
+    names = set(storage.listdir(run_dir))
+    statistics = None
+    if layout.STATISTICS_JSON in names:
+        statistics = json.loads(storage.read_bytes(layout.join(run_dir, layout.STATISTICS_JSON)))
+    page = data_report.render(
+        manifest,
+        statistics=statistics,
+        rejects=_rejects(run_dir, names),
+        phases=phases,
+        images=shown_images(output, manifest) if manifest.classes else {},
+    )
+    compare_and_swap.create(layout.join(run_dir, layout.REPORT), page.encode())
+
+
+def _rejects(run_dir: str, names: set[str]) -> Iterator[Reject]:
+    for name in sorted(name for name in names if layout.REJECTS.fullmatch(name)):
+        yield from read_rejects(storage.read_bytes(layout.join(run_dir, name)))

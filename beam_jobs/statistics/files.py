@@ -1,0 +1,24 @@
+"""The files of a run that hold its statistics."""
+
+from __future__ import annotations
+
+import json
+
+from beam_jobs.statistics.describe import describe
+from beam_jobs.statistics.proto import to_proto
+from beam_jobs.statistics.state import Statistics
+from schemas.dataset import layout
+from schemas.storage import compare_and_swap
+
+
+def place(run_dir: str, statistics: Statistics, sketches: bytes) -> None:
+    """Writes the statistics to a run, for programs (JSON, protobuf) and for merging (the sketches).
+
+    `sketches` are the bytes of `statistics`. Processes that commit the same run write the same bytes.
+    """
+    for name, data in (
+        (layout.STATISTICS_SKETCHES, sketches),
+        (layout.STATISTICS_PB, to_proto(statistics).SerializeToString(deterministic=True)),
+        (layout.STATISTICS_JSON, json.dumps(describe(statistics), allow_nan=False).encode() + b"\n"),
+    ):
+        compare_and_swap.create(layout.join(run_dir, name), data)

@@ -1,0 +1,160 @@
+"""The statistics of a column of numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.statistics.frequent import Frequent
+from beam_jobs.statistics.sketches import Distinct, Quantiles, Sizes
+
+RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
+BINS = 20
+
+
+@dataclasses.dataclass
+class Numbers:
+    """What is known of the float32 values of one column in one split.
+
+    Attributes:
+      count: the values that are not missing.
+      missing: the others.
+      mean: in float64.
+      deviations: the sum of squared deviations from the mean. Parts are joined with the formula of Chan, Golub and
+        LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+      low, high: the least and the greatest value; infinite while there is none.
+      zeros: how many are 0.
+    """
+
+    quantiles: Quantiles
+    distinct: Distinct
+    frequent: Frequent
+    count: int = 0
+    missing: int = 0
+    mean: float = 0.0
+    deviations: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    zeros: int = 0
+
+    @staticmethod
+    def empty(sizes: Sizes) -> Numbers:
+        """Nothing seen yet."""
+        return Numbers(Quantiles(), Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.float32()))
+
+    def add(self, values: np.ndarray, missing: int) -> None:
+        """Adds values.
+
+        Args:
+          values: float32 `[n]`, sorted, without NaN.
+          missing: how many are missing beside them.
+        """
+        self.missing += missing
+        count = len(values)
+        if not count:
+            return
+        wide = values.astype(np.float64)
+        mean = float(wide.mean())
+        wide -= mean
+        self._join(count, mean, float(np.square(wide, out=wide).sum()))  # a dot product would start BLAS's threads
+        self.low, self.high = min(self.low, float(values[0])), max(self.high, float(values[-1]))
+        self.zeros += int(np.searchsorted(values, 0, "right") - np.searchsorted(values, 0, "left"))
+        self.quantiles.add(values)
+        starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+        distinct = values[starts]
+        self.distinct.add(as_binary(distinct))
+        self.frequent.add(pa.array(distinct), np.diff(starts, append=count))
+
+    def merge(self, other: Numbers) -> None:
+        """Adds what the other one has seen."""
+        self._join(other.count, other.mean, other.deviations)
+        self.missing += other.missing
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.zeros += other.zeros
+        self.quantiles.merge(other.quantiles)
+        self.distinct.merge(other.distinct)
+        self.frequent.merge(other.frequent)
+
+    def _join(self, count: int, mean: float, deviations: float) -> None:
+        if not count:
+            return
+        total = self.count + count
+        delta = mean - self.mean
+        self.mean += delta * count / total
+        self.deviations += deviations + delta * delta * self.count * count / total
+        self.count = total
+
+    @property
+    def std(self) -> float:
+        """The population's standard deviation, as tf.Transform's z-score uses it."""
+        return math.sqrt(max(self.deviations, 0.0) / self.count) if self.count else math.nan
+
+    @property
+    def quantiles_exact(self) -> bool:
+        """Whether quantiles and histogram are exact, and not within the rank error of the sketch."""
+        return self.frequent.exact or self.quantiles.exact
+
+    def at(self, ranks: np.ndarray) -> np.ndarray:
+        """The least values that at least these fractions of all values do not exceed, float64."""
+        if not self.frequent.exact:  # the sketch may have dropped the least value
+            return np.where(ranks <= 0, self.low, np.where(ranks >= 1, self.high, self.quantiles.at(ranks)))
+        values, cumulative = self._counted()
+        places = np.searchsorted(cumulative, np.ceil(ranks * self.count - 1e-9).clip(1), "left")
+        return values[places.clip(max=len(values) - 1)]
+
+    def histogram(self, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
+        """Bins of equal width between the least and the greatest value.
+
+        Returns:
+          The edges, float64 `[bins + 1]`, and the counts, int64 `[bins]`, which add up to `count`. A value on an edge
+          belongs to the bin on its right, but the greatest value to the last bin. One bin, if all values are equal.
+        """
+        if self.low == self.high:
+            return np.array([self.low, self.high]), np.array([self.count])
+        edges = np.linspace(self.low, self.high, bins + 1)
+        if self.frequent.exact:
+            values, cumulative = self._counted()
+            below = np.concatenate([[0], cumulative])[np.searchsorted(values, edges[1:-1])]
+            return edges, np.diff(below, prepend=0, append=self.count)
+        points, places = np.unique(edges[1:-1].astype(np.float32), return_inverse=True)
+        below = np.rint(self.quantiles.below(points)[places] * self.count)
+        return edges, np.diff(below, prepend=0, append=self.count).astype(np.int64)
+
+    def _counted(self) -> tuple[np.ndarray, np.ndarray]:
+        """All values in order, float64, and how many are at most each of them."""
+        values = np.asarray(self.frequent.values, np.float64)
+        order = np.argsort(values)
+        return values[order], np.cumsum(self.frequent.counts[order])
+
+    def describe(self, top: int) -> dict[str, Any]:
+        """The statistics as JSON values. `top`: how many frequent values are listed."""
+        told: dict[str, Any] = {"count": self.count, "missing": self.missing}
+        if not self.count:
+            return told
+        edges, counts = self.histogram()
+        ranks = np.array(RANKS)
+        return told | {
+            "mean": self.mean,
+            "std": self.std,
+            "min": self.low,
+            "max": self.high,
+            "zeros": self.zeros,
+            "distinct": len(self.frequent.values) if self.frequent.exact else self.distinct.count,
+            "distinct_exact": self.frequent.exact or self.distinct.exact,
+            "quantiles": {"ranks": list(RANKS), "values": self.at(ranks).tolist(), "exact": self.quantiles_exact},
+            "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+            "top_values": [{"value": value, "count": count} for value, count in self.frequent.top(top)],
+            "top_values_error": self.frequent.error,
+        }
+
+
+def as_binary(values: np.ndarray) -> pa.BinaryArray:
+    """Numbers `[n]` as strings of their bytes, without copying them."""
+    size = values.dtype.itemsize
+    offsets = np.arange(0, (len(values) + 1) * size, size, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)

@@ -1,0 +1,49 @@
+"""What the statistics of a dataset add to a job: CPU seconds with and without them, pair by pair.
+
+    python -m benchmarks.statistics_cost --schema covertype --input covtype.data --pairs 5
+
+Each job runs in its own process, imports included. The two of a pair follow each other, in turns with one or the other
+first, so that both see the machine alike. CPU time is compared, not wall time: another process would change that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+
+def cpu_of_job(schema: str, inputs: list[str], *flags: str) -> float:
+    """Runs one job. Returns the CPU seconds of its process."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--schema", schema, "--input", *inputs, "--output", f"{folder}/out", "--quiet", *flags]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "beam_jobs.preprocess", *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.statistics_cost", description=__doc__.splitlines()[0])
+    parser.add_argument("--schema", required=True)
+    parser.add_argument("--input", required=True, nargs="+")
+    parser.add_argument("--pairs", type=int, default=5)
+    options = parser.parse_args(argv)
+    ratios = []
+    for pair in range(options.pairs):
+        flags = [(), ("--no_statistics",)]
+        seconds = {f: cpu_of_job(options.schema, options.input, *f) for f in (flags if pair % 2 else reversed(flags))}
+        ratios.append(seconds[()] / seconds["--no_statistics",])
+        told = f"with {seconds[()]:.2f} s, without {seconds['--no_statistics',]:.2f} s"
+        print(f"{told}: ratio {ratios[-1]:.3f}", flush=True)
+    print(f"median ratio {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

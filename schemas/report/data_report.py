@@ -1,0 +1,164 @@
+"""Renders the report of a dataset. The page loads nothing, and escapes all that comes from data."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib.resources
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from schemas.command import duration
+from schemas.dataset.manifest import Manifest
+from schemas.rejects import Reject
+from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
+from schemas.spec.loader import records_called
+
+PAGE = "data_report.html"
+EXAMPLES = 5  # rejects that are shown of each reason and column
+LOOKED_AT = 10_000  # rejects that are looked at for examples
+SHOWN_BYTES = 300  # of a rejected record
+FILES = 20  # inputs with the most rejects
+NO_VALUE = "\N{EN DASH}"
+
+
+@dataclasses.dataclass
+class Refused:
+    """Rejects of one reason and column: how many of those that were looked at, and some of them."""
+
+    stage: str
+    reason: str
+    column: str
+    rows: int
+    examples: list[Reject]
+
+
+def refused(rejects: Iterable[Reject]) -> tuple[list[Refused], int]:
+    """The first rejects by reason and column, the most frequent first, and how many were looked at."""
+    found: dict[tuple[str, str, str], Refused] = {}
+    looked = 0
+    for reject in rejects:
+        if looked == LOOKED_AT:
+            break
+        looked += 1
+        key = reject.stage, reject.reason, reject.column or ""
+        group = found.setdefault(key, Refused(*key, 0, []))
+        group.rows += 1
+        if len(group.examples) < EXAMPLES:
+            group.examples.append(reject)
+    return sorted(found.values(), key=lambda group: -group.rows), looked
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """What the page shows of a feature."""
+
+    name: str
+    feature: str
+    kind: str
+    role: str
+    splits: Mapping[str, Mapping[str, Any]]
+    histogram: Histogram | None
+    frequent: tuple[Frequent, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def missing(self) -> float:
+        """The largest share of missing values in any split."""
+        return max((s["missing"] / max(1, s["count"] + s["missing"]) for s in self.splits.values()), default=0.0)
+
+    @property
+    def distinct(self) -> int:
+        """The most distinct values in any split."""
+        return max((s.get("distinct", 0) for s in self.splits.values()), default=0)
+
+
+def features_of(statistics: Mapping[str, Any], warnings: Mapping[str, Sequence[str]]) -> list[Feature]:
+    """The features to show: those with a warning first, then the label, then the others as in the schema."""
+    found = [
+        Feature(
+            name=item["name"],
+            feature=item["feature"],
+            kind=item["kind"],
+            role=item["role"],
+            splits=item["splits"],
+            histogram=histogram(item["splits"]) if item["type"] == "number" else None,
+            frequent=frequent(item["splits"]) if item["type"] == "string" or _few(item["splits"]) else (),
+            warnings=tuple(warnings.get(item["feature"], ())),
+        )
+        for item in statistics["features"]
+    ]
+    return sorted(found, key=lambda feature: (not feature.warnings, feature.role != "label"))
+
+
+def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether numbers have so few values that their shares say more than a histogram."""
+    return all(found.get("distinct", 0) <= 2 for found in splits.values())
+
+
+def render(
+    manifest: Manifest,
+    *,
+    statistics: Mapping[str, Any] | None,
+    rejects: Iterable[Reject],
+    phases: Sequence[tuple[str, float]] = (),
+    images: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """The page.
+
+    Args:
+      manifest: of the run.
+      statistics: as `schemas.dataset.statistics.read_statistics` returns them; None: the run has none.
+      rejects: the rejected records; no more than `LOOKED_AT` are read.
+      phases: the job's phases in their order, and the seconds that each took, if they are known.
+      images: some images of each class, as `data:` URLs.
+    """
+    import jinja2
+
+    groups, looked = refused(rejects)
+    warnings: dict[str, list[str]] = collections.defaultdict(list)
+    for warning in manifest.warnings:
+        warnings[warning.feature].append(warning.message)
+    template = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
+    undefined = jinja2.StrictUndefined
+    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
+    return environment.from_string(template).render(
+        manifest=manifest,
+        records=records_called(manifest.format),
+        statistics=statistics,
+        features=features_of(statistics, warnings) if statistics else [],
+        splits=list(manifest.splits),
+        groups=groups,
+        looked=looked,
+        inputs=sorted((i for i in manifest.inputs if i.rejected), key=lambda i: -i.rejected)[:FILES],
+        phases=phases,
+        images=images or {},
+        chart=(WIDTH, HEIGHT),
+    )
+
+
+def number(value: float | None) -> str:
+    """A number in six digits; a dash where there is none."""
+    return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def percent(share: float) -> str:
+    """A share; what is not nothing is never shown as 0."""
+    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    return f"{count:,.0f} {units[0]}" if count >= 99.95 or units[0] == "bytes" else f"{count:.3g} {units[0]}"
+
+
+def shown(raw: bytes) -> str:
+    """The beginning of a record's bytes as text: what is no character, or none that prints, is escaped."""
+    text = raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return f"{text} ... ({len(raw):,} bytes)" if len(raw) > SHOWN_BYTES else text

@@ -1,0 +1,263 @@
+"""The report of a dataset: what it says, that it escapes what comes from data, and that it needs nothing else."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+from typing import Any
+
+import pytest
+
+from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
+from schemas.rejects import Reject
+from schemas.report.charts import HEIGHT, WIDTH, frequent, histogram
+from schemas.report.data_report import EXAMPLES, LOOKED_AT, percent, refused, render, shown
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Page(html.parser.HTMLParser):
+    """The tags, their attributes, and the text of a page. Fails if a tag is not closed."""
+
+    VOID = frozenset({"meta", "input", "img", "polyline", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def cards(self) -> list[str]:
+        """The names of the features, in the order of the page."""
+        return [found["data-name"] for _, found in self.tags if "data-name" in found]
+
+
+def manifest_of(**changes: Any) -> Manifest:
+    values: dict[str, Any] = {
+        "run": "20260101T000000Z-abcd",
+        "created": "2026-01-01T00:00:00+00:00",
+        "name": "people",
+        "schema_fingerprint": "f",
+        "compression": "none",
+        "seed": 0,
+        "split_hash_version": 1,
+        "versions": {},
+        "inputs": (Input(path="a.csv", bytes=1, version="1", read=110, written=100, rejected=10),),
+        "splits": {
+            "train": Split(rows=80, shards=(Shard(path="r/t", rows=80, bytes=8_000, crc32c="0" * 8),)),
+            "eval": Split(rows=20, shards=(Shard(path="r/e", rows=20, bytes=2_000, crc32c="0" * 8),)),
+        },
+        "files": (),
+        "counts": (Count(input="a.csv", outcome="rejected", stage="parse", reason="too_few_columns", rows=10),),
+        "read": 110,
+        "written": 100,
+        "rejected": 10,
+        "seconds": 4.0,
+    }
+    return Manifest(**{**values, **changes})
+
+
+def numbers(count: int = 80, **changes: Any) -> dict[str, Any]:
+    found = {
+        "count": count,
+        "missing": 4,
+        "mean": 2.5,
+        "std": 1.0,
+        "min": 0.0,
+        "max": 4.0,
+        "zeros": 1,
+        "distinct": 5,
+        "distinct_exact": True,
+        "quantiles": {"ranks": [0.0, 0.5, 1.0], "values": [0.0, 2.0, 4.0], "exact": True},
+        "histogram": {"edges": [0.0, 2.0, 4.0], "counts": [20, count - 20]},
+        "top_values": [{"value": 2.0, "count": 30}],
+        "top_values_error": 0,
+    }
+    return {**found, **changes}
+
+
+def strings(*values: tuple[str, int]) -> dict[str, Any]:
+    return {
+        "count": sum(n for _, n in values),
+        "missing": 0,
+        "distinct": len(values),
+        "distinct_exact": True,
+        "length": {"mean": 3.0, "min": 1, "max": 5},
+        "top_values": [{"value": value, "count": n} for value, n in values],
+        "top_values_error": 0,
+    }
+
+
+def item(name: str, kind: str, train: dict[str, Any], evals: dict[str, Any], role: str = "feature") -> dict[str, Any]:
+    return {
+        "name": name,
+        "feature": name.partition("[")[0],
+        "kind": kind,
+        "role": role,
+        "type": "string" if "length" in train else "number",
+        "splits": {"train": train, "eval": evals},
+    }
+
+
+def statistics_of(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"format_version": 1, "splits": {"train": {"rows": 80}, "eval": {"rows": 20}}, "features": list(items)}
+
+
+AGE = item("age", "numeric", numbers(), numbers(40))
+JOB = item("job", "category", strings(("nurse", 60), (HOSTILE, 20)), strings(("nurse", 20)))
+LABEL = item("late", "category", strings(("no", 70), ("yes", 10)), strings(("no", 20)), role="label")
+EMPTY = item("empty", "numeric", {"count": 0, "missing": 80}, {"count": 0, "missing": 20})
+
+
+def reject(column: str | None, raw: bytes = b"1,2", offset: int = 5, reason: str = "not_a_number") -> Reject:
+    return Reject("a.csv", offset, "decode", reason, column, f"found {HOSTILE}", raw)
+
+
+def test_the_page_says_what_was_rejected_first_and_then_what_the_features_are() -> None:
+    warning = DataWarning(feature="age", code="constant", message="age: is the same in every row")
+    page = render(
+        manifest_of(warnings=(warning,)),
+        statistics=statistics_of(JOB, LABEL, AGE, EMPTY),
+        rejects=[reject("age"), reject("age"), reject(None, reason="too_few_columns")],
+        phases=[("analyzing", 1.0), ("transforming", 3.0)],
+    )
+    found = Page(page)
+    sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
+    assert sections == ["rejected", "warnings", "features", "job"]
+    assert "not_a_number in age : 2 rows" in found.text
+    assert "too_few_columns : 1 rows" in found.text
+    assert "a.csv 110 10 (9.1 %)" in found.text
+    assert found.cards() == ["age", "late", "job", "empty"]  # the warning, the label, and the schema's order
+    assert "age: is the same in every row" in found.text
+    assert "analyzing 1.0 s transforming 3.0 s" in found.text
+    assert "4 s, 28 rows/s" in found.text
+
+
+def test_what_comes_from_data_is_escaped_and_nothing_is_loaded() -> None:
+    page = render(
+        manifest_of(name=HOSTILE),
+        statistics=statistics_of(JOB, item(f'x" onload="{HOSTILE}', "text", strings(("a", 1)), strings(("a", 1)))),
+        rejects=[reject(HOSTILE, HOSTILE.encode() + b"\xff\x00\n")],
+    )
+    assert HOSTILE not in page
+    tags = [tag for tag, _ in Page(page).tags]
+    assert tags.count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in Page(page).tags for name in attributes)
+    assert re.findall(r"(?:src|href)=\"(?!#|data:)", page) == []
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_thousand_features_are_one_card_each_to_search_and_sort() -> None:
+    items = [item(f"f{i}", "numeric", numbers(), numbers(40, missing=i)) for i in range(1000)]
+    page = render(manifest_of(), statistics=statistics_of(*items), rejects=[])
+    found = Page(page)
+    assert found.cards() == [f"f{i}" for i in range(1000)]
+    assert len(page) < 4_000_000
+    keys = {key for _, attributes in found.tags for key in attributes if key.startswith("data-")}
+    assert keys == {"data-place", "data-name", "data-missing", "data-distinct"}
+
+
+def test_without_statistics_rejects_and_phases_the_page_says_so() -> None:
+    found = Page(render(manifest_of(rejected=0), statistics=None, rejects=[]))
+    assert "features are not described" in found.text
+    assert "Rejected rows" not in found.text
+
+
+def test_images_stand_in_the_page() -> None:
+    page = render(manifest_of(), statistics=None, rejects=[], images={"cats": ["data:image/jpeg;base64,AAAA"]})
+    assert ("img", {"alt": "cats", "loading": "lazy", "src": "data:image/jpeg;base64,AAAA"}) in Page(page).tags
+
+
+def test_rejects_are_grouped_and_no_more_than_a_bounded_number_is_read() -> None:
+    def endless():
+        i = 0
+        while True:
+            yield reject(f"c{i % 3}", offset=i)
+            i += 1
+
+    groups, looked = refused(endless())
+    assert looked == LOOKED_AT
+    assert [(group.column, len(group.examples)) for group in groups] == [(f"c{i}", EXAMPLES) for i in range(3)]
+    assert sum(group.rows for group in groups) == LOOKED_AT
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"a,b", "a,b"),
+        (b"a\tb\x00\xff\n", r"a\tb\x00\xff\n"),
+        ("\u202e\u00fc".encode(), "\\u202e\u00fc"),
+        (b"x" * 301, f"{'x' * 300} ... (301 bytes)"),
+    ],
+)
+def test_raw_records_are_shown_as_text_that_prints(raw: bytes, text: str) -> None:
+    assert shown(raw) == text
+
+
+def test_histograms_of_splits_share_an_axis_and_show_densities() -> None:
+    small = numbers(40, histogram={"edges": [2.0, 3.0, 6.0], "counts": [10, 30]})
+    found = histogram({"train": numbers(), "eval": small})
+    assert found is not None
+    assert (found.low, found.high) == (0.0, 6.0)
+    train, evals = found.outlines
+    # Densities: train 0.25 and 0.75 of a third of the axis each; eval 0.25 of a sixth and 0.75 of a half.
+    top = HEIGHT * (1 - 0.94)
+    third, sixth = WIDTH / 3, WIDTH / 6
+    assert train.points == (
+        f"0.0,{HEIGHT:.1f} 0.0,{HEIGHT * (1 - 0.94 / 3):.1f} {third:.1f},{HEIGHT * (1 - 0.94 / 3):.1f} "
+        f"{third:.1f},{top:.1f} {2 * third:.1f},{top:.1f} {2 * third:.1f},{HEIGHT:.1f}"
+    )
+    level = HEIGHT * (1 - 0.94 * 1.5 / 2.25)
+    assert evals.points == (
+        f"{2 * sixth:.1f},{HEIGHT:.1f} {2 * sixth:.1f},{level:.1f} {3 * sixth:.1f},{level:.1f} "
+        f"{3 * sixth:.1f},{level:.1f} {WIDTH:.1f},{level:.1f} {WIDTH:.1f},{HEIGHT:.1f}"
+    )
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [
+        {"train": {"count": 0, "missing": 3}},
+        {"train": numbers(histogram={"edges": [2.0, 2.0], "counts": [80]})},  # all equal
+        {"train": numbers(histogram={"edges": [0.0, 1.0], "counts": [0]})},
+    ],
+)
+def test_what_has_no_shape_has_no_histogram(splits) -> None:
+    assert histogram(splits) is None
+
+
+def test_frequent_values_are_those_of_any_split() -> None:
+    train, evals = strings(("a", 9), ("b", 1)), strings(("b", 1), ("c", 3))
+    found = [(value.value, value.shares) for value in frequent({"train": train, "eval": evals})]
+    assert found == [("a", (0.9, 0.0)), ("c", (0.0, 0.75)), ("b", (0.1, 0.25))]
+
+
+def test_a_share_that_is_not_nothing_is_not_shown_as_nothing() -> None:
+    assert [percent(share) for share in (0, 0.00001, 0.0005, 0.5, 1)] == [
+        "0.0 %",
+        "< 0.1 %",
+        "0.1 %",
+        "50.0 %",
+        "100.0 %",
+    ]
