@@ -40,6 +40,7 @@ include = [{packages}]
 [tool.setuptools.package-data]
 "*" = ["py.typed"]
 schemas = ["*.yaml"]
+"schemas.report" = ["*.html"]
 trainer = ["report/*.html"]
 """
 
