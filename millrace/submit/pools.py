@@ -15,7 +15,7 @@ class Pools:
     """The processes beside the chief, of which there is one.
 
     Raises:
-      UsageError: nobody would hold the variables that the workers share.
+      UsageError: a number of processes is negative.
     """
 
     workers: int = 0
@@ -26,10 +26,6 @@ class Pools:
         for flag, count in (("--workers", self.workers), ("--ps", self.ps)):
             if count < 0:
                 raise UsageError(f"{flag} {count}: must be 0 or more")
-        if self.workers and not self.ps:
-            raise UsageError(
-                f"--workers {self.workers}: workers share their variables by parameter servers; add --ps 1"
-            )
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -37,7 +33,7 @@ class Pools:
 
         A chief in a cluster neither evaluates nor exports, so an evaluator comes with it.
         """
-        evaluators = int(self.evaluator or self.ps > 0)
+        evaluators = int(self.evaluator or self.ps > 0 or self.workers > 0)
         counts = {CHIEF: 1, WORKER: self.workers, PS: self.ps, EVALUATOR: evaluators}
         return {role: count for role, count in counts.items() if count}
 
@@ -46,11 +42,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say how many processes there are."""
     add = parser.add_argument
     add("--workers", type=int, default=0, metavar="N", help="workers beside the chief (default: 0)")
-    add("--ps", type=int, default=0, metavar="N", help="parameter servers; workers need one (default: 0)")
+    add(
+        "--ps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="parameter servers; workers need one, or --strategy multi_worker (default: 0)",
+    )
     add(
         "--evaluator",
         action="store_true",
-        help="evaluate and export in a process of its own; the default where there are parameter servers",
+        help="evaluate and export in a process of its own; the default where there are workers or parameter servers",
     )
 
 

@@ -89,6 +89,11 @@ def check_strategy(training: Training, pools: Pools) -> None:
     Raises:
       UsageError: it needs other processes, or a single one.
     """
+    if pools.workers and not pools.ps and training.options.strategy == "none":
+        raise UsageError(
+            f"--workers {pools.workers}: nobody would hold the variables that workers share; add --ps 1, or train with "
+            "--strategy multi_worker, which stands after --"
+        )
     hosts = {role: ("host:1",) * count for role, count in pools.sizes.items()}
     check_cluster(training.options.strategy, {VARIABLE: Cluster(hosts, Task(CHIEF, 0)).tf_config() or ""})
 

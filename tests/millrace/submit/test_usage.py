@@ -32,7 +32,12 @@ CASES = [
     (
         ["local", "--workers", "2"],
         ON_DISK,
-        "--workers 2: workers share their variables by parameter servers; add --ps 1",
+        "--workers 2: nobody would hold the variables that workers share; add --ps 1, or train with --strategy",
+    ),
+    (
+        ["local", "--workers", "1", "--ps", "1"],
+        [*ON_DISK, "--strategy", "multi_worker"],
+        "--strategy multi_worker: TF_CONFIG names chief, ps, worker; expected a cluster of chief and worker",
     ),
     (["local", "--ps", "-1"], ON_DISK, "--ps -1: must be 0 or more"),
     (
