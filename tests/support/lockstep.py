@@ -1,10 +1,11 @@
-"""Commands of the trainer as chief and worker that take each step together, each in a process of its own.
+"""Commands of the trainer as two tasks of a cluster, each in a process of its own: chief and worker, or chief and ps.
 
     python -m tests.support.lockstep FOLDER < COMMANDS
 
 COMMANDS is a JSON list: of each command the module and its arguments. For one after the other it forks a chief and a
-worker, from a process that has imported TensorFlow and run nothing, and prints a line of JSON: of each command the exit
-codes of both, and what the chief has printed. The logs lie in FOLDER.
+worker, or with `parameter_server` among the arguments a chief and a parameter server, which it ends after the chief. It
+forks them from a process that has imported TensorFlow and run nothing, and prints a line of JSON: of each command the
+exit codes, and what the chief has printed. The logs lie in FOLDER.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from tests.support.replicas import ROOT, add_small_variant
 from tests.support.task_cluster import PR_SET_PDEATHSIG, free_ports
 
-ROLES = ("chief", "worker")
+TOGETHER, SERVED = ("chief", "worker"), ("chief", "ps")
 
 
 def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
@@ -66,14 +67,15 @@ def main(folder: Path) -> None:
     add_small_variant()
     reports = []
     for number, (module, *argv) in enumerate(json.load(sys.stdin)):
-        addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(ROLES, free_ports(2), strict=True)}
+        roles = SERVED if "parameter_server" in argv else TOGETHER
+        addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(roles, free_ports(2), strict=True)}
         log = folder / str(number)
-        tasks = {fork(role, {"cluster": addresses}, log, module, argv): role for role in ROLES}
+        tasks = {fork(role, {"cluster": addresses}, log, module, argv): role for role in roles}
         codes: dict[str, int] = {}
         while tasks:
             child, status = os.waitpid(-1, 0)
             codes[tasks.pop(child)] = os.waitstatus_to_exitcode(status)
-            if any(codes.values()):  # the other would wait for it
+            if roles == SERVED or any(codes.values()):  # the other would wait for ever
                 for left in tasks:
                     os.kill(left, signal.SIGTERM)
         reports.append({"codes": codes, "out": Path(f"{log}.chief.out").read_text()})

@@ -3,8 +3,8 @@
     STEPS BEGIN DATA_DIR MODEL_DIR FLAG ...
 
 trains to that step, from the checkpoint of the model directory BEGIN unless that is empty. FLAGs are those of
-`trainer.task`. Prints the loss of the last step, and on how many devices the model's variables lay and
-its batches arrived.
+`trainer.task`. Prints the loss of the last step, on how many devices the model's variables lay and its batches arrived,
+and whether all variables lay on parameter servers.
 """
 
 from __future__ import annotations
@@ -73,9 +73,11 @@ def main(argv: Sequence[str]) -> int:
     train = tf_estimator.TrainSpec(read, max_steps=int(steps), hooks=hooks)
     estimator = build_estimator(dataset, options, config)
     with without_notices():
-        if tasks > 1:
+        if tasks > 1 or config.num_ps_replicas:
             tf_estimator.train_and_evaluate(estimator, train, tf_estimator.EvalSpec(read))
         else:
             estimator.train(train.input_fn, hooks=hooks, max_steps=train.max_steps)
-    print(json.dumps({"loss": watch.loss, "devices": len(watch.devices), "inputs": len(watch.inputs)}))
+    served = all("/job:ps" in device for device in watch.devices)
+    found = {"loss": watch.loss, "devices": len(watch.devices), "inputs": len(watch.inputs), "served": served}
+    print(json.dumps(found))
     return 0

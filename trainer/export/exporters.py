@@ -15,7 +15,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -72,28 +72,32 @@ def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None =
     return BestMetric(found, higher_is_better(found))
 
 
-def exporters(dataset: Dataset, *, metric: str | None = None, keep: int = 3) -> list[Any]:
+def exporters(
+    dataset: Dataset, *, metric: str | None = None, keep: int = 3, say: Callable[[str], None] = lambda text: None
+) -> list[Any]:
     """The best and the final exporter, for `EvalSpec(exporters=...)`.
 
     Args:
       dataset: the dataset that the Estimator is trained on; exports are checked with its parity records.
       metric: selects the best model; None: see `best_metric`.
       keep: how many of the newest exports are kept under each name.
+      say: called with what is being done: exports and their checks take seconds.
 
     Raises:
       UsageError: `keep` is below 1.
     """
     if keep < 1:
         raise UsageError(f"keep: {keep}; keep at least one export")
-    writer = CheckedExport(dataset)
+    writer = CheckedExport(dataset, say)
     return [BestExporter(writer, metric=metric, keep=keep), FinalExporter(writer, keep=keep)]
 
 
 class CheckedExport:
     """Writes exports of one dataset's models, and checks each before it gets its final name."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, say: Callable[[str], None] = lambda text: None) -> None:
         self.dataset = dataset
+        self._say = say
         self._expected: tuple[ParityRecords, Judged] | None = None
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
@@ -122,8 +126,10 @@ class CheckedExport:
                 tf.io.gfile.rmtree(temporary)
 
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
+        self._say("exporting")
         receiver = serving_input_receiver_fn(self.dataset)
         written = tf.compat.as_str(estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path))
+        self._say("checking the export on real records")
         try:
             self._check(written, estimator, checkpoint_path)
         except SkewError as error:

@@ -36,7 +36,7 @@ from trainer.loop.evaluations import (
     write_metrics,
 )
 from trainer.loop.hooks import training_hooks
-from trainer.loop.progress import Display
+from trainer.loop.progress import Display, rate_limited
 from trainer.loop.reporting import Reports, check_slices
 from trainer.loop.result import Trained
 from trainer.loop.resuming import input_start, tell_resumed
@@ -54,7 +54,10 @@ ModeKeys = tf_estimator.ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The training in this process: the options, the dataset, the Estimator, the display; where its input begins."""
+    """The training in this process: the options, the dataset, the Estimator, the display; where its input begins.
+
+    `say` is called with what is done between steps.
+    """
 
     options: TrainOptions
     dataset: Dataset
@@ -62,6 +65,7 @@ class Task:
     display: Display
     start: Position = dataclasses.field(default_factory=Position)
     reports: Reports | None = None
+    say: Callable[[str], None] = lambda text: None
 
     @property
     def config(self) -> Any:
@@ -80,6 +84,8 @@ class Task:
             options = dataclasses.replace(options, on_host=on_host)
 
         def read(params: Mapping[str, Any]) -> tf.data.Dataset:
+            if mode == ModeKeys.EVAL:
+                self.say(f"evaluating on {split}")
             size = params.get("batch_size", options.batch_size)
             given = dataclasses.replace(options, batch_size=size, start=self.start, **part_of_host(params))
             return input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
@@ -126,7 +132,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     reports = None if options.no_report else Reports(dataset, options)
     watch = None if reports is None else reports.watch
     estimator = build_estimator(dataset, options, config, display.line, watch)
-    task = Task(options, dataset, estimator, display, reports=reports)
+    task = Task(options, dataset, estimator, display, reports=reports, say=rate_limited(display))
     tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
     start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
     return run_task(dataclasses.replace(task, start=start))
@@ -161,7 +167,7 @@ def run_task(task: Task) -> Trained | None:
     """Performs this task's role: trains, evaluates or serves parameters."""
     options, config = task.options, task.config
     record = RecordEvaluations(options.model_dir, lambda metrics: tell(task, metrics))
-    best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports)
+    best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports, say=task.say)
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":

@@ -102,10 +102,12 @@ class TestBest:
         assert mark == {**of, "notes_format": NOTES_FORMAT}
 
     def test_a_second_export_of_one_checkpoint_is_a_copy(self, late, late_estimator, tmp_path, monkeypatch):
-        best, final = exporters(late)
+        said: list[str] = []
+        best, final = exporters(late, say=said.append)
         first = evaluated(best, late_estimator, tmp_path / "best", 0.5)
         monkeypatch.setattr(late_estimator, "export_saved_model", None)  # it is not called
         second = evaluated(final, late_estimator, tmp_path / "final", 0.5, final=True)
+        assert said == ["exporting", "checking the export on real records"]
         assert checksums(first) == checksums(second)
         assert read_notes(first) == read_notes(second)
         check_files(second, read_notes(second)[1])

@@ -1,4 +1,4 @@
-"""Replicas that share each batch: every model, on two logical CPUs or two tasks, beside a training on one device."""
+"""Every model under every strategy, beside a training on one device: replicas, tasks, a parameter server."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 EXACT = ["--seed", "1", "--deterministic"]
 CPUS = ["--logical_cpus", "2"]
 MIRRORED, TASKS = ["--strategy", "mirrored"], ["--strategy", "multi_worker"]
+SERVED = ["--strategy", "parameter_server"]
 
 # Model, dataset, further flags. Without batch norm and dropout, replicas make the steps that one device makes.
 ALIKE = {
@@ -41,7 +42,7 @@ STEPS = "tests.support.replica_steps"
 
 @pytest.fixture(scope="module")
 def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str], Any]:
-    """By case, what `replica_steps` says of one device, of two replicas, and of chief and worker.
+    """By case, what `replica_steps` says of one device, of two replicas, of chief and worker, and of chief and ps.
 
     All begin at the first checkpoint of the one, where they are to arrive at the same loss.
     """
@@ -65,6 +66,8 @@ def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str],
         reports = dict(zip(commands, run_with_replicas([*commands.values()]), strict=True))
         commands = {(case, "tasks"): command(case, "tasks", 5, *TASKS, begin="first") for case in IN_TASKS}
         commands |= {(case, "tasks"): command(case, "tasks", 2, *TASKS) for case in APART}
+        commands |= {(case, "ps"): command(case, "ps", 5, *SERVED, begin="first") for case in ALIKE}
+        commands |= {(case, "ps"): command(case, "ps", 2, *SERVED) for case in APART}
         reports |= dict(zip(commands, run_in_lockstep(folder, [*commands.values()]), strict=True))
         (folder / "reports.json").write_text(json.dumps([[*key, report] for key, report in reports.items()]))
 
@@ -83,6 +86,16 @@ def test_each_model_trains_on_both_devices(steps, case):
 @pytest.mark.parametrize("case", [*IN_TASKS, *APART])
 def test_each_model_trains_on_both_tasks(steps, case):
     assert steps[case, "tasks"]["codes"] == {"chief": 0, "worker": 0}
+
+
+@pytest.mark.parametrize("case", [*ALIKE, *APART])
+def test_each_model_trains_with_a_parameter_server(steps, case):
+    report = steps[case, "ps"]
+    assert report["codes"]["chief"] == 0
+    found = json.loads(report["out"].splitlines()[-1])
+    assert found["served"]
+    if case in ALIKE:  # one worker's steps, in its own order
+        assert found["loss"] == pytest.approx(json.loads(steps[case, "one"]["out"])["loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("case", ALIKE)
