@@ -9,14 +9,16 @@ and whether all variables lay on parameter servers.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from schemas.dataset import open_dataset
+from trainer.data.host_features import host_features
 from trainer.data.input_fn import input_fn
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
@@ -64,10 +66,14 @@ def main(argv: Sequence[str]) -> int:
     watch = Watch()
     hooks = [watch, *([WithOthers(config, print)] if tasks > 1 else [])]
 
-    def read() -> tf.data.Dataset:
+    given = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
+    if options.tpu is not None:
+        given = dataclasses.replace(given, on_host=host_features(dataset, batch_size=given.batch_size))
+
+    def read(params: Mapping[str, Any]) -> tf.data.Dataset:
         """Of each batch that one device reads, what this task's replicas take."""
-        given = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
-        batches = input_fn(dataset, "train", mode="train", options=given)
+        sized = dataclasses.replace(given, batch_size=params.get("batch_size", given.batch_size))
+        batches = input_fn(dataset, "train", mode="train", options=sized)
         return batches.shard(tasks, config.global_id_in_cluster) if tasks > 1 else batches
 
     train = tf_estimator.TrainSpec(read, max_steps=int(steps), hooks=hooks)
