@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,16 +15,7 @@ from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
 from tests.support.declared_by_hand import FIXTURES, SPECTRUM, TABLES, ByHand, Column
 
-DATA = os.environ.get("MILLRACE_TEST_DATA")
 ENOUGH = 0.95  # of the columns of each file
-
-
-def path_of(table: ByHand) -> str:
-    if table.in_fixtures:
-        return str(FIXTURES / table.file)
-    if DATA is None:
-        pytest.skip("MILLRACE_TEST_DATA is not set")
-    return str(Path(DATA) / table.file)
 
 
 def by_column(columns: Mapping[Column, str]) -> dict[str | int, str]:
@@ -61,8 +51,8 @@ def guessed(schema: Schema, names: tuple[str, ...] | None) -> dict[str | int, st
     return found
 
 
-def schema_of(table: ByHand) -> tuple[Schema, tuple[str, ...] | None]:
-    path = path_of(table)
+def schema_of(table: ByHand, folder: Path) -> tuple[Schema, tuple[str, ...] | None]:
+    path = str(folder / table.file)
     inferred = infer_table([path], label=table.label)
     schema = parse_schema(try_out(inferred, [path]).text.encode(), table.file, for_job=True)
     assert isinstance(schema, Schema)
@@ -74,21 +64,35 @@ def schema_of(table: ByHand) -> tuple[Schema, tuple[str, ...] | None]:
     return schema, first
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.file.rpartition("/")[2])
+def name_of(table: ByHand) -> str:
+    return table.file.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.in_fixtures], ids=name_of)
 def test_a_table_is_declared_as_by_hand(table):
-    schema, names = schema_of(table)
+    assert_declared_as_by_hand(table, FIXTURES)
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if not table.in_fixtures], ids=name_of)
+def test_a_large_table_is_declared_as_by_hand(real_data, table):
+    assert_declared_as_by_hand(table, real_data)
+
+
+def assert_declared_as_by_hand(table: ByHand, folder: Path) -> None:
+    schema, names = schema_of(table, folder)
     found, wanted = guessed(schema, names), by_column(table.columns)
     assert found.keys() == wanted.keys()
     wrong = {column: (found[column], wanted[column]) for column in wanted if found[column] != wanted[column]}
     assert len(wrong) <= (1 - ENOUGH) * len(wanted), wrong
     groups = [item.refs for item in schema.items if isinstance(item, OneHot)]
-    assert groups == [tuple(several) for several, kind in table.columns.items() if kind == "one_hot"]
+    by_hand = [several for several, kind in table.columns.items() if kind == "one_hot"]
+    assert groups == [tuple(several) for several in by_hand if isinstance(several, range | tuple)]
 
 
-def test_the_files_of_csv_spectrum_are_declared_as_by_hand():
+def test_the_files_of_csv_spectrum_are_declared_as_by_hand(real_data):
     right = total = 0
     for table in SPECTRUM:
-        schema, names = schema_of(table)
+        schema, names = schema_of(table, real_data)
         found, wanted = guessed(schema, names), by_column(table.columns)
         assert found.keys() == wanted.keys(), table.file
         total += len(wanted)
@@ -96,10 +100,10 @@ def test_the_files_of_csv_spectrum_are_declared_as_by_hand():
     assert right >= ENOUGH * total
 
 
-def test_what_the_table_of_passengers_shows():
+def test_what_the_table_of_passengers_shows(real_data):
     """The parts of a declaration that the person's table leaves out."""
     table = next(table for table in TABLES if table.file.endswith("titanic.csv"))
-    schema, _ = schema_of(table)
+    schema, _ = schema_of(table, real_data)
     items = {item.name: item for item in schema.items}
     assert schema.csv.missing == ("?", "")
     assert items["age"].model_dump(include={"missing", "indicator"}) == {"missing": "mean", "indicator": True}
@@ -112,5 +116,5 @@ def test_what_the_table_of_passengers_shows():
 
 def test_those_who_answered_several_times_stay_together():
     for table, by in (("modechoice.csv", "individual"), ("penguins-raw.csv", "individual_id")):
-        schema, _ = schema_of(next(t for t in TABLES if t.file == table))
+        schema, _ = schema_of(next(t for t in TABLES if t.file == table), FIXTURES)
         assert schema.split.model_dump()["by"] == (by,)
