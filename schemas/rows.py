@@ -6,7 +6,7 @@ Jobs, replays, predictions and the check of an export go through `RowFormat`; `s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ import pyarrow as pa
 from schemas.rejects import Reject
 from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn
 from schemas.spec.table import Schema
+
+Digests = Callable[[Mapping[int, str]], None]  # by block
 
 _ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
 
@@ -115,10 +117,13 @@ class RowFormat(Protocol[File, Range]):
     def plan_ranges(self, file: File, *, range_bytes: int) -> Sequence[Range]:
         """The file's records as ranges of about `range_bytes`, each record in exactly one."""
 
-    def read_range(self, part: Range, schema: Schema, *, with_split: bool) -> Iterator[Decoded]:
+    def read_range(
+        self, part: Range, schema: Schema, *, with_split: bool, digests: Digests | None = None
+    ) -> Iterator[Decoded]:
         """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
 
-        `with_split` adds the column `_split`.
+        `with_split` adds the column `_split`. `digests` is called at the end with those of the blocks of the file that
+        begin in the range (see `schemas.storage.content`); the first range begins with the file.
 
         Raises:
           MillraceError: the file cannot be read, or has changed since it was opened.

@@ -122,6 +122,7 @@ class RawFiles:
       listing: the input files, each once.
       duplicates: (path that is read, other path of the same file), for files that are named more than once.
       report: called with notes about the input.
+      classes: the classes of the images that these join; empty: these define them.
     """
 
     options: JobOptions
@@ -129,6 +130,7 @@ class RawFiles:
     listing: storage.Listing
     duplicates: Sequence[tuple[str, str]]
     report: Callable[[Sequence[str]], None]
+    classes: tuple[str, ...] = ()
 
 
 S = TypeVar("S", bound=AnySchema)

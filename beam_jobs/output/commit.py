@@ -11,6 +11,7 @@ import dataclasses
 import datetime as dt
 import hashlib
 import importlib.metadata
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -20,17 +21,20 @@ from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
+from beam_jobs.output.added_warnings import warnings_of_added
+from beam_jobs.output.base import files_of, statistics_of
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.output.joined import count_inputs, joined_inputs, joined_manifest
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
-from schemas.dataset import layout
-from schemas.dataset.input_files import write_parts
+from schemas.dataset import Dataset, layout
+from schemas.dataset.input_files import InputPart, write_parts
 from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import is_left_over, is_temporary
@@ -66,6 +70,7 @@ class Run:
     lease: Lease
     replaces: Seen  # the manifest at the time the lease was taken
     keeps_staging: bool = False
+    onto: Dataset | None = None  # the dataset that the records are added to
 
     @property
     def folder(self) -> str:
@@ -98,7 +103,7 @@ def check(run: Run, result: Result) -> None:
         raise Unfit(f"{', '.join(first)}: the input contains no records")
     if not in_shards:
         raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
-    for split in run.source.schema.split_names:
+    for split in run.source.schema.split_names if run.onto is None else ():
         if not sum(s.rows for s in result.shards if s.split == split):
             raise Unfit(
                 f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
@@ -129,16 +134,18 @@ def commit(
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
     place_rejects(run, result, late_rejects(result, raw_bytes))
-    place_parity(run, result)
-    place_statistics(run.folder, result)
+    if run.onto is None:  # else they are the dataset's, whose transform is the same
+        place_parity(run, result)
+    place_statistics(run.folder, result, more=None if run.onto is None else described_before(run.onto))
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
-    listed = write_parts(
-        run.output,
-        run.id,
-        (input_part(part) for part in accounts(run.inputs, result.count_files)),
-        count=run.inputs.files,
-    )
-    warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+    parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
+    count = run.inputs.files
+    if run.onto is None:
+        warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+    else:
+        parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
+        warnings = tuple(warnings_of_added(result, run.onto))
+    listed = write_parts(run.output, run.id, parts, count=count)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:
         folders.remove(run.staging)
@@ -171,8 +178,10 @@ def commit(
         warnings=warnings,
         seconds=round(max(seconds(), 0.0), 3),
     )
+    if run.onto is not None:
+        manifest = joined_manifest(run.onto.manifest, manifest)
     place_report(run.output, manifest, phases=phases)
-    shards = {shard.path for split in splits.values() for shard in split.shards}
+    shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
@@ -217,16 +226,22 @@ def place_shards(result: Result, split: str, *, output: str, run_id: str, compre
 
 
 def place_rejects(run: Run, result: Result, late: Sequence[Reject]) -> None:
-    """Copies the reject files to their final names; the transform's rejects, which are complete now, come last."""
+    """Copies the reject files to their final names, those of a dataset that is added to first.
 
-    def place(numbered: tuple[int, RejectFile]) -> None:
-        number, file = numbered
-        compare_and_swap.create(layout.join(run.folder, layout.rejects_name(number)), storage.read_bytes(file.path))
+    The transform's rejects, which are complete now, come last.
+    """
+    names = (layout.join(run.folder, layout.rejects_name(number)) for number in itertools.count())
 
-    storage.for_each(run.output, place, enumerate(result.reject_files))
+    def place(named: tuple[str, RejectFile]) -> None:
+        name, file = named
+        compare_and_swap.create(name, storage.read_bytes(file.path))
+
+    for data in () if run.onto is None else files_of(run.onto, layout.REJECTS):
+        compare_and_swap.create(next(names), data)
+    storage.for_each(run.output, place, [(next(names), file) for file in result.reject_files])
     if late:
         lines = "".join(f"{reject.to_json()}\n" for reject in late)
-        compare_and_swap.create(layout.join(run.folder, layout.rejects_name(len(result.reject_files))), lines.encode())
+        compare_and_swap.create(next(names), lines.encode())
 
 
 def place_parity(run: Run, result: Result) -> None:
@@ -250,6 +265,12 @@ def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = 
             statistics.merge(more)
             sketches = statistics.to_bytes()
         files.place(run_dir, statistics, sketches)
+
+
+def described_before(base: Dataset) -> Statistics | None:
+    """The statistics of a dataset's records; None if it has none."""
+    sketches = statistics_of(base)
+    return None if sketches is None else Statistics.from_bytes(sketches)
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:

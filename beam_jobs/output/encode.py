@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -26,6 +26,7 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.steps import KnownIds
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
 from beam_jobs.statistics.collect import Collector, Described
@@ -33,6 +34,7 @@ from beam_jobs.statistics.columns import raw_apart
 from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
+from beam_jobs.transform.unseen import count_unseen
 from schemas.rejects import Reject
 from schemas.spec.raw_columns import OFFSET, SPLIT
 from schemas.spec.table import SPLITS
@@ -65,9 +67,10 @@ class EncodeExamples(beam.DoFn):
     """RecordBatch with the passthrough columns -> Encoded.
 
     Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
-    `beam_jobs.transform.observed`); REJECTS has a RejectFile of rows whose transformed values are invalid (see
-    `beam_jobs.transform.rejects`); PARITY has (place, tf.Example), where a threshold is given; STATISTICS has those of
-    the bundle's written records, if `described` says of what.
+    `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.unseen`); REJECTS has
+    a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY has (place,
+    tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if `described` says
+    of what.
     """
 
     observed: Observed  # in the current bundle
@@ -82,6 +85,7 @@ class EncodeExamples(beam.DoFn):
         staging: str,
         parity_threshold: int | None = None,
         described: Described | None = None,
+        known_ids: Mapping[str, KnownIds] | None = None,
     ) -> None:
         self.outputs = outputs
         self.watched = watched
@@ -89,6 +93,7 @@ class EncodeExamples(beam.DoFn):
         self.staging = staging
         self.parity_threshold = parity_threshold
         self.described = described
+        self.known_ids = known_ids or {}
 
     def start_bundle(self) -> None:
         self.observed = Observed()
@@ -119,6 +124,8 @@ class EncodeExamples(beam.DoFn):
         observe_stored(features, splits, self.watched, self.observed)
         if self.collector is not None:
             self.collector.add(raw, splits)
+        for counted in count_unseen(features, self.known_ids):
+            yield beam.pvalue.TaggedOutput(COUNTS, counted)
         for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
             yield beam.pvalue.TaggedOutput(PARITY, (place, tfrecord_frames.record(frames, i)))

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_jobs.core.accounting import DESCRIBED, WRITTEN, CountKey, RejectFile, rejects
+from beam_jobs.core.accounting import DESCRIBED, DIGESTED, WRITTEN, CountKey, RejectFile, rejects
 from beam_jobs.core.parity_files import ParityFiles
 from beam_jobs.output.accounts import OBSERVED, CountFile
 from beam_jobs.output.fragments import WrittenShard
@@ -66,7 +66,7 @@ class Result:
         found: collections.Counter[tuple[str, str]] = collections.Counter()
         for file in self.count_files:
             for (_, stage, reason), n in file.read():
-                if stage != DESCRIBED:
+                if stage not in (DESCRIBED, DIGESTED):
                     found[stage, reason] += n
         return found
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs, stage_inputs
+from beam_jobs.output.base import copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.replay import merge_manifest
-from beam_jobs.replay.base import copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.runtime.cluster_checks import check_cluster
@@ -228,8 +228,7 @@ def _commit(
 def place_statistics(base: Dataset, account: Result, run_dir: str) -> None:
     """Writes the statistics of the dataset's records and the added ones, if the dataset has statistics."""
     from beam_jobs.output import commit
-    from beam_jobs.statistics.state import Statistics
 
-    before = statistics_of(base)
+    before = commit.described_before(base)
     if before is not None:
-        commit.place_statistics(run_dir, account, more=Statistics.from_bytes(before))
+        commit.place_statistics(run_dir, account, more=before)

@@ -46,6 +46,7 @@ def row_steps(
     """
     args = (schema, plan.staging, plan.limit, plan.total)
     handed_through = {*PASSTHROUGH, *(raw_names(schema) if plan.statistics else ())}
+    measures, counts = False, []
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
         if plan.transform_from is None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
@@ -53,9 +54,10 @@ def row_steps(
             progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
             to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
             raw = to_analyze | "ReadTrain" >> beam.ParDo(
-                ReadForAnalysis(*args, cache_dir=plan.cache_dir)
-            ).with_output_types(pa.RecordBatch)
-            transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
+                ReadForAnalysis(*args, cache_dir=plan.cache_dir, digests=measures)
+            ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, main="batches")
+            counts.append(raw[COUNTS])
+            transform_fn = (raw.batches, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
                 plan.preprocessing_fn
             )
         else:
@@ -69,6 +71,7 @@ def row_steps(
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
                 statistics=plan.statistics,
+                digests=not measures,
             )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
@@ -87,6 +90,7 @@ def row_steps(
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
                     described=Described(columns_of(schema)) if plan.statistics else None,
+                    known_ids=plan.known_ids,
                 )
             )
             .with_output_types(Encoded)
@@ -95,7 +99,7 @@ def row_steps(
     return Steps(
         encoded=encoded.examples,
         transform_fn=transform_fn,
-        counts=(file_counts, rows[COUNTS], encoded[COUNTS]),
+        counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
         late_rejects=encoded[REJECTS],
         parity_raw=rows[PARITY],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +13,14 @@ from typing import Protocol
 import apache_beam as beam
 
 from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
+from beam_jobs.core.counting import digested
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.rows.groups import Group, grouped
 from schemas import storage
 from schemas.formats import row_format
 from schemas.rows import RowFile, RowRange
 from schemas.spec.table import Schema
+from schemas.storage.content import digest_blocks
 
 FILES_AT_ONCE = 256  # opened by one worker in one go; small ones are read together
 REMOTE_OPENERS = 16  # threads, where opening takes requests to the cloud
@@ -101,8 +105,13 @@ class OpenFiles(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), COVERED, ""), listed.bytes - file.covers))
                 description = json.dumps([file.codec, file.header])
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), DESCRIBED, description), 1))
-        plan = row_format(self.ranges.schema).plan_ranges
-        yield from grouped(part for file in opened for part in plan(file, range_bytes=self.ranges.range_bytes))
+        plan = functools.partial(row_format(self.ranges.schema).plan_ranges, range_bytes=self.ranges.range_bytes)
+        parts = [plan(file) for file in opened]
+        for listed, found in zip(files, parts, strict=True):
+            if self.count and not found:  # without records; all others are digested where they are read
+                blocks = digest_blocks(listed.path, version=listed.version)
+                yield from digested(listed.key, blocks)
+        yield from grouped(itertools.chain.from_iterable(parts))
 
     def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
         """The files, opened."""

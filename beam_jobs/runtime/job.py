@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity_sample, progress
@@ -17,14 +17,14 @@ from beam_jobs.runtime.cluster_checks import can_leave, check_can_leave, check_c
 from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_source
 from schemas import storage
-from schemas.dataset import layout
+from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
 from schemas.spec import shipped
 from schemas.spec.loader import load_schema
-from schemas.spec.table import SPLITS
+from schemas.spec.table import SPLITS, Schema
 from schemas.storage import folders
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
+    from beam_jobs.core.steps import KnownIds
     from beam_jobs.runtime.remote_run import Begun
 
 
@@ -56,7 +57,7 @@ def run_job(
     with _prepared(options, report, configure=configure) as (work, run):
         total, raw_bytes = work.source.total, work.source.raw_bytes
         if not can_leave(options):
-            return run.write(lambda: _run(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes)
+            return run.write(lambda: execute(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes)
         from beam_jobs.runtime import remote_run
 
         return remote_run.launch(options, run, lambda: _submit(work, run), total=total)
@@ -183,6 +184,7 @@ class Work:
     source: Source
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]]
     transform: OtherTransform | None
+    onto: Dataset | None = None  # the dataset that the records are added to
 
     @property
     def transform_from(self) -> str | None:
@@ -193,6 +195,14 @@ class Work:
     def own_function(self) -> str | None:
         """The user's preprocessing_fn, if the transform is not derived from the schema."""
         return (self.transform or self.options).preprocessing_fn
+
+    def known_ids(self) -> Mapping[str, KnownIds]:
+        """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
+        from beam_jobs.transform.unseen import known_ids
+
+        if self.onto is None or self.own_function is not None or not isinstance(self.onto.declared, Schema):
+            return {}
+        return known_ids(self.onto.schema, self.onto.run_dir)
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
         """Builds the pipeline. Writes the description of the raw data to the run's folder."""
@@ -209,18 +219,20 @@ class Work:
             inputs=inputs,
             total=source.total,
             limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
-            parity_threshold=parity_sample.threshold(source.estimated_rows),
+            parity_threshold=None if self.onto else parity_sample.threshold(source.estimated_rows),
             shards=plan_shards(options, source, run.staging, temp_dir),
             preprocessing_fn=self.preprocessing_fn,
             derived=self.own_function is None,
             transform_from=transform_from,
             statistics=options.statistics,
+            known_ids=self.known_ids(),
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
 
 
-def _run(work: Work, run: NewRun) -> Manifest:
+def execute(work: Work, run: NewRun) -> Manifest:
+    """Runs the pipeline to its end, and commits its result."""
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.output import commit, result
     from beam_jobs.runtime import runner
@@ -246,6 +258,7 @@ def _run(work: Work, run: NewRun) -> Manifest:
         preprocessing_fn=work.own_function,
         lease=run.lease,
         replaces=run.replaces,
+        onto=work.onto,
     )
     commit.check(finished, account)
     return commit.commit(

@@ -18,7 +18,7 @@ from schemas.csv.lines import Records, in_utf8
 from schemas.csv.parse import Dialect, Parsed, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import Decoded, batch_schema, list_array
+from schemas.rows import Decoded, Digests, batch_schema, list_array
 from schemas.spec.raw_columns import raw_columns
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import FileSplit, Schema
@@ -38,6 +38,7 @@ def read_range(
     max_record_bytes: int = MAX_RECORD_BYTES,
     threads: int = 2,
     decoder: type[RecordDecoder] | None = None,
+    digests: Digests | None = None,
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
 
@@ -51,13 +52,14 @@ def read_range(
         max_record_bytes: a longer record is rejected as record_too_long.
         threads: how many pieces of a batch are decoded in parallel.
         decoder: the decoder for another format of lines; None: CSV.
+        digests: see `schemas.rows.RowFormat`.
 
     Raises:
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
         UsageError: the split is by file, and the file matches no pattern or several.
     """
     reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split)
-    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
+    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, digests=digests)
     small = not part.file.gzip and (part.end or part.file.size) - part.start <= _PIECE_BYTES
     with contextlib.closing(blocks):
         filled = (block for block in blocks if len(block.records) or block.too_long)
