@@ -29,6 +29,7 @@ ORDER = """
     schemas.images
     schemas.inference
     schemas.dataset
+    schemas.comparison
     schemas.report
     beam_jobs.core
     beam_jobs.statistics

@@ -1,0 +1,7 @@
+"""How two sets of records differ, feature by feature: from the statistics of their jobs, or of files as they are."""
+
+__all__ = ["Comparison", "FeatureDrift", "Sample", "compare", "samples"]
+
+from schemas.comparison.compare import compare
+from schemas.comparison.findings import Comparison, FeatureDrift
+from schemas.comparison.samples import Sample, samples
