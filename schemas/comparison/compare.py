@@ -16,6 +16,7 @@ from schemas.comparison.samples import Column, Numbers, Sample, Strings
 from schemas.spec.drift import Limits
 
 EXAMPLES = 5  # unseen values that are named
+CELLS = 8  # values that are told of a feature of strings
 
 Thresholds = Callable[[str], Limits | None]  # by the feature's name in the schema
 
@@ -104,7 +105,8 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
         cells = making.of_numbers(a, b)
         variance = 2 * (a.rank_deviation**2 + b.rank_deviation**2)  # a share is the difference of two ranks
         noise = divergence_noise(len(cells.labels), cells.counts, tests=tests, rank_variance=variance)
-        unseen, span = None, _range_of_numbers(a, b)
+        unseen = None
+        span: Range | None = _range_of_numbers(a, b)
     else:
         assert isinstance(a, Strings)  # noqa: S101 - both are of one type
         assert isinstance(b, Strings)  # noqa: S101
@@ -112,24 +114,24 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
         uncertain = max(a.error / a.count, b.error / b.count)
         known = cells.pooled[: cells.named]
         noise = min(1.0, share_noise(known, cells.counts, tests=tests * max(1, cells.named)) + uncertain)
-        unseen, span = _unseen(a, b), Range((a.shortest, a.longest), (b.shortest, b.longest), None)
+        unseen, span = _unseen(a, b), None
+        if found.kind != "one_hot":  # whose values are columns
+            span = Range((a.shortest, a.longest), (b.shortest, b.longest), None)
     p, q = (share[: cells.named] for share in cells.shares)
     return dataclasses.replace(
         found,
         l_infinity=l_infinity(p, q),
         jensen_shannon=jensen_shannon(*cells.shares),
         noise=noise,
-        cell=_cell(cells, p, q),
+        cells=_cells(cells, p, q, in_order=isinstance(a, Numbers)),
         unseen=unseen,
         range=span,
     )
 
 
-def _cell(cells: Cells, p: np.ndarray, q: np.ndarray) -> tuple[str, float, float] | None:
-    if not len(p):
-        return None
-    place = int(np.abs(p - q).argmax())
-    return cells.labels[place], float(p[place]), float(q[place])
+def _cells(cells: Cells, p: np.ndarray, q: np.ndarray, *, in_order: bool) -> tuple[tuple[str, float, float], ...]:
+    places = range(len(p)) if in_order else np.argsort(-np.abs(p - q), kind="stable")[:CELLS].tolist()
+    return tuple((cells.labels[place], float(p[place]), float(q[place])) for place in places)
 
 
 def _range_of_numbers(a: Numbers, b: Numbers) -> Range:

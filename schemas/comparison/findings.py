@@ -6,8 +6,21 @@ import dataclasses
 from typing import Any, Literal
 
 Verdict = Literal["fail", "warn", "ok"]
-FORMAT_VERSION = 1
+NAMED = 5  # features that exceed a threshold
+_CUT = 28  # characters of a value that are shown
 VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "ok")  # the worst first
+
+
+def shares(cell: tuple[str, float, float]) -> str:
+    """A value or range, and its share on both sides."""
+    label = cell[0] if cell[0].isprintable() else repr(cell[0])[1:-1]
+    label = label if len(label) <= _CUT else f"{label[: _CUT - 3]}..."
+    return f"{label or repr('')}: {percent(cell[1])} -> {percent(cell[2])}"
+
+
+def percent(share: float) -> str:
+    """A share; what is not nothing is never shown as 0."""
+    return f"{share:.1%}" if share >= 0.0005 or not share else "< 0.1%"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +74,7 @@ class FeatureDrift:
       noise: what `distance` is at most if both sides are samples of the same data (99 % for all features together).
       missing: the share of missing values, of each sample.
       missing_noise: the same for the difference of these shares.
-      cell: the value or range whose share differs most; its share in each sample.
+      cells: ranges of numbers in order, or the values whose shares differ most; the share of each in each sample.
       unseen: values that are new in the second sample; None: there is none.
       range: None for strings without a value, and the like.
       note: why it cannot be compared, or only in part; '' if it can.
@@ -78,7 +91,7 @@ class FeatureDrift:
     noise: float = 0.0
     missing: tuple[float, float] = (0.0, 0.0)
     missing_noise: float = 0.0
-    cell: tuple[str, float, float] | None = None
+    cells: tuple[tuple[str, float, float], ...] = ()
     unseen: Unseen | None = None
     range: Range | None = None
     note: str = ""
@@ -89,6 +102,11 @@ class FeatureDrift:
     def distance(self) -> float | None:
         """The distance that is judged."""
         return self.l_infinity if self.measure == "l_infinity" else self.jensen_shannon
+
+    @property
+    def cell(self) -> tuple[str, float, float] | None:
+        """The value or range whose share differs most."""
+        return max(self.cells, key=lambda cell: abs(cell[1] - cell[2]), default=None)
 
     @property
     def missing_change(self) -> float:
@@ -113,6 +131,19 @@ class FeatureDrift:
         if self.fail is not None and self.drift > self.fail:
             return "fail"
         return "warn" if self.warn is not None and self.drift > self.warn else "ok"
+
+    @property
+    def excess(self) -> str:
+        """By how much it exceeds its threshold, in words."""
+        limit = self.fail if self.verdict == "fail" else self.warn
+        above = f" > {limit:g}" if limit is not None else ""
+        distance = self.distance or 0.0
+        if distance > self.noise and distance >= self.drift:
+            measure = "L-infinity" if self.measure == "l_infinity" else "Jensen-Shannon"
+            where = f", {shares(self.cell)}" if self.cell is not None else ""
+            return f"{self.name} drifted by {distance:.4f}{above} ({measure}{where})"
+        missing = " -> ".join(percent(share) for share in self.missing)
+        return f"{self.name} drifted by {self.drift:.4f}{above} (missing: {missing})"
 
     @property
     def rank(self) -> tuple[int, float, float]:
@@ -152,9 +183,27 @@ class Comparison:
         """The features that differ by more than chance explains."""
         return tuple(feature for feature in self.features if feature.drift)
 
+    @property
+    def told(self) -> str:
+        """What it comes to, in one line."""
+        worst = [feature for feature in self.features if feature.verdict == self.verdict]
+        if self.verdict != "ok":
+            named = "; ".join(feature.excess for feature in worst[:NAMED])
+            more = f" and {len(worst) - NAMED:,} more" if len(worst) > NAMED else ""
+            return f"{'FAIL' if self.verdict == 'fail' else 'warning'}: {named}{more}"
+        drifted = self.drifted
+        if not drifted:
+            return "ok: no feature differs by more than chance explains"
+        limits = any(feature.warn or feature.fail for feature in self.features)
+        why = "no threshold is exceeded" if limits else "the schema sets no threshold"
+        features = "1 feature differs" if len(drifted) == 1 else f"{len(drifted):,} features differ"
+        most = max(drifted, key=lambda feature: feature.drift)
+        return f"ok: {features} by more than chance explains, at most {most.name} by {most.drift:.4f}; {why}"
+
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
         return {
+            "told": self.told,
             "first": self.first,
             "second": self.second,
             "rows": list(self.rows),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
+from beam_jobs.statistics.columns import Role
 from schemas.comparison import compare
 from schemas.comparison.cells import edges
 from schemas.comparison.distances import jensen_shannon, l_infinity
@@ -53,7 +54,7 @@ def test_numbers_as_scipy_has_them_on_raw_columns(name):
     sides = first.columns["x"].values, second.columns["x"].values
     assert isinstance(sides[0], Numbers)
     assert isinstance(sides[1], Numbers)
-    bounds = edges(*sides)
+    bounds = edges(sides[0], sides[1])
     p, q = binned(a, bounds), binned(b, bounds)
     found = compare(first, second).features[0]
     exact = max(len(np.unique(a)), len(np.unique(b))) <= 1024
@@ -187,7 +188,7 @@ def test_what_only_one_side_has_and_other_types_are_said():
 
 def test_keys_are_no_drift():
     a, b = (np.array([b"%d" % i for i in range(start, start + 50)], object) for start in (0, 100))
-    roles = {"id": "key"}
+    roles: dict[str, Role] = {"id": "key"}
     assert compare(sample_of({"id": a}, roles=roles), sample_of({"id": b}, roles=roles)).features == ()
 
 
