@@ -35,6 +35,7 @@ class AppendOptions:
     append_to: str
     input: tuple[str, ...]
     skip_known: bool = False
+    allow_drift: bool = False
     reanalyze: bool = False
     runner: str = "FnApiRunner"
     num_shards: int | None = None
@@ -74,7 +75,7 @@ class AppendOptions:
 
 def wants_append(argv: Sequence[str]) -> bool:
     """Whether a command line asks for an append. One that asks for a replay is no append."""
-    return any(_flag(arg) in ("--append_to", "--skip_known", "--reanalyze") for arg in argv)
+    return any(_flag(arg) in ("--append_to", "--skip_known", "--allow_drift", "--reanalyze") for arg in argv)
 
 
 def parse_append(argv: Sequence[str], *, prog: str = PROG) -> AppendOptions:

@@ -65,7 +65,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         load_libraries(verbose=options.verbose)
         job = options.job(base, statistics=statistics_of(base) is not None)
         transform = OtherTransform(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
-        work = Work(job, source, source.preprocessing_fn(), transform, onto=base)
+        work = Work(job, source, source.preprocessing_fn(), transform, onto=base, allow_drift=options.allow_drift)
 
         def body() -> Manifest:
             copy_files(base, run.folder)

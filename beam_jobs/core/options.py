@@ -59,7 +59,7 @@ RUNNERS = (
 
 Mode = Literal["job", "append", "replay"]
 # The options of each mode that an ordinary job does not have.
-APPEND = ("append_to", "skip_known", "reanalyze")
+APPEND = ("append_to", "skip_known", "allow_drift", "reanalyze")
 REPLAY = ("replay", "append_to")
 _SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key|private_key|api_key")
 
@@ -82,6 +82,7 @@ class JobOptions:
     overwrite: bool = False
     preprocessing_fn: str | None = None
     transform_from: str | None = None
+    compare_to: str | None = None
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     start_timeout: float = 900.0
@@ -107,6 +108,7 @@ class JobOptions:
             *(("input", p) for p in self.input),
             ("output", self.output),
             ("transform_from", self.transform_from),
+            ("compare_to", self.compare_to),
         ):
             if path is not None:
                 storage.check_scheme(path, f"--{name} ")
@@ -182,6 +184,12 @@ def parser(*, mode: Mode = "job", prog: str = PROG) -> argparse.ArgumentParser:
         help="apply the transform of the dataset in DIR instead of computing a new one",
     )
     must.add_argument(
+        "--compare_to",
+        metavar="DIR",
+        help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
+        "drifted further than the schema's thresholds allow; see docs/compare.md",
+    )
+    must.add_argument(
         "--preprocessing_fn",
         metavar="MODULE:FUNCTION",
         help="use your own tf.Transform preprocessing_fn instead of the schema's",
@@ -198,6 +206,11 @@ def parser(*, mode: Mode = "job", prog: str = PROG) -> argparse.ArgumentParser:
         "--skip_known",
         action="store_true",
         help="leave out files whose content the dataset holds already, instead of refusing them",
+    )
+    more.add_argument(
+        "--allow_drift",
+        action="store_true",
+        help="add records that have drifted beyond the thresholds in the schema that make a job fail",
     )
     more.add_argument(
         "--reanalyze",

@@ -6,6 +6,7 @@ __all__ = [
     "cleanup",
     "commit",
     "data_report",
+    "drift",
     "encode",
     "joined",
     "pipeline_end",

@@ -19,7 +19,7 @@ from beam_jobs.core import parity_files, parity_sample
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
-from beam_jobs.output import tfrecord_frames
+from beam_jobs.output import drift, tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.added_warnings import warnings_of_added
 from beam_jobs.output.base import files_of, statistics_of
@@ -33,6 +33,7 @@ from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
+from schemas.comparison import Comparison
 from schemas.dataset import Dataset, layout
 from schemas.dataset.input_files import InputPart, write_parts
 from schemas.dataset.lease import Lease
@@ -118,6 +119,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -127,6 +129,7 @@ def commit(
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
+      comparisons: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -137,14 +140,15 @@ def commit(
     if run.onto is None:  # else they are the dataset's, whose transform is the same
         place_parity(run, result)
     place_statistics(run.folder, result, more=None if run.onto is None else described_before(run.onto))
+    drift.place(run.folder, comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
     if run.onto is None:
-        warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+        warnings = *find_warnings(result, derived_from(run), classes=run.source.classes), *drift.warnings(comparisons)
     else:
         parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
-        warnings = tuple(warnings_of_added(result, run.onto))
+        warnings = tuple(warnings_of_added(result, run.onto, comparisons))
     listed = write_parts(run.output, run.id, parts, count=count)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:

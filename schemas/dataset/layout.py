@@ -24,12 +24,13 @@ STATISTICS_JSON = "statistics.json"  # of the accepted records, by split and fea
 STATISTICS_PB = "statistics.pb"  # the same, a tensorflow_metadata DatasetFeatureStatisticsList
 STATISTICS_SKETCHES = "statistics.arrow"  # what they are made of, to be merged with those of more records
 STATISTICS = frozenset({STATISTICS_JSON, STATISTICS_PB, STATISTICS_SKETCHES})
+DRIFT = "drift.json"  # how its splits differ, and how it differs from the dataset that it replaced
 REPORT = "report.html"  # what the data is like, for people
 SUMMARY = "summary.json"
 JOB = "job.json"  # in the run of a job that was submitted to a cluster: what its commit needs
 STAGING = "staging"  # in a run: what only the commit reads
 
-DESCRIBING = STATISTICS | {REPORT, JOB}  # what a run says of all records, or of itself
+DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records, or of itself
 
 RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")

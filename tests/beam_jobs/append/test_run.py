@@ -85,6 +85,19 @@ def test_unknown_values_are_counted_by_feature(days):
     assert warnings.keys() == {"grade", "city", "note"}
 
 
+def test_drift_from_the_dataset_is_said_of_the_last_append_alone(days):
+    """All values of the second day are in the first one's range but for the pay, which is doubled with the rows."""
+    far = days.day(1, name="far.csv", rows=200)
+    lines = Path(far).read_text().splitlines()
+    moved = [",".join([cells[0], str(int(cells[1]) + 500), *cells[2:]]) for cells in (x.split(",") for x in lines[1:])]
+    Path(far).write_text("\n".join([lines[0], *moved]) + "\n")
+    warned = {w.feature: w.message for w in days.append(far).manifest.warnings if w.code == "drift"}
+    assert "age drifted by" in warned["age"]
+    before = days.dataset.manifest
+    again = days.append(days.day(2)).manifest
+    assert not {w for w in before.warnings if w.code == "drift"} & set(again.warnings)
+
+
 def test_a_file_is_known_by_its_content_under_any_name(days):
     copied = days.day(0, name="copy.csv")
     with pytest.raises(UsageError, match=r"copy\.csv \(as .*day0\.csv\): holds what is in .*--skip_known"):
