@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
+from beam_jobs.append import reanalyze
 from beam_jobs.append.known import NewFiles, choose_new
 from beam_jobs.append.options import AppendOptions
 from beam_jobs.core import progress
@@ -12,7 +14,7 @@ from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.output.base import copy_files, open_base, statistics_of
 from beam_jobs.runtime.cluster_checks import check_cluster
 from beam_jobs.runtime.job import OtherTransform, Work, execute
-from beam_jobs.runtime.new_run import load_libraries, new_run
+from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run
 from beam_jobs.runtime.sources import open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -38,8 +40,23 @@ class Outcome:
 
     @property
     def added(self) -> int:
-        """The records that were written."""
+        """The records that were written, beyond those that were there."""
         return self.manifest.written - self.before.written
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What is to be done, once nothing else writes to the dataset.
+
+    Attributes:
+      base: the dataset.
+      new: what of the input is new.
+      source: what is read; None if nothing is.
+    """
+
+    base: Dataset
+    new: NewFiles
+    source: Source | None
 
 
 def run_append(options: AppendOptions, *, report: Report = storage.print_notes) -> Outcome:
@@ -50,33 +67,27 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
       MillraceError: it failed; the dataset is as it was.
     """
     base = open_base(options.append_to, trust=options.trust)
-    source, new = prepare(options, base, report)
-    if source is None:
-        return Outcome(base.manifest, base.manifest, new.skipped)
+    found = prepare(options, base, report)
+    if found.source is None:
+        return Outcome(base.manifest, base.manifest, found.new.skipped)
     with new_run(options.append_to) as run:
         now = open_base(options.append_to, trust=options.trust)
         if now.run != base.run:  # before the lease was ours, another job has committed
-            base = now
-            source, new = prepare(options, base, report)
-            if source is None:
-                return Outcome(base.manifest, base.manifest, new.skipped)
+            found = prepare(options, now, report)
+        source = found.source
+        if source is None:
+            return Outcome(now.manifest, now.manifest, found.new.skipped)
         if not options.quiet:
             progress.say("starting TensorFlow and Beam")
         load_libraries(verbose=options.verbose)
-        job = options.job(base, statistics=statistics_of(base) is not None)
-        transform = OtherTransform(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
-        work = Work(job, source, source.preprocessing_fn(), transform, onto=base, allow_drift=options.allow_drift)
 
-        def body() -> Manifest:
-            copy_files(base, run.folder)
-            return execute(work, run)
-
-        manifest = run.write(body, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes)
-    return Outcome(base.manifest, manifest, new.skipped)
+        add = functools.partial(_reanalyze if options.reanalyze else _add, options, found, source, run, report)
+        manifest = run.write(add, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes)
+    return Outcome(found.base.manifest, manifest, found.new.skipped)
 
 
-def prepare(options: AppendOptions, base: Dataset, report: Report) -> tuple[Source | None, NewFiles]:
-    """What is to be read: the new files, opened or listed. None if all are known.
+def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
+    """Finds out what of the input is new, and opens or lists what is to be read.
 
     Raises:
       UsageError: the input does not match the schema, or is known and not to be skipped.
@@ -87,15 +98,37 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> tuple[Sour
             "images they would be others, and identities could change their splits. Write the dataset again with "
             "--overwrite."
         )
-    job = options.job(base, statistics=True)
+    job = options.job(base, statistics=statistics_of(base) is not None)
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
     report([storage.duplicate_note(kept, path) for kept, path in duplicates])
     new = choose_new(base, listing, skip_known=options.skip_known)
     report(new.notes)
-    if not len(new.listing):
-        return None, new
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     raw = RawFiles(job, text, new.listing, duplicates, report, classes=base.manifest.classes)
-    return open_source(base.declared, raw), new
+    if options.reanalyze:
+        return Prepared(base, new, reanalyze.open_all(base, raw))
+    return Prepared(base, new, open_source(base.declared, raw) if len(new.listing) else None)
+
+
+def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, report: Report) -> Manifest:
+    """Writes the new records beside the old ones."""
+    base = found.base
+    copy_files(base, run.folder)
+    work = Work(
+        options.job(base, statistics=statistics_of(base) is not None),
+        source,
+        source.preprocessing_fn(),
+        OtherTransform(base.graphs_dir, base.run, base.manifest.preprocessing_fn),
+        onto=base,
+        allow_drift=options.allow_drift,
+        keeps_analysis=bool(base.manifest.analyzed),
+    )
+    return execute(work, run)
+
+
+def _reanalyze(options: AppendOptions, found: Prepared, source: Source, run: NewRun, report: Report) -> Manifest:
+    """Writes all records again, by a transform that is measured anew."""
+    job = options.job(found.base, statistics=statistics_of(found.base) is not None)
+    return reanalyze.write(job, found.base, source, found.new.listing, run, report, allow_drift=options.allow_drift)

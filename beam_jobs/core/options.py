@@ -83,6 +83,7 @@ class JobOptions:
     preprocessing_fn: str | None = None
     transform_from: str | None = None
     compare_to: str | None = None
+    keep_analysis: bool = False
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     start_timeout: float = 900.0
@@ -182,6 +183,12 @@ def parser(*, mode: Mode = "job", prog: str = PROG) -> argparse.ArgumentParser:
         "--transform_from",
         metavar="DIR",
         help="apply the transform of the dataset in DIR instead of computing a new one",
+    )
+    must.add_argument(
+        "--keep_analysis",
+        action="store_true",
+        help="keep what the analysis measures, so that --reanalyze need not read these records again; see "
+        "docs/append.md",
     )
     must.add_argument(
         "--compare_to",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from beam_jobs.core.inputs import InputFile, StagedInputs
+from beam_jobs.core.keeping import Keeping
 from beam_jobs.core.options import JobOptions
 from schemas import storage
 from schemas.dataset import Dataset
@@ -60,8 +61,8 @@ class Source(Described, Protocol):
     def shares(self) -> dict[str, float]:
         """Each split's share of the data."""
 
-    def preprocessing_fn(self) -> Any:
-        """The tf.Transform `preprocessing_fn` that the schema implies."""
+    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+        """The tf.Transform `preprocessing_fn` that the schema implies. `keeping`: what its analysis keeps."""
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """Writes the description of the raw data to the run's folder: raw features of rows, the ingest graph of images.

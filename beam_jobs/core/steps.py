@@ -10,6 +10,7 @@ import apache_beam as beam
 
 from beam_jobs.core.accounting import RejectLimit
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.keeping import Analysis
 from beam_jobs.core.shuffle_plan import ShardOptions
 
 
@@ -37,6 +38,7 @@ class Plan:
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
     statistics: bool = True  # whether statistics of the written records are collected
     known_ids: Mapping[str, KnownIds] = dataclasses.field(default_factory=dict)  # whose unknown values are counted
+    analysis: Analysis | None = None  # what is kept of the analysis; None: nothing
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
 
     @property

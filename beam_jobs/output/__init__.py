@@ -9,6 +9,7 @@ __all__ = [
     "drift",
     "encode",
     "joined",
+    "kept_files",
     "pipeline_end",
     "result",
     "tfrecord_frames",

@@ -76,6 +76,18 @@ def copy_files(base: Dataset, run_dir: str) -> None:
             storage.write_bytes(layout.join(run_dir, name), data)
 
 
+def copy_folder(base: Dataset, name: str, run_dir: str) -> None:
+    """The files in a folder of the old run.
+
+    Raises:
+      MillraceError: one is not as it was written.
+    """
+    for file in base.manifest.files:
+        path = file.path.partition("/")[2]
+        if path.startswith(f"{name}/"):
+            storage.write_bytes(layout.join(run_dir, path), _checked(base, file.path, file.sha256))
+
+
 def statistics_of(base: Dataset) -> bytes | None:
     """The sketches of the statistics of the dataset's records; None if it has none.
 

@@ -12,7 +12,7 @@ import datetime as dt
 import hashlib
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from beam_jobs.core import parity_files, parity_sample
@@ -27,6 +27,7 @@ from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.output.joined import count_inputs, joined_inputs, joined_manifest
+from beam_jobs.output.kept_files import place_kept
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.statistics import files
@@ -72,6 +73,7 @@ class Run:
     replaces: Seen  # the manifest at the time the lease was taken
     keeps_staging: bool = False
     onto: Dataset | None = None  # the dataset that the records are added to
+    known: Mapping[str, int] = dataclasses.field(default_factory=dict)  # runs whose analysis is in the run's folder
 
     @property
     def folder(self) -> str:
@@ -151,6 +153,10 @@ def commit(
         warnings = tuple(warnings_of_added(result, run.onto, comparisons))
     listed = write_parts(run.output, run.id, parts, count=count)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
+    analyzed = {
+        **run.known,
+        **({run.id: read - sum(run.known.values())} if place_kept(run.folder, run.staging, run.id) else {}),
+    }
     if not run.keeps_staging:
         folders.remove(run.staging)
     manifest = Manifest(
@@ -179,6 +185,7 @@ def commit(
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
         finite=True,
+        analyzed=analyzed,
         warnings=warnings,
         seconds=round(max(seconds(), 0.0), 3),
     )

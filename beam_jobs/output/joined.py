@@ -85,6 +85,7 @@ def joined_manifest(base: Manifest, added: Manifest) -> Manifest:
             "finite": base.finite,
             "warnings": joined_warnings(base.warnings, added.warnings),
             "appended": (*base.appended, added.run),
+            "analyzed": base.analyzed | added.analyzed,
         }
     )
 

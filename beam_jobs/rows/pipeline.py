@@ -19,6 +19,7 @@ from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.statistics.collect import Described
 from beam_jobs.statistics.columns import columns_of, raw_names
 from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.transform.analyze import analyze
 from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
@@ -48,20 +49,26 @@ def row_steps(
     handed_through = {*PASSTHROUGH, *(raw_names(schema) if plan.statistics else ())}
     measures, counts = False, []
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
-        if plan.transform_from is None:
+        measured = None
+        if plan.transform_from is None or plan.analysis is not None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
             progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
-            to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
+            train, keeping = ranges, None
+            if plan.analysis is not None:
+                train, keeping = ranges.of(plan.analysis.inputs), plan.analysis.keeping
+            to_analyze, _ = (train if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
             raw = to_analyze | "ReadTrain" >> beam.ParDo(
                 ReadForAnalysis(*args, cache_dir=plan.cache_dir, digests=measures)
             ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, main="batches")
             counts.append(raw[COUNTS])
-            transform_fn = (raw.batches, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
-                plan.preprocessing_fn
-            )
+            config = adapter_config(schema, passthrough=False)
+            assert plan.preprocessing_fn is not None  # noqa: S101 - only a replay has none, and measures nothing
+            measured = analyze(raw.batches, config, plan.preprocessing_fn, keeping)
         else:
             progress.expect("transforming", "writing")
+        transform_fn = measured
+        if plan.transform_from is not None:
             transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
 
         to_transform, file_counts = ranges.create(pipeline, "Transform", count=True)
@@ -71,7 +78,7 @@ def row_steps(
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
                 statistics=plan.statistics,
-                digests=not measures,
+                digests=not measures or (plan.analysis is not None and bool(plan.analysis.keeping.known)),
             )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (

@@ -36,6 +36,9 @@ class Ranges(Protocol):
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         """The columns of a file that features and the label are read from, as the file calls them."""
 
+    def of(self, inputs: StagedInputs) -> Ranges:
+        """The ranges of other inputs."""
+
 
 @dataclasses.dataclass(frozen=True)
 class FileRanges:
@@ -63,6 +66,9 @@ class FileRanges:
                 self._columns.clear()
             self._columns[path] = dict(self._opened(path).labels)
         return self._columns[path]
+
+    def of(self, inputs: StagedInputs) -> FileRanges:
+        return dataclasses.replace(self, inputs=inputs)
 
     def open(self, file: InputFile) -> RowFile:
         """Opens an input, which must be the version that was listed.
@@ -133,6 +139,9 @@ class GivenRanges:
             pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),
             pipeline | f"{label}NoCounts" >> beam.Create([], reshuffle=False),
         )
+
+    def of(self, inputs: StagedInputs) -> GivenRanges:
+        return self
 
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         return next((dict(part.file.labels) for part in self.ranges if part.file.path == path), {})

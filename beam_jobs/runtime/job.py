@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_jobs.core.inputs import StagedInputs
+    from beam_jobs.core.keeping import Analysis, Kept
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.steps import KnownIds
     from beam_jobs.runtime.remote_run import Begun
@@ -88,7 +89,8 @@ def _prepared(
             if not options.quiet:
                 progress.say("starting TensorFlow and Beam")
             load_libraries(verbose=options.verbose)
-        yield Work(options, source, load_preprocessing(options, source), transform), run
+        preprocessing_fn = load_preprocessing(options, source)
+        yield Work(options, source, preprocessing_fn, transform, keeps_analysis=options.keep_analysis), run
 
 
 def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
@@ -102,6 +104,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     check_cluster(options, read_or_written(options, schema))
     check_output(options)
     check_comparison(options, schema)
+    check_keeping(options, schema)
 
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
@@ -150,6 +153,23 @@ def check_comparison(options: JobOptions, schema: AnySchema) -> None:
         stored.stored_samples(options.compare_to, read_manifest(options.compare_to))
     except MillraceError as error:
         raise UsageError(f"--compare_to: {error}") from error
+
+
+def check_keeping(options: JobOptions, schema: AnySchema) -> None:
+    """Refuses to keep an analysis where there is none that could be kept.
+
+    Raises:
+      UsageError: the transform is given, the user's own function measures it, or these are images.
+    """
+    why = None
+    if options.transform_from is not None:
+        why = "with --transform_from nothing is measured"
+    elif options.preprocessing_fn is not None:
+        why = "what a --preprocessing_fn of your own measures cannot be kept"
+    elif not isinstance(schema, Schema):
+        why = "images are measured while they are read, once, and not in an analysis of its own"
+    if options.keep_analysis and why is not None:
+        raise UsageError(f"--keep_analysis: {why}; leave it out")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +230,10 @@ class Work:
     transform: OtherTransform | None
     onto: Dataset | None = None  # the dataset that the records are added to
     allow_drift: bool = False  # no threshold fails it
+    keeps_analysis: bool = False  # what is measured of these records is kept
+    known: tuple[Kept, ...] = ()  # what earlier runs have kept, whose records are not analyzed again
+    known_reads: Mapping[str, int] = dataclasses.field(default_factory=dict)  # how many records each of them read
+    to_analyze: Source | None = None  # the records that are; None: all of `source`
 
     @property
     def transform_from(self) -> str | None:
@@ -220,6 +244,17 @@ class Work:
     def own_function(self) -> str | None:
         """The user's preprocessing_fn, if the transform is not derived from the schema."""
         return (self.transform or self.options).preprocessing_fn
+
+    def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
+        """What is kept of the analysis; None if nothing is."""
+        from beam_jobs.core.keeping import STAGED, Analysis, Keeping
+
+        if not self.keeps_analysis:
+            return None
+        if self.to_analyze is not None:
+            inputs = self.to_analyze.stage(layout.join(run.staging, "to_analyze"))
+        folder = layout.join(run.staging, STAGED)
+        return Analysis(Keeping(run.id, folder, self.source.schema.fingerprint, self.known), inputs)
 
     def known_ids(self) -> Mapping[str, KnownIds]:
         """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
@@ -238,6 +273,9 @@ class Work:
         options, source = self.options, self.source
         transform_from = self.transform.run_dir if self.transform else None
         source.write_description(run.folder, transform_from=transform_from)
+        analysis, preprocessing_fn = self.analysis(run, inputs), self.preprocessing_fn
+        if analysis is not None:
+            preprocessing_fn = source.preprocessing_fn(analysis.keeping)
         plan = Plan(
             run_dir=run.folder,
             temp_dir=temp_dir,
@@ -246,11 +284,12 @@ class Work:
             limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
             parity_threshold=None if self.onto else parity_sample.threshold(source.estimated_rows),
             shards=plan_shards(options, source, run.staging, temp_dir),
-            preprocessing_fn=self.preprocessing_fn,
+            preprocessing_fn=preprocessing_fn,
             derived=self.own_function is None,
             transform_from=transform_from,
             statistics=options.statistics,
             known_ids=self.known_ids(),
+            analysis=analysis,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
@@ -284,6 +323,7 @@ def execute(work: Work, run: NewRun) -> Manifest:
         lease=run.lease,
         replaces=run.replaces,
         onto=work.onto,
+        known=work.known_reads,
     )
     commit.check(finished, account)
     compared = drift.compared(account, source.schema, output=options.output, compare_to=options.compare_to)

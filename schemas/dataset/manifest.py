@@ -130,6 +130,7 @@ class Manifest(Strict):
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
     appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
+    analyzed: dict[str, int] = Field(default_factory=dict)  # the records that each run read whose analysis was kept
     finite: bool = False  # whether the release that wrote it rejects rows with NaN or infinite numbers
     warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
     seconds: float = Field(ge=0)
@@ -153,7 +154,7 @@ class Manifest(Strict):
     def to_json(self) -> bytes:
         """The file's bytes. Where the inputs are few, they are as earlier releases wrote them."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
-        unused |= set() if self.appended else {"appended"}
+        unused |= {name for name in ("appended", "analyzed") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
 
 
