@@ -79,7 +79,7 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
                     known.setdefault(path, old.path)
     if changed:
         raise UsageError(
-            f"{_few(changed)}: known to {base.path} under this path, but with other content now. Records that were "
+            f"{few(changed)}: known to {base.path} under this path, but with other content now. Records that were "
             "written are not changed by an append. If the file has grown, give the new records in a file of their "
             "own; if it is another file, give it another name; if it was corrected, write the dataset again with "
             "--output."
@@ -88,7 +88,7 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
     if known and not skip_known:
         named = (path if path == old else f"{path} (as {old})" for path, old in sorted(known.items()))
         raise UsageError(
-            f"{_few(list(named))}: holds what is in {base.path} already, so its records would be in it twice. Give "
+            f"{few(list(named))}: holds what is in {base.path} already, so its records would be in it twice. Give "
             "--skip_known to leave such files out."
         )
     rest = (file for path, file in new.files.items() if path not in known)
@@ -143,6 +143,7 @@ def _undigested(paths: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _few(paths: Sequence[str]) -> str:
+def few(paths: Sequence[str]) -> str:
+    """The first of some paths, and how many more there are."""
     more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
     return ", ".join(paths[:_SHOWN]) + more

@@ -23,7 +23,6 @@ from schemas.dataset import Dataset, layout
 from schemas.dataset.input_files import read_inputs
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.content import digest_file
 
@@ -34,13 +33,8 @@ def open_all(base: Dataset, raw: RawFiles) -> Source:
     """All input: that of the dataset, and what is new.
 
     Raises:
-      UsageError: the dataset holds images, or records that are in no input; or an input of it is gone or has changed.
+      UsageError: records of the dataset are in no input, or an input of it is gone or has changed.
     """
-    if not isinstance(base.declared, Schema):
-        raise UsageError(
-            f"--reanalyze: {base.path} holds images, which are measured while they are read, and not in an analysis of "
-            "its own. Write the dataset again with --output and all images."
-        )
     replayed = replays(base.manifest)
     if replayed:
         raise UsageError(

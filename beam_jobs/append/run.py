@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 
 from beam_jobs.append import reanalyze
 from beam_jobs.append.known import NewFiles, choose_new
+from beam_jobs.append.known_images import choose_new_images
 from beam_jobs.append.options import AppendOptions
 from beam_jobs.core import progress
 from beam_jobs.core.source import RawFiles, Source
+from beam_jobs.images.folder_source import FolderSource
 from beam_jobs.output.base import copy_files, open_base, statistics_of
 from beam_jobs.runtime.cluster_checks import check_cluster
 from beam_jobs.runtime.job import OtherTransform, Work, execute
@@ -20,7 +22,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import UsageError
-from schemas.spec.images import ImagePairsSchema
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 
 Report = Callable[[Sequence[str]], None]
 
@@ -103,13 +105,30 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
     report([storage.duplicate_note(kept, path) for kept, path in duplicates])
+    text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
+    raw = RawFiles(job, text, listing, duplicates, report, classes=base.manifest.classes)
+    if isinstance(base.declared, ImageFolderSchema):
+        return _images(options, base, raw)
     new = choose_new(base, listing, skip_known=options.skip_known)
     report(new.notes)
-    text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
-    raw = RawFiles(job, text, new.listing, duplicates, report, classes=base.manifest.classes)
+    raw = dataclasses.replace(raw, listing=new.listing)
     if options.reanalyze:
         return Prepared(base, new, reanalyze.open_all(base, raw))
     return Prepared(base, new, open_source(base.declared, raw) if len(new.listing) else None)
+
+
+def _images(options: AppendOptions, base: Dataset, raw: RawFiles) -> Prepared:
+    """As `prepare`, of images."""
+    if options.reanalyze:
+        raise UsageError(
+            f"--reanalyze: {base.path} holds images, which are measured while they are read, and not in an analysis of "
+            "its own. Write the dataset again with --output and all images."
+        )
+    source = open_source(base.declared, raw)
+    assert isinstance(source, FolderSource)  # noqa: S101 - the source of these schemas
+    found = choose_new_images(base, source, skip_known=options.skip_known)
+    raw.report(found.notes)
+    return Prepared(base, NewFiles(raw.listing, found.skipped, found.notes), found.source)
 
 
 def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, report: Report) -> Manifest:

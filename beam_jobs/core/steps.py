@@ -58,4 +58,5 @@ class Steps:
     parity_raw: beam.PCollection | None = None  # of (place, tf.Example)
     parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
     parity_files: beam.PCollection | None = None  # of ParityFiles
+    content_files: beam.PCollection | None = None  # of paths of files that say what images hold
     statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from beam_jobs.core.parity_sample import place_hash
 from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.images.records import NO_MOMENTS, ImageBatch, RecordMaker, Stored, moments
+from beam_jobs.output.contents import image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
 from schemas.images.file import ERRORS, ImageFile, undecodable
@@ -123,7 +123,8 @@ class ImageReader:
                 with self._decodes.reserve(decoding_bytes(header, self._images, scales=self._ingest.scales)):
                     encoded, height, width, pixels = self._store(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
-                digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
+                content = image_digest(data)
+                digest = image_digest(name.encode()) if by_name else content
                 kept = None
                 if self._keeper is not None and rank is not None:
                     kept = self._keeper.keep(rank, data, decoding_branches(header, self._images))
@@ -133,7 +134,7 @@ class ImageReader:
         counted, measured = (0, NO_MOMENTS) if pixels is None else (height * width, moments(pixels))
         facts = Facts(header.format, header.height, header.width, len(data), counted, measured)
         split_by = int.from_bytes(digest, "little")
-        return Stored(place, name, label, encoded, height, width, facts, split_by, kept)
+        return Stored(place, name, label, encoded, height, width, facts, split_by, (content.hex(), path), kept)
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:

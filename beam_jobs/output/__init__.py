@@ -5,6 +5,7 @@ __all__ = [
     "base",
     "cleanup",
     "commit",
+    "contents",
     "data_report",
     "drift",
     "encode",

@@ -23,6 +23,7 @@ from beam_jobs.output import drift, tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.added_warnings import warnings_of_added
 from beam_jobs.output.base import files_of, statistics_of
+from beam_jobs.output.contents import place_contents
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
@@ -139,6 +140,7 @@ def commit(
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
     place_rejects(run, result, late_rejects(result, raw_bytes))
+    place_contents(run.folder, result.content_files, onto=run.onto)
     if run.onto is None:  # else they are the dataset's, whose transform is the same
         place_parity(run, result)
     place_statistics(run.folder, result, more=None if run.onto is None else described_before(run.onto))

@@ -38,6 +38,7 @@ class Result:
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
     ended: float
+    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.contents`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
@@ -85,6 +86,7 @@ def write_result(
     raw: Sequence[tuple[Place, bytes]] = (),
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
+    content_files: Sequence[str] = (),
     statistics: Sequence[bytes] = (),
 ) -> None:
     """Writes the result file atomically, and before it the file of the statistics, of which there is one at most."""
@@ -100,6 +102,7 @@ def write_result(
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
         "parity_files": [dataclasses.asdict(record) for record in parity_files],
+        "content_files": list(content_files),
         "ended": time.time(),
         "statistics": None,
     }
@@ -124,6 +127,7 @@ def read_result(path: str) -> Result:
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
+        content_files=tuple(account.get("content_files", ())),
         ended=account["ended"],
         statistics=account.get("statistics"),  # a job that an earlier release submitted has none
     )

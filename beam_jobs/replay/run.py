@@ -175,6 +175,7 @@ def _commit(
     from beam_jobs.core.accounting import READ, WRITTEN
     from beam_jobs.output import commit, drift
     from beam_jobs.output.accounts import accounts
+    from beam_jobs.output.contents import place_contents
     from beam_jobs.output.data_report import place_report
 
     tried = len(choice.records)
@@ -199,6 +200,7 @@ def _commit(
     if rejects:
         lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
         storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
+    place_contents(run.folder, account.content_files, onto=base)
     place_statistics(base, account, run.folder)
     drift.place_splits(run.folder, base.declared)
     folders.remove(run.staging)

@@ -35,7 +35,7 @@ DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records
 
 RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")
-CONTENTS = re.compile(r"contents-\d{5,}\.txt")  # the images of the dataset: digest and path
+CONTENTS = re.compile(r"contents-\d{5,}\.jsonl")  # the images of the dataset: digest and path
 GROWING = re.compile(f"{REJECTS.pattern}|{CONTENTS.pattern}")  # a run that adds records repeats them with more lines
 ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>\d{5,})-(?P<part>\d{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
@@ -65,8 +65,8 @@ def rejects_name(index: int) -> str:
 
 
 def contents_name(index: int) -> str:
-    """`contents-00000.txt`."""
-    return f"contents-{index:05d}.txt"
+    """`contents-00000.jsonl`."""
+    return f"contents-{index:05d}.jsonl"
 
 
 def inputs_name(index: int) -> str:
