@@ -107,8 +107,10 @@ class InputAccount:
     @property
     def digest(self) -> str | None:
         """The digest of its content; None if it was not taken, as for images."""
-        blocks = [text.split() for at, text in self.counts if at == DIGESTED]
-        return content_digest(self.file.bytes, {int(number): found for number, found in blocks}) if blocks else None
+        if not any(at == DESCRIBED for at, _ in self.counts):
+            return None
+        blocks = (text.split() for at, text in self.counts if at == DIGESTED)
+        return content_digest(self.file.bytes, {int(number): found for number, found in blocks})
 
     def check(self) -> None:
         """Checks that every record is accounted for.
