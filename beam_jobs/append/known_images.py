@@ -9,10 +9,10 @@ from collections.abc import Collection
 from beam_jobs.append.known import few
 from beam_jobs.images.folder_source import FolderSource
 from beam_jobs.images.image_lists import ImagesInFolders, ImagesInMemory, images_in_folders
-from beam_jobs.output.base import files_of, rejects_of
+from beam_jobs.output.base import rejects_of
 from beam_jobs.output.contents import contents_of, image_digest
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
 
 
@@ -42,12 +42,6 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
     Raises:
       UsageError: an image is known and is not to be skipped, or is known by its path but has other content now.
     """
-    if next(files_of(base, layout.CONTENTS), None) is None:
-        note = (
-            f"{base.path} was written by an earlier release, which kept no digests of images: the new ones were not "
-            "compared with those that it holds"
-        )
-        return NewImages(source, notes=(note,))
     paths = list(itertools.chain.from_iterable(bundle.paths for bundle in source.bundles()))
     digests = dict(zip(paths, storage.for_each(base.path, _digest, paths), strict=True))
     by_digest: dict[str, list[str]] = {}
@@ -56,7 +50,9 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
             by_digest.setdefault(digest, []).append(path)
     known: dict[str, str] = {}
     changed: list[str] = []
+    held = 0
     for digest, path in contents_of(base):
+        held += 1
         if path in digests and digests[path] != digest:
             changed.append(path)
         for same in by_digest.get(digest, ()):
@@ -78,7 +74,12 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
         raise UsageError(
             f"{few(named)}: {base.path} holds this image already. Give --skip_known to leave such files out."
         )
-    return NewImages(_without(source, known), tuple(sorted(known.items())))
+    undigested = base.manifest.written - held
+    note = (
+        f"{undigested:,} images of {base.path} were written by an earlier release, which kept no digests: the new ones "
+        "were not compared with these"
+    )
+    return NewImages(_without(source, known), tuple(sorted(known.items())), (note,) if undigested > 0 else ())
 
 
 def _digest(path: str) -> str | None:

@@ -75,7 +75,7 @@ def test_an_append_killed_while_it_reads_changes_nothing(days, run_jobs):
     assert {p.name for p in Path(days.output).iterdir()} == {layout.MANIFEST, *days.dataset.manifest.runs}
 
 
-def test_of_two_appends_at_once_one_waits_for_no_other_and_no_row_is_added_twice(days, run_jobs):
+def test_of_two_appends_at_once_no_row_is_added_twice_and_none_is_lost(days, run_jobs):
     """Of the same file; then of two files, of which the one that was refused is given again."""
     one, other = days.day(1), days.day(2)
     won, lost = sorted(run_jobs(command(days.output, one), command(days.output, one)), key=lambda r: r["status"])
