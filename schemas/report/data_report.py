@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import importlib.resources
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas.command import duration
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
 from schemas.spec.loader import records_called
+
+if TYPE_CHECKING:
+    import jinja2
 
 PAGE = "data_report.html"
 EXAMPLES = 5  # rejects that are shown of each reason and column
@@ -96,6 +100,18 @@ def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
     return all(found.get("distinct", 0) <= 2 for found in splits.values())
 
 
+@functools.cache
+def template() -> jinja2.Template:
+    """The page's template, compiled once."""
+    import jinja2
+
+    text = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
+    undefined = jinja2.StrictUndefined
+    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
+    return environment.from_string(text)
+
+
 def render(
     manifest: Manifest,
     *,
@@ -113,17 +129,11 @@ def render(
       phases: the job's phases in their order, and the seconds that each took, if they are known.
       images: some images of each class, as `data:` URLs.
     """
-    import jinja2
-
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
         warnings[warning.feature].append(warning.message)
-    template = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
-    undefined = jinja2.StrictUndefined
-    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    return environment.from_string(template).render(
+    return template().render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
