@@ -28,7 +28,7 @@ from trainer.spec.metrics import has_classes, higher_is_better
 from trainer.spec.options import TrainOptions
 from trainer.task import add_training_flags, verify_data
 from trainer.tuning.commands import TrialCommand, check_alone
-from trainer.tuning.records import FAILED, Records, load_optuna
+from trainer.tuning.records import FAILED, FILE, Records, load_optuna
 from trainer.tuning.results import Results
 from trainer.tuning.settings import FIRST_FAILURES, KEEP, PRUNERS, TRIALS, Settings
 from trainer.tuning.space import FORMS, SEARCHES, check, read_parameters
@@ -150,6 +150,8 @@ def _run(argv: Sequence[str], prog: str) -> Report:
     try:
         with interruptible(sigterm=True), only_one(settings.study, progress.line):
             results = _search(asked, dataset, progress, prog)
+    except OSError as error:
+        raise MillraceError(f"{settings.study}: {error}; run the command again to go on with the study") from error
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise command.Interrupted(f"{how}; run the command again to go on with the study", code) from None
@@ -163,6 +165,7 @@ def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results
       MillraceError: no trial has come to its end.
     """
     from trainer.tuning.page import write_page
+    from trainer.tuning.study import TRIALS as TRIALS_FOLDER
     from trainer.tuning.study import Study, best_of, reasons
 
     settings, options = asked.settings, asked.options
@@ -173,6 +176,11 @@ def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results
         "training": asked.command.identity(),
         "run of the dataset": dataset.run,
     }
+    if not Path(settings.study, FILE).exists() and Path(settings.study, TRIALS_FOLDER).exists():
+        raise UsageError(
+            f"--study {settings.study}: has {TRIALS_FOLDER}/ but no {FILE}, so what they were given is unknown; use "
+            "another --study, or move them away"
+        )
     resource = (options.evaluation_steps, options.max_steps)
     records = Records(settings, same, higher=higher, seed=options.seed, resource=resource)
     study = Study(records, settings, asked.command, dataset, metric, progress)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import optuna
 
 FILE = "study.db"
-DONE, PRUNED, FAILED, RUNNING, WAITING = "done", "pruned", "failed", "running", "waiting"
+DONE, PRUNED, FAILED, UNFINISHED, WAITING = "done", "pruned", "failed", "unfinished", "waiting"
 _NAME = "millrace"
 _ASKED, _METRIC, _GIVEN, _REPEATS, _FOUND = "asked", "metric", "given", "repeats", "found"  # names of attributes
 _DIGITS = 6  # of a value that is any number of a range
@@ -37,7 +37,7 @@ class Trial:
     Attributes:
       number: its number, from 1, which it keeps if it is given again.
       values: what it was given, by name, as typed.
-      state: DONE, PRUNED, FAILED, RUNNING or WAITING.
+      state: DONE, PRUNED, FAILED, UNFINISHED or WAITING.
       value: its best value of the metric; None: none.
       step: the step of that value.
       why: why it has failed or was pruned.
@@ -146,9 +146,9 @@ class Records:
             self._study.sampler = _sampler(self._settings, self._seed, place=len(self._latest()))
             spaces = {parameter.name: _distribution(parameter) for parameter in self._settings.parameters}
             own = self._study.ask(fixed_distributions=spaces)
-        number = next(number for number, each in self._latest().items() if each.number == own.number)
+        number, frozen = next((n, each) for n, each in self._latest().items() if each.number == own.number)
         self._open[number] = own
-        return self.trials()[number - 1]
+        return self._trial(number, frozen)
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Notes an evaluation of a trial that runs. Returns whether the trial is to be pruned."""
@@ -182,7 +182,7 @@ class Records:
         return [self._trial(number, each) for number, each in self._latest().items()]
 
     def _trial(self, number: int, each: Any) -> Trial:
-        states = {"COMPLETE": DONE, "PRUNED": PRUNED, "FAIL": FAILED, "RUNNING": RUNNING, "WAITING": WAITING}
+        states = {"COMPLETE": DONE, "PRUNED": PRUNED, "FAIL": FAILED, "RUNNING": UNFINISHED, "WAITING": WAITING}
         given = {**each.user_attrs.get(_GIVEN, {}), **each.params}
         return Trial(
             number,

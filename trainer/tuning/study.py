@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from schemas import interrupts
 from schemas.dataset import Dataset
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, UsageError
 from trainer.model_dir.evaluations_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric
 from trainer.tuning.commands import TrialCommand
@@ -89,6 +89,12 @@ class Study:
         self._metric, self._progress = metric or records.metric, progress
         self._progress.metric = self._metric or self._progress.metric
         self._running: list[_Running] = []
+        self._trials: list[Trial] = []  # as they were when the last one ended
+        self._failed_before = 0  # in earlier processes
+
+    @property
+    def _best(self) -> Trial | None:
+        return best_of(self._trials, higher=self._records.higher)
 
     def run(self) -> str:
         """Runs trials until there are enough. Returns why it has ended.
@@ -103,20 +109,18 @@ class Study:
         try:
             while True:
                 interrupts.check()
-                trials = self._records.trials()
-                ended = sum(trial.ended for trial in trials)
+                ended = sum(trial.ended for trial in self._trials)
                 if time.monotonic() > deadline:
                     return f"--timeout_hours {hours:g} are over; run the command again to go on"
                 if ended >= self._settings.most and not self._running:
                     return f"{self._settings.most:,} trials"
-                self._give_up(trials)
-                while len(self._running) < min(self._settings.parallel_trials, self._settings.most - ended):
+                self._give_up()
+                if len(self._running) < min(self._settings.parallel_trials, self._settings.most - ended):
                     self._begin()
                 for own in [*self._running]:
                     self._look_at(own)
-                best = best_of(trials, higher=self._records.higher)
                 shares = [_BEFORE_END * min(1.0, own.step / own.max_steps) for own in self._running]
-                self._progress.update(ended, shares, best)
+                self._progress.update(ended, shares, self._best)
                 time.sleep(POLL_SECONDS)
         finally:
             for own in self._running:
@@ -134,13 +138,19 @@ class Study:
             self._progress.line(f"trial {number} was interrupted: it goes on from its last checkpoint")
         if self._settings.is_grid:
             self._records.plan()
+        self._trials = self._records.trials()
+        self._failed_before = sum(trial.state == FAILED for trial in self._trials)
 
     def _begin(self) -> None:
         trial = self._records.begin()
         model_dir = trial_dir(self._settings.study, trial.number)
         argv = self._command.arguments(trial.values, model_dir)
-        max_steps = self._command.check(trial.values).max_steps
         self._progress.line(f"trial {trial.number} of {self._settings.most}: {given(trial)}")
+        try:
+            max_steps = self._command.check(trial.values).max_steps
+        except UsageError as error:  # the ends of the space were checked, not all that lies between
+            self._end(trial.number, FAILED, None, str(error).partition("\n")[0], 0.0)
+            return
         training = Training(argv, model_dir, self._settings.study)
         self._running.append(_Running(trial, training, max_steps, time.monotonic()))
 
@@ -158,17 +168,20 @@ class Study:
         state, why = DONE, ""
         if own.failed or (code and not own.pruned):
             state, why = FAILED, own.failed or own.training.why()
-        elif own.pruned and code:  # else it had ended by itself before it was asked to
+        elif own.pruned:  # even if it had ended by itself meanwhile: how fast trials are decides nothing
             state, why = PRUNED, own.pruned
         elif own.best is None:
             state, why = FAILED, f"no evaluation had a value of {self._metric or 'the metric'} that is a number"
         seconds = time.monotonic() - own.begun
-        self._records.end(own.trial.number, state, best=own.best, why=why, seconds=seconds)
-        trials = self._records.trials()
-        best = best_of(trials, higher=self._records.higher)
-        self._progress.ended(trials[own.trial.number - 1], best)
+        self._end(own.trial.number, state, own.best, why, seconds)
+
+    def _end(self, number: int, state: str, found: tuple[float, int] | None, why: str, seconds: float) -> None:
+        """Notes and says how a trial has ended."""
+        self._records.end(number, state, best=found, why=why, seconds=seconds)
+        self._trials = self._records.trials()
+        self._progress.ended(self._trials[number - 1], self._best)
         if self._settings.keep == "best":
-            remove_models(self._settings.study, trials, best)
+            remove_models(self._settings.study, self._trials, self._best)
 
     def _take_in(self, own: _Running, evaluation: Metrics) -> None:
         try:
@@ -199,10 +212,11 @@ class Study:
         self._metric = self._progress.metric = measure.name
         return measure
 
-    def _give_up(self, trials: list[Trial]) -> None:
-        failed = [trial for trial in trials if trial.state == FAILED]
+    def _give_up(self) -> None:
+        failed = [trial for trial in self._trials if trial.state == FAILED]
         most = self._settings.failed_trials
-        hopeless = len(failed) >= FIRST_FAILURES and not any(trial.state in (DONE, PRUNED) for trial in trials)
+        lately = len(failed) - self._failed_before
+        hopeless = lately >= FIRST_FAILURES and not any(trial.state in (DONE, PRUNED) for trial in self._trials)
         if hopeless or (most is not None and len(failed) >= most):
             raise MillraceError(f"given up, since {len(failed)} trials have failed: {reasons(failed)}")
 

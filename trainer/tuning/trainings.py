@@ -86,9 +86,11 @@ class Training:
             log.seek(-min(_TOLD_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
             lines = log.read().decode(errors="replace").splitlines()
         told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        last = [*told, *(line for line in reversed(lines) if line.strip()), ""][0] if not told else told[-1]
-        ended = f"was ended by signal {-code}" if code < 0 else f"exit code {code}"
-        return told[-1] if told else f"{ended}: {last}" if last else ended
+        if told:
+            return told[-1]
+        how = f"was ended by signal {-code}" if code < 0 else f"exit code {code}"
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return f"{how}: {last}" if last else how
 
 
 @contextlib.contextmanager
