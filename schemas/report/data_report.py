@@ -7,16 +7,14 @@ import dataclasses
 import functools
 import importlib.resources
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas.command import duration
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
+from schemas.report.drift import section
 from schemas.spec.loader import records_called
-
-if TYPE_CHECKING:
-    import jinja2
 
 PAGE = "data_report.html"
 EXAMPLES = 5  # rejects that are shown of each reason and column
@@ -100,18 +98,6 @@ def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
     return all(found.get("distinct", 0) <= 2 for found in splits.values())
 
 
-@functools.cache
-def template() -> jinja2.Template:
-    """The page's template, compiled once."""
-    import jinja2
-
-    text = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
-    undefined = jinja2.StrictUndefined
-    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    return environment.from_string(text)
-
-
 def render(
     manifest: Manifest,
     *,
@@ -119,6 +105,7 @@ def render(
     rejects: Iterable[Reject],
     phases: Sequence[tuple[str, float]] = (),
     images: Mapping[str, Sequence[str]] | None = None,
+    comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page.
 
@@ -128,12 +115,16 @@ def render(
       rejects: the rejected records; no more than `LOOKED_AT` are read.
       phases: the job's phases in their order, and the seconds that each took, if they are known.
       images: some images of each class, as `data:` URLs.
+      comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
     """
+    from markupsafe import Markup
+
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
         warnings[warning.feature].append(warning.message)
-    return template().render(
+    drift = Markup(section(comparisons, environment()))  # noqa: S704 - escaped where it was made
+    page: str = template().render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
@@ -145,7 +136,25 @@ def render(
         phases=phases,
         images=images or {},
         chart=(WIDTH, HEIGHT),
+        drift=drift,
     )
+    return page
+
+
+@functools.cache
+def template() -> Any:
+    """The page's template, compiled once."""
+    return environment().from_string(importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8"))
+
+
+def environment() -> Any:
+    """A Jinja2 environment that escapes all values, with this module's filters."""
+    import jinja2
+
+    undefined = jinja2.StrictUndefined
+    made = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
+    return made
 
 
 def number(value: float | None) -> str:

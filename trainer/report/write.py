@@ -65,18 +65,30 @@ def page(content: Mapping[str, Any], drawn: Mapping[str, bytes]) -> str:
       content: what `finite` gives.
       drawn: its pictures, as SVG.
     """
+    return render(__package__, PAGE, drawn, content=content)
+
+
+def render(package: str, template: str, drawn: Mapping[str, bytes], **values: Any) -> str:
+    """A page from its template.
+
+    Args:
+      package: the package that the template lies in.
+      template: its file.
+      drawn: pictures by name, as SVG, which the template has as `figures`.
+      **values: what else it has. Their text is escaped.
+    """
     figures = {name: _inline(name, svg.decode()) for name, svg in drawn.items()}
-    return template().render(content=content, figures=figures)
+    return _compiled(package, template).render(figures=figures, **values)
 
 
 @functools.cache
-def template() -> jinja2.Template:
-    """The page's template, compiled once: a training writes a page at each evaluation."""
+def _compiled(package: str, template: str) -> jinja2.Template:
+    """A template, compiled once: a training writes a page at each evaluation."""
     import importlib.resources
 
     import jinja2
 
-    text = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
+    text = importlib.resources.files(package).joinpath(template).read_text(encoding="utf-8")
     undefined = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "percent": percent, "count": count, "words": words}
