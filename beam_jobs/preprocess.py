@@ -53,6 +53,13 @@ def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     return drift.read(layout.join(output, manifest.run))
 
 
+def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
+    """The comparisons without their features, which are in `drift.json`."""
+    return [
+        {name: value for name, value in found.items() if name != "features"} for found in drift_of(output, manifest)
+    ]
+
+
 def summarize_replay(output: str, outcome: Outcome) -> str:
     """What became of the lines of a replay, and what the dataset holds now."""
     from schemas.spec.loader import records_called
@@ -137,7 +144,8 @@ def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
         return _submitted(options, submit_job(options, report=report), as_json=as_json)
     manifest = run_job(options, report=report)
     text = "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
-    return command.Report(text, {**describe(options.output), "notes": notes} if as_json else {})
+    data = {**describe(options.output), "notes": notes, "drift": _told(options.output, manifest)} if as_json else {}
+    return command.Report(text, data)
 
 
 def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> command.Report:

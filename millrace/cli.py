@@ -45,6 +45,7 @@ COMMANDS = {
     "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
     "doctor": Command("trainer.doctor", "find out what limits the speed of a training"),
     "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
+    "tune": Command("trainer.tune", "search for hyper-parameters, by many trainings"),
     "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
     "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     "verify": Command("trainer.verify", "check that an export sees what training saw"),

@@ -53,6 +53,8 @@ ORDER = """
     trainer.profiling
     trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
     trainer.replica
+    trainer.tuning
+    trainer.tune
     millrace.version millrace.columns
     millrace.requests
     millrace.dataset millrace.model

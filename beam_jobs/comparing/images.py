@@ -40,7 +40,7 @@ def read_images(
     """
     listed = list_folders(paths) if schema.images.root is None else list_csv(paths[0], schema.images.root)
     labelled = bool(set(listed.labels) & set(classes))
-    result = RawFiles(len(paths), lacks=() if labelled else ("label",))
+    result = RawFiles(len(paths), lacks=() if labelled else (key.TEXT,))
     result.refuse(listed.rejects)
     result.read = len(listed.rejects)
     places = np.arange(len(listed.paths))

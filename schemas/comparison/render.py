@@ -8,6 +8,7 @@ from schemas.comparison.findings import Comparison, FeatureDrift, percent, share
 from schemas.dataset.tables import table
 
 SHOWN = 20  # features of a table, unless more exceed a threshold
+FAR = 0.001  # of the rows may be outside the range without a word, where a feature has not drifted
 _HEADER = ("feature", "", "distance", "noise", "L-inf", "JS", "missing", "what differs most")
 
 
@@ -29,7 +30,7 @@ def _lines(comparison: Comparison, *, every: bool) -> Iterator[str]:
     for name, a, b in comparison.channels:
         yield f"pixels of {name}: mean {a:.1f}, {b:.1f}"
     for feature in shown:
-        yield from (f"{feature.name}: {line}" for line in remarks(feature, first, second))
+        yield from (f"{feature.name}: {line}" for line in remarks(feature, first, second, comparison.rows[1]))
     yield comparison.told
 
 
@@ -47,8 +48,8 @@ def _cells(feature: FeatureDrift) -> tuple[str, ...]:
     return name, state, *(f"{number:.4f}" for number in numbers), missing, where
 
 
-def remarks(feature: FeatureDrift, first: str, second: str) -> Iterator[str]:
-    """Unseen values and wider ranges, in words."""
+def remarks(feature: FeatureDrift, first: str, second: str, rows: int) -> Iterator[str]:
+    """Unseen values, and a range that is wider because of a drift or of more than a few values, in words."""
     unseen = feature.unseen
     if unseen is not None:
         some = ", ".join(f"{value!r} {count:,}" for value, count in unseen.examples)
@@ -58,8 +59,9 @@ def remarks(feature: FeatureDrift, first: str, second: str) -> Iterator[str]:
         rest = ", ..." if unseen.distinct > len(unseen.examples) else ""
         yield f"{more}{values} not in {first}{rare}, in {unseen.rows:,} records of {second}: {some}{rest}"
     span = feature.range
-    if span is not None and span.wider:
+    if span is not None and span.wider and (feature.drift or (span.outside or 0) > FAR * rows):
         what = "lengths" if span.outside is None else "values"
-        outside = "" if span.outside is None else f", {span.outside:,} values outside"
+        count = span.outside
+        outside = "" if count is None else f", {count:,} {'value' if count == 1 else 'values'} outside"
         ends = " to ".join(f"{end:.6g}" for end in span.second), " to ".join(f"{end:.6g}" for end in span.first)
         yield f"{what} from {ends[0]} in {second}, {ends[1]} in {first}{outside}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import importlib.resources
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -122,10 +123,8 @@ def render(
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
         warnings[warning.feature].append(warning.message)
-    template = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
-    jinja = environment()
-    drift = Markup(section(comparisons, jinja))  # noqa: S704 - escaped where it was made
-    page: str = jinja.from_string(template).render(
+    drift = Markup(section(comparisons, environment()))  # noqa: S704 - escaped where it was made
+    page: str = template().render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
@@ -140,6 +139,12 @@ def render(
         drift=drift,
     )
     return page
+
+
+@functools.cache
+def template() -> Any:
+    """The page's template, compiled once."""
+    return environment().from_string(importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8"))
 
 
 def environment() -> Any:

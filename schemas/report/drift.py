@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PART = "drift.html"
-SHOWN = 20  # features of a comparison with pictures; the others are folded up
+SHOWN, LEAST = 20, 5  # features of a comparison with pictures; the others are folded up
 WIDTH, HEIGHT = 180.0, 36.0  # of a picture, in the page's pixels
 
 
@@ -52,8 +52,9 @@ def section(comparisons: Sequence[Mapping[str, Any]], environment: Any) -> str:
 
 def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
     features = comparison["features"]
-    told = sum(feature["verdict"] != "ok" for feature in features)
-    count = max(SHOWN, told)
+    exceed = sum(feature["verdict"] != "ok" for feature in features)
+    drifted = sum(feature["drift"] > 0 for feature in features)
+    count = max(LEAST, exceed, min(SHOWN, drifted))
     first = [_feature(feature, picture=True) for feature in features[:count]]
     return {**comparison, "shown": first, "rest": [_feature(feature, picture=False) for feature in features[count:]]}
 
