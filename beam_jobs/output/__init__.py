@@ -13,5 +13,6 @@ __all__ = [
     "kept_files",
     "pipeline_end",
     "result",
+    "run_files",
     "tfrecord_frames",
 ]

@@ -11,18 +11,15 @@ import dataclasses
 import datetime as dt
 import hashlib
 import importlib.metadata
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from beam_jobs.core import parity_files, parity_sample
-from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
+from beam_jobs.core.accounting import READ, WRITTEN, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
-from beam_jobs.output import drift, tfrecord_frames
+from beam_jobs.output import drift
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.added_warnings import warnings_of_added
-from beam_jobs.output.base import files_of, statistics_of
 from beam_jobs.output.contents import place_contents
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
@@ -31,8 +28,7 @@ from beam_jobs.output.joined import count_inputs, joined_inputs, joined_manifest
 from beam_jobs.output.kept_files import place_kept
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
-from beam_jobs.statistics import files
-from beam_jobs.statistics.state import Statistics
+from beam_jobs.output.run_files import described_before, place_parity, place_rejects, place_statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.comparison import Comparison
@@ -42,7 +38,6 @@ from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
-from schemas.rejects import Reject
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
 from schemas.storage import compare_and_swap, folders
@@ -139,10 +134,10 @@ def commit(
     """
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
-    place_rejects(run, result, late_rejects(result, raw_bytes))
+    place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto)
     place_contents(run.folder, result.content_files, onto=run.onto)
     if run.onto is None:  # else they are the dataset's, whose transform is the same
-        place_parity(run, result)
+        place_parity(run.folder, result)
     place_statistics(run.folder, result, more=None if run.onto is None else described_before(run.onto))
     drift.place(run.folder, comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
@@ -236,72 +231,6 @@ def place_shards(result: Result, split: str, *, output: str, run_id: str, compre
 
     shards = storage.for_each(output, place, enumerate(written))
     return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
-
-
-def place_rejects(run: Run, result: Result, late: Sequence[Reject]) -> None:
-    """Copies the reject files to their final names, those of a dataset that is added to first.
-
-    The transform's rejects, which are complete now, come last.
-    """
-    names = (layout.join(run.folder, layout.rejects_name(number)) for number in itertools.count())
-
-    def place(named: tuple[str, RejectFile]) -> None:
-        name, file = named
-        compare_and_swap.create(name, storage.read_bytes(file.path))
-
-    for data in () if run.onto is None else files_of(run.onto, layout.REJECTS):
-        compare_and_swap.create(next(names), data)
-    storage.for_each(run.output, place, [(next(names), file) for file in result.reject_files])
-    if late:
-        lines = "".join(f"{reject.to_json()}\n" for reject in late)
-        compare_and_swap.create(next(names), lines.encode())
-
-
-def place_parity(run: Run, result: Result) -> None:
-    """Writes the sampled records for the parity check, raw and transformed in the same order."""
-    pairs = list(parity_records(result))
-    for name, records in (
-        (layout.PARITY_RAW, [raw for raw, _ in pairs]),
-        (layout.PARITY_TRANSFORMED, [transformed for _, transformed in pairs]),
-    ):
-        compare_and_swap.create(
-            layout.join(run.folder, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records)))
-        )
-
-
-def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> None:
-    """Writes the statistics of the written records, and of those that `more` describes, if they were collected."""
-    if result.statistics is not None:
-        sketches = storage.read_bytes(result.statistics)
-        statistics = Statistics.from_bytes(sketches)
-        if more is not None:
-            statistics.merge(more)
-            sketches = statistics.to_bytes()
-        files.place(run_dir, statistics, sketches)
-
-
-def described_before(base: Dataset) -> Statistics | None:
-    """The statistics of a dataset's records; None if it has none."""
-    sketches = statistics_of(base)
-    return None if sketches is None else Statistics.from_bytes(sketches)
-
-
-def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs of a raw and a transformed record, of which both sides were kept."""
-    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
-    for place in places[:: max(1, -(-len(places) // parity_sample.LIMIT))]:
-        yield result.parity_raw[place], result.parity_transformed[place]
-    for record in parity_files.choose(result.parity_files):
-        raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
-        yield raw_example(**raw, label=record.label.encode()), storage.read_bytes(record.stored)
-
-
-def raw_example(**features: bytes) -> bytes:
-    """A serialized tf.Example of strings."""
-    import tensorflow as tf
-
-    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString(deterministic=True)
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:

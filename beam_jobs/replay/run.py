@@ -230,8 +230,8 @@ def _commit(
 
 def place_statistics(base: Dataset, account: Result, run_dir: str) -> None:
     """Writes the statistics of the dataset's records and the added ones, if the dataset has statistics."""
-    from beam_jobs.output import commit
+    from beam_jobs.output import run_files
 
-    before = commit.described_before(base)
+    before = run_files.described_before(base)
     if before is not None:
-        commit.place_statistics(run_dir, account, more=before)
+        run_files.place_statistics(run_dir, account, more=before)
