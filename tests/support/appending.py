@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from beam_jobs.append.options import AppendOptions
 from beam_jobs.append.run import Outcome, run_append
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.verify import verify_dataset
 from tests.support.written_records import examples
 
@@ -79,6 +80,14 @@ class Days:
     @property
     def dataset(self) -> Dataset:
         return open_dataset(self.output)
+
+
+def copied(built: Path, to: Path) -> Days:
+    """A copy of a folder of days whose dataset names its own files."""
+    shutil.copytree(built, to, dirs_exist_ok=True)
+    manifest = to / "out" / layout.MANIFEST
+    manifest.write_text(manifest.read_text().replace(str(built), str(to)))
+    return Days(to)
 
 
 def ids(dataset: Dataset) -> dict[str, list[str]]:

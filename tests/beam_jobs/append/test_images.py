@@ -87,6 +87,7 @@ def test_images_are_added_once_and_their_rejects_are_replayed(tmp_path):
     assert names(open_dataset(base.path)) == names(whole)
 
 
+@pytest.mark.slow
 def test_a_list_of_images_grows_by_another_list(tmp_path):
     """A class that the dataset lacks is rejected, as in any job whose classes are given."""
     write_images(tmp_path, range(12))
@@ -101,7 +102,7 @@ def test_a_list_of_images_grows_by_another_list(tmp_path):
     assert sorted(name for some in names(now).values() for name in some) == sorted(x.split(",")[0] for x in lines)
 
 
-def test_pairs_and_new_analyses_of_images_are_refused(tmp_path):
+def test_a_new_analysis_of_images_is_refused(tmp_path):
     write_images(tmp_path, range(4))
     write(tmp_path, SCHEMA, f"{tmp_path}/raw/*/*.png")
     with pytest.raises(UsageError, match="measured while they are read"):

@@ -12,6 +12,8 @@ import pytest
 from schemas.dataset import layout, open_dataset
 from tests.support.appending import Days, assert_holds, ids, raw_ids
 
+pytestmark = pytest.mark.slow
+
 LEAN_SCHEMA = """\
 name: days
 format: csv

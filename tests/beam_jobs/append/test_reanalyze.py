@@ -20,17 +20,27 @@ from beam_jobs.transform import kept
 from schemas.csv import blocks, stream
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from tests.support.appending import ROWS, Days, assert_holds
+from tests.support.appending import ROWS, Days, assert_holds, copied
+from tests.support.built_once import built_once
 from tests.support.written_records import records
 
 
+@pytest.fixture(scope="session")
+def two_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of two days, the second one appended, which keeps its analyses. Not to be changed."""
+
+    def build(folder: Path) -> None:
+        days = Days(folder)
+        days.write(days.day(0), keep_analysis=True)
+        days.append(days.day(1))
+
+    return built_once(tmp_path_factory, "two_days", build)
+
+
 @pytest.fixture
-def days(tmp_path: Path) -> Days:
-    """A dataset of two days, the second one appended, which keeps its analyses."""
-    days = Days(tmp_path)
-    days.write(days.day(0), keep_analysis=True)
-    days.append(days.day(1))
-    return days
+def days(tmp_path: Path, two_days: Path) -> Days:
+    """The same: a copy of its own for each test."""
+    return copied(two_days, tmp_path)
 
 
 @pytest.fixture
@@ -108,7 +118,7 @@ def test_the_analysis_reads_nothing_of_known_runs_and_measures_the_same(days, re
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        pytest.param(("FORMAT_VERSION", 2), "version 1 and not 2", id="other versions"),
+        pytest.param(("FORMAT_VERSION", 2), "version 1 and not 2", id="other versions", marks=pytest.mark.slow),
         pytest.param(("read_entries", None), "lacks a part that this release measures", id="a part is missing"),
     ],
 )
@@ -174,7 +184,7 @@ def replayed(days: Days) -> None:
     [
         (gone, r"reads all input again, and this is gone: .*day1\.csv"),
         (grown, r"day1\.csv is not what was read from it any more"),
-        (replayed, r"were added by --replay .* would be lost"),
+        pytest.param(replayed, r"were added by --replay .* would be lost", marks=pytest.mark.slow),
     ],
 )
 def test_where_records_would_be_lost_it_is_refused(days, damage, message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from schemas.dataset.prune import prune
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
-from tests.support.appending import HEADER, ROWS, Days, assert_holds, ids, row
+from tests.support.appending import HEADER, ROWS, Days, assert_holds, copied, ids, row
 from tests.support.built_once import built_once
 from tests.support.written_records import records
 
@@ -33,13 +32,8 @@ def first_day(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def days(tmp_path: Path, first_day: Path) -> Days:
-    """The first day, and a dataset of it: a copy of its own for each test, whose manifest names its own file."""
-    days = Days(tmp_path)
-    shutil.copytree(first_day / "out", days.output)
-    manifest = tmp_path / "out" / layout.MANIFEST
-    manifest.write_text(manifest.read_text().replace(str(first_day), str(tmp_path)))
-    days.day(0)
-    return days
+    """The first day, and a dataset of it: a copy of its own for each test."""
+    return copied(first_day, tmp_path)
 
 
 def test_appended_days_are_what_they_would_have_been_with_the_transform_of_the_first(days):
