@@ -18,11 +18,13 @@ from beam_jobs.core import parity_files, parity_sample
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
+from beam_jobs.leakage import messages
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
 from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.output.leakage import place_leakage
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.statistics import files
@@ -131,6 +133,7 @@ def commit(
     place_rejects(run, result, late_rejects(result, raw_bytes))
     place_parity(run, result)
     place_statistics(run.folder, result)
+    leakage = place_leakage(run.folder, result, run.inputs)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -138,7 +141,10 @@ def commit(
         (input_part(part) for part in accounts(run.inputs, result.count_files)),
         count=run.inputs.files,
     )
-    warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+    warnings = (
+        *(messages.warnings(leakage) if leakage else ()),
+        *find_warnings(result, derived_from(run), classes=run.source.classes),
+    )
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:
         folders.remove(run.staging)
