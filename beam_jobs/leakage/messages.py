@@ -85,7 +85,7 @@ def _label(label: Mapping[str, Any]) -> Iterator[DataWarning]:
         else:
             how = f"its correlation with {label['name']} is {each['correlation']:.5f}"
         yield DataWarning(
-            feature=name.partition("[")[0],
+            feature=name,
             code="tells_label",
             message=f"{name}: {how} in the train split. If it is not known when a prediction is made, declare it "
             "`kind: ignore`.",

@@ -113,14 +113,11 @@ def _encoded(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndar
     judged = _table(codes[~fitting], size, classes[~fitting], weights)
     whole = fitted.sum(0)
     shares = (fitted + whole / max(whole.sum(), 1e-300)) / (fitted.sum(1, keepdims=True) + 1)
-    areas = np.empty(len(weights))
-    for place in range(len(weights)):
-        _, ranks = np.unique(shares[:, place], return_inverse=True)
-        order = np.zeros((int(ranks.max()) + 1, 2))
-        np.add.at(order[:, 0], ranks, judged[:, place])
-        np.add.at(order[:, 1], ranks, judged.sum(1) - judged[:, place])
-        areas[place] = _area(order[:, :1], order[:, 1:])[0]
-    return areas
+    order = np.argsort(shares, axis=0)
+    shares = np.take_along_axis(shares, order, axis=0)
+    ties = np.concatenate([np.zeros((1, len(weights)), bool), shares[1:] == shares[:-1]])
+    positive, negative = judged, judged.sum(1, keepdims=True) - judged
+    return _area(*(np.take_along_axis(side, order, axis=0) for side in (positive, negative)), ties=ties)
 
 
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -129,12 +126,20 @@ def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarra
     return np.bincount(codes * count + classes, minlength=size * count).reshape(size, count) * weights
 
 
-def _area(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """The AUC of columns: weights by ascending score, of a class and of the rest; 0.5 if one of them is empty."""
-    below = np.cumsum(negative, axis=0) - negative / 2
+def _area(positive: np.ndarray, negative: np.ndarray, *, ties: np.ndarray | None = None) -> np.ndarray:
+    """The AUC of columns: weights by ascending score, of a class and of the rest; 0.5 if one of them is empty.
+
+    `ties`: bool, of the same shape: whether a score is that of the row above.
+    """
+    above = np.cumsum(negative, axis=0)
+    start, end = above - negative, above
+    if ties is not None:  # equal scores share where they start and end
+        start = np.maximum.accumulate(np.where(ties, 0, start), axis=0)
+        last = np.concatenate([~ties[1:], np.ones((1, ties.shape[1]), bool)])
+        end = np.minimum.accumulate(np.where(last, end, np.inf)[::-1], axis=0)[::-1]
     both = positive.sum(0) * negative.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(both > 0, (positive * below).sum(0) / both, 0.5)
+        return np.where(both > 0, (positive * (start + end) / 2).sum(0) / both, 0.5)
 
 
 def of_numbers(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[Told]:
