@@ -21,7 +21,7 @@ from schemas.dataset.leakage import FORMAT_VERSION
 from schemas.inference.hashing import mix
 from schemas.spec.table import SPLITS
 
-AUC = 0.99  # of one class against the rest
+AUC = 0.99  # of each class against the rest, in the mean
 CORRELATION = 0.999
 SHOWN = 20  # features that are listed, those that tell most
 
@@ -156,16 +156,16 @@ def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
             f"no class and its rest have {telling.LEAST} rows each in the train split" if names else "rows are too few"
         )
         return told | {"because": "it has one class" if len(keys) == 1 else few}
-    found.sort(key=lambda each: (-each.value, each.name))
+    found.sort(key=lambda each: (-each.overall, -each.value, each.name))
     features = [_told(each, names, limit) for each in found]
     leaks = sum(each["leaks"] for each in features)
     return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}
 
 
 def _told(each: telling.Told, names: list[str], limit: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": each.name, each.measure: round(each.value, 6), "leaks": each.value > limit}
-    if names:
-        found |= {"class": names[each.of] if len(names) > 2 else None, "overall": round(each.overall, 6)}
+    found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
+    if len(names) > 2:
+        found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
     return found
 
 

@@ -80,8 +80,7 @@ def _label(label: Mapping[str, Any]) -> Iterator[DataWarning]:
     for each in leaks[:_NAMED]:
         name = each["name"]
         if "auc" in each:
-            of = f" = {each['class']!r} against the rest" if each["class"] is not None else ""
-            how = f"alone it predicts {label['name']}{of} with an AUC of {each['auc']:.4f}"
+            how = f"alone it predicts {label['name']} with an AUC of {each['auc']:.4f}"
         else:
             how = f"its correlation with {label['name']} is {each['correlation']:.5f}"
         yield DataWarning(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from schemas.csv.numbers import missing_tokens
 from schemas.inference.hashing import value_hashes
 from schemas.spec.table import SPLITS, HashSplit, Schema
 
+DRAWN = 16_384  # numbers of a row that a sample holds; those of a wider row are not judged
+
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
@@ -28,17 +31,13 @@ class Watched:
       features: the columns that a model reads.
       label: the label's column.
       key: the key's, if it may be in two splits.
+      numbers: what the numbers of a sample's row are called: columns of vectors by their place, DRAWN at most.
     """
 
     features: tuple[Column, ...]
     label: Column
     key: Column | None
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """What the numbers of a sample's row are called. Vectors that are described as one column are not drawn."""
-        columns = (column for column in self.features if column.reads == "numbers")
-        return tuple(name for column in columns for name in column.names)
+    numbers: tuple[str, ...]
 
     @property
     def strings(self) -> tuple[str, ...]:
@@ -54,7 +53,14 @@ def watched_rows(schema: Schema) -> Watched:
         tuple(column for column in columns.values() if column.role == "feature"),
         columns[schema.label.name],
         None if by_key or schema.key is None else columns[schema.key.name],
+        tuple(itertools.islice(_numbers(schema, columns), DRAWN)),
     )
+
+
+def _numbers(schema: Schema, columns: Mapping[str, Column]) -> Iterator[str]:
+    for item in schema.inputs:
+        if item.raw is not None and columns[item.name].reads == "numbers":
+            yield from (f"{item.name}[{ref}]" for ref in item.refs) if item.width > 1 else (item.name,)
 
 
 class RowCollector:
@@ -77,7 +83,7 @@ class RowCollector:
         for column in self._watched.features:
             if column.reads == "numbers":
                 numbers[place] = matrix = numbers_of(values[column.name], rows)
-                drawn_numbers += [matrix] if matrix.shape[1] == len(column.names) else []
+                drawn_numbers.append(matrix)
                 place += matrix.shape[1]
             else:
                 codes[place] = codes_of(column, values[column.name], rows)
@@ -97,7 +103,7 @@ class RowCollector:
             drawn = Drawn(
                 place_hash(files[train], offsets[train]),
                 labels[train],
-                _beside([some[train] for some in drawn_numbers], len(train), np.float32),
+                _beside([some[train] for some in drawn_numbers], len(train), np.float32)[:, :DRAWN],
                 _beside([code[train, None] for code in codes.values()], len(train), np.uint64),
             )
             sample.add(drawn, names)

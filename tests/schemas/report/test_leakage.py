@@ -27,8 +27,8 @@ TELLING = {
     "limit": 0.99,
     "leaks": 1,
     "features": [
-        {"name": "job", "auc": 0.9987, "leaks": True, "class": None, "overall": 0.9987},
-        {"name": "age", "auc": 0.61, "leaks": False, "class": "yes", "overall": 0.6},
+        {"name": "job", "auc": 0.9987, "leaks": True},
+        {"name": "age", "auc": 0.61, "leaks": False, "best": {"class": "yes", "auc": 0.75}},
     ],
 }
 
@@ -62,7 +62,7 @@ def test_each_check_says_what_it_compared_and_what_it_found() -> None:
     assert "features that tell the label: job" in page.text
     assert "a.csv : 1,234 b.csv : 7" in page.text
     assert "job 0.9987" in page.text
-    assert "age 0.6100 yes against the rest" in page.text
+    assert "age 0.6100 yes against the rest: 0.7500" in page.text
 
 
 def test_features_that_tell_the_label_come_first_and_then_those_with_rejects() -> None:
