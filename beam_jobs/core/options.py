@@ -78,6 +78,7 @@ class JobOptions:
     overwrite: bool = False
     preprocessing_fn: str | None = None
     transform_from: str | None = None
+    compare_to: str | None = None
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     start_timeout: float = 900.0
@@ -103,6 +104,7 @@ class JobOptions:
             *(("input", p) for p in self.input),
             ("output", self.output),
             ("transform_from", self.transform_from),
+            ("compare_to", self.compare_to),
         ):
             if path is not None:
                 storage.check_scheme(path, f"--{name} ")
@@ -176,6 +178,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "--transform_from",
         metavar="DIR",
         help="apply the transform of the dataset in DIR instead of computing a new one",
+    )
+    must.add_argument(
+        "--compare_to",
+        metavar="DIR",
+        help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
+        "drifted further than the schema's thresholds allow; see docs/compare.md",
     )
     must.add_argument(
         "--preprocessing_fn",

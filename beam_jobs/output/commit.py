@@ -19,7 +19,7 @@ from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.leakage import messages
-from beam_jobs.output import tfrecord_frames
+from beam_jobs.output import drift, tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere
@@ -31,6 +31,7 @@ from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
+from schemas.comparison import Comparison
 from schemas.dataset import layout
 from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
@@ -115,6 +116,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -124,6 +126,7 @@ def commit(
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
+      comparisons: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -134,6 +137,7 @@ def commit(
     place_parity(run, result)
     statistics = place_statistics(run.folder, result)
     leakage = place_leakage(run.folder, result, run.inputs)
+    drift.place(run.folder, comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -145,6 +149,7 @@ def commit(
         *(messages.warnings(leakage) if leakage else ()),
         *find_warnings(result, derived_from(run), classes=run.source.classes),
         *(one_class_elsewhere(statistics) if statistics else ()),
+        *drift.warnings(comparisons),
     )
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:

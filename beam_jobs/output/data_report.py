@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from beam_jobs.output import drift
 from beam_jobs.output.shown_files import shown_files
 from beam_jobs.output.shown_images import shown_images
 from schemas import storage
@@ -38,6 +39,7 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
         images=shown_images(output, manifest) if manifest.classes else {},
         leakage=leakage,
         pictures=shown_files(files_of(leakage)) if leakage else {},
+        comparisons=drift.read(run_dir),
     )
     compare_and_swap.create(layout.join(run_dir, layout.REPORT), page.encode())
 

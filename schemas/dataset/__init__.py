@@ -20,5 +20,6 @@ __all__ = [
     "statistics",
     "stored_features",
     "submitted",
+    "tables",
     "verify",
 ]

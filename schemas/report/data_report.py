@@ -14,6 +14,7 @@ from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
 from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
+from schemas.report.drift import section
 from schemas.spec.loader import records_called
 
 PAGE = "data_report.html"
@@ -133,6 +134,7 @@ def render(
     images: Mapping[str, Sequence[str]] | None = None,
     leakage: Mapping[str, Any] | None = None,
     pictures: Mapping[str, str] | None = None,
+    comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page.
 
@@ -144,8 +146,9 @@ def render(
       images: some images of each class, as `data:` URLs.
       leakage: as `schemas.dataset.leakage.read_leakage` returns it; None: it was not looked for.
       pictures: small pictures of the image files that `leakage` names, as `data:` URLs by path.
+      comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
     """
-    import jinja2
+    from markupsafe import Markup
 
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
@@ -154,17 +157,9 @@ def render(
     rejected: collections.Counter[str] = collections.Counter()
     for group in groups:
         rejected[group.column] += group.rows
-    undefined = jinja2.StrictUndefined
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=undefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(_template),
-    )
-    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    environment.filters["ending"] = ending
-    return environment.get_template(PAGE).render(
+    jinja = environment()
+    drift = Markup(section(comparisons, jinja))  # noqa: S704 - escaped where it was made
+    page: str = jinja.get_template(PAGE).render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
@@ -181,7 +176,25 @@ def render(
         extremes=leakage if leakage and "largest" in leakage else None,
         pictures=pictures or {},
         chart=(WIDTH, HEIGHT),
+        drift=drift,
     )
+    return page
+
+
+def environment() -> Any:
+    """A Jinja2 environment that escapes all values, with this module's filters."""
+    import jinja2
+
+    made = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(_template),
+    )
+    made.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
+    made.filters["ending"] = ending
+    return made
 
 
 def _template(name: str) -> str:
