@@ -110,7 +110,8 @@ demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeN
 	    '  predictions   $(OUT)/images/predictions.jsonl' \
 	    '' 'What to try next: photos of your own, in a folder for each class; see docs/images.md'
 
-test: lint types pytest  ## lint, types and tests
+test: lint  ## lint, types and tests
+	@$(MAKE) --no-print-directory -j 2 types pytest  # beside each other: mypy works on one core
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

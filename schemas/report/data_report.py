@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import importlib.resources
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -157,9 +158,8 @@ def render(
     rejected: collections.Counter[str] = collections.Counter()
     for group in groups:
         rejected[group.column] += group.rows
-    jinja = environment()
-    drift = Markup(section(comparisons, jinja))  # noqa: S704 - escaped where it was made
-    page: str = jinja.get_template(PAGE).render(
+    drift = Markup(section(comparisons, environment()))  # noqa: S704 - escaped where it was made
+    page: str = template().render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
@@ -179,6 +179,12 @@ def render(
         drift=drift,
     )
     return page
+
+
+@functools.cache
+def template() -> Any:
+    """The page's template, compiled once."""
+    return environment().get_template(PAGE)
 
 
 def environment() -> Any:
