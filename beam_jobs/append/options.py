@@ -65,6 +65,7 @@ class AppendOptions:
             compression=manifest.compression,
             seed=manifest.seed,
             statistics=statistics,
+            leakage=False,  # what was found is about the records that were measured
             transform_from=base.path,
         )
 
@@ -86,7 +87,7 @@ def parse_append(argv: Sequence[str], *, prog: str = PROG) -> AppendOptions:
     """
     values, beam_args = parse_known(argv, mode="append", prog=prog)
     given = {_flag(arg) for arg in argv}
-    names = {"--no_statistics" if name == "statistics" else f"--{name}": name for name in values}
+    names = {f"--no_{name}" if name in ("statistics", "leakage") else f"--{name}": name for name in values}
     own = (*APPEND, *_OF_JOB, "input", "json")
     for flag, name in names.items():
         if flag in given and name not in own:

@@ -109,7 +109,7 @@ def write(
       allow_drift: no threshold of drift fails it.
     """
     own = base.manifest.preprocessing_fn
-    options = dataclasses.replace(options, transform_from=None, preprocessing_fn=own)
+    options = dataclasses.replace(options, transform_from=None, preprocessing_fn=own, leakage=True)
     function = load_preprocessing(options, source)
     work = Work(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
     known, note = known_analyses(base)

@@ -39,6 +39,7 @@ class Plan:
     statistics: bool = True  # whether statistics of the written records are collected
     known_ids: Mapping[str, KnownIds] = dataclasses.field(default_factory=dict)  # whose unknown values are counted
     analysis: Analysis | None = None  # what is kept of the analysis; None: nothing
+    leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
 
     @property
@@ -60,3 +61,4 @@ class Steps:
     parity_files: beam.PCollection | None = None  # of ParityFiles
     content_files: beam.PCollection | None = None  # of paths of files that say what images hold
     statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles
+    leakage: beam.PCollection | None = None  # of the JSON of what is found, of which there is one at most

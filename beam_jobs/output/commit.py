@@ -17,15 +17,17 @@ from typing import Literal
 from beam_jobs.core.accounting import READ, WRITTEN, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
+from beam_jobs.leakage import messages
 from beam_jobs.output import drift
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.added_warnings import warnings_of_added
 from beam_jobs.output.contents import place_contents
 from beam_jobs.output.data_report import place_report
-from beam_jobs.output.data_warnings import find_warnings
+from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.output.joined import count_inputs, joined_inputs, joined_manifest
 from beam_jobs.output.kept_files import place_kept
+from beam_jobs.output.leakage import place_leakage
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.output.run_files import described_before, place_parity, place_rejects, place_statistics
@@ -35,7 +37,7 @@ from schemas.comparison import Comparison
 from schemas.dataset import Dataset, layout
 from schemas.dataset.input_files import InputPart, write_parts
 from schemas.dataset.lease import Lease
-from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
 from schemas.spec import split_hash
@@ -138,13 +140,21 @@ def commit(
     place_contents(run.folder, result.content_files, onto=run.onto)
     if run.onto is None:  # else they are the dataset's, whose transform is the same
         place_parity(run.folder, result)
-    place_statistics(run.folder, result, more=None if run.onto is None else described_before(run.onto))
+    before = None if run.onto is None else described_before(run.onto)
+    statistics = place_statistics(run.folder, result, more=before)
+    leakage = place_leakage(run.folder, result, run.inputs)
     drift.place(run.folder, comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
+    warnings: tuple[DataWarning, ...]
     if run.onto is None:
-        warnings = *find_warnings(result, derived_from(run), classes=run.source.classes), *drift.warnings(comparisons)
+        warnings = (
+            *(messages.warnings(leakage) if leakage else ()),
+            *find_warnings(result, derived_from(run), classes=run.source.classes),
+            *(one_class_elsewhere(statistics) if statistics else ()),
+            *drift.warnings(comparisons),
+        )
     else:
         parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
         warnings = tuple(warnings_of_added(result, run.onto, comparisons))

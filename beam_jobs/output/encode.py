@@ -27,6 +27,9 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.steps import KnownIds
+from beam_jobs.leakage.combine import LEAKAGE
+from beam_jobs.leakage.rows import RowCollector
+from beam_jobs.leakage.rows import Watched as WatchedRows
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
 from beam_jobs.statistics.collect import Collector, Described
@@ -70,11 +73,12 @@ class EncodeExamples(beam.DoFn):
     `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.unseen`); REJECTS has
     a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY has (place,
     tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if `described` says
-    of what.
+    of what; LEAKAGE what they leave behind, if `guarded` does.
     """
 
     observed: Observed  # in the current bundle
     collector: Collector | None  # of the current bundle
+    guard: RowCollector | None  # of the current bundle
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class EncodeExamples(beam.DoFn):
         parity_threshold: int | None = None,
         described: Described | None = None,
         known_ids: Mapping[str, KnownIds] | None = None,
+        guarded: WatchedRows | None = None,
     ) -> None:
         self.outputs = outputs
         self.watched = watched
@@ -94,16 +99,21 @@ class EncodeExamples(beam.DoFn):
         self.parity_threshold = parity_threshold
         self.described = described
         self.known_ids = known_ids or {}
+        self.guarded = guarded
 
     def start_bundle(self) -> None:
         self.observed = Observed()
         self.collector = None if self.described is None else Collector(self.described)
+        self.guard = None if self.guarded is None else RowCollector(self.guarded)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
         if self.collector is not None and self.collector.rows:
             yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
+
+        if self.guard is not None and self.guard.known is not None:
+            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.guard.known.to_bytes()))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
@@ -126,6 +136,8 @@ class EncodeExamples(beam.DoFn):
             self.collector.add(raw, splits)
         for counted in count_unseen(features, self.known_ids):
             yield beam.pvalue.TaggedOutput(COUNTS, counted)
+        if self.guard is not None:
+            self.guard.add(raw, splits, files, offsets)
         for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
             yield beam.pvalue.TaggedOutput(PARITY, (place, tfrecord_frames.record(frames, i)))

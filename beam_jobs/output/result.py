@@ -40,6 +40,7 @@ class Result:
     ended: float
     content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.contents`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
+    leakage: dict[str, Any] | None = None  # what `beam_jobs.leakage` found, if it was looked for
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
         """The records that a stage counted, for one reason (for WRITTEN: split) or all."""
@@ -88,6 +89,7 @@ def write_result(
     parity_files: Sequence[ParityFiles] = (),
     content_files: Sequence[str] = (),
     statistics: Sequence[bytes] = (),
+    leakage: Sequence[bytes] = (),
 ) -> None:
     """Writes the result file atomically, and before it the file of the statistics, of which there is one at most."""
 
@@ -105,6 +107,7 @@ def write_result(
         "content_files": list(content_files),
         "ended": time.time(),
         "statistics": None,
+        "leakage": next(map(json.loads, leakage), None),
     }
     for some in statistics:
         account["statistics"] = layout.join(path.rpartition("/")[0], f"statistics-{uuid.uuid4().hex}.arrow")
@@ -130,4 +133,5 @@ def read_result(path: str) -> Result:
         content_files=tuple(account.get("content_files", ())),
         ended=account["ended"],
         statistics=account.get("statistics"),  # a job that an earlier release submitted has none
+        leakage=account.get("leakage"),
     )

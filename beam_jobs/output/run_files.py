@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from beam_jobs.core import parity_files, parity_sample
 from beam_jobs.core.accounting import RejectFile
@@ -49,15 +50,20 @@ def place_parity(run_dir: str, result: Result) -> None:
         )
 
 
-def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> None:
-    """Writes the statistics of the written records, and of those that `more` describes, if they were collected."""
+def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> dict[str, Any] | None:
+    """Writes the statistics of the written records, and of those that `more` describes, if they were collected.
+
+    Returns:
+      The values of `statistics.json`; None if there are none.
+    """
     if result.statistics is not None:
         sketches = storage.read_bytes(result.statistics)
         statistics = Statistics.from_bytes(sketches)
         if more is not None:
             statistics.merge(more)
             sketches = statistics.to_bytes()
-        files.place(run_dir, statistics, sketches)
+        return files.place(run_dir, statistics, sketches)
+    return None
 
 
 def described_before(base: Dataset) -> Statistics | None:

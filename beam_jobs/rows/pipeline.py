@@ -13,6 +13,8 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.leakage.combine import LEAKAGE, find_leaks
+from beam_jobs.leakage.rows import watched_rows
 from beam_jobs.output.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
@@ -46,7 +48,8 @@ def row_steps(
         read: the DoFn of the second read.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
-    handed_through = {*PASSTHROUGH, *(raw_names(schema) if plan.statistics else ())}
+    raw = plan.statistics or plan.leakage  # whether raw columns travel beside the features
+    handed_through = {*PASSTHROUGH, *(raw_names(schema) if raw else ())}
     measures, counts = False, []
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
         measured = None
@@ -54,17 +57,17 @@ def row_steps(
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
             progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
-            train, keeping = ranges, None
+            analyzed, keeping = ranges, None
             if plan.analysis is not None:
-                train, keeping = ranges.of(plan.analysis.inputs), plan.analysis.keeping
-            to_analyze, _ = (train if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
-            raw = to_analyze | "ReadTrain" >> beam.ParDo(
+                analyzed, keeping = ranges.of(plan.analysis.inputs), plan.analysis.keeping
+            to_analyze, _ = (analyzed if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
+            train = to_analyze | "ReadTrain" >> beam.ParDo(
                 ReadForAnalysis(*args, cache_dir=plan.cache_dir, digests=measures)
             ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, main="batches")
-            counts.append(raw[COUNTS])
+            counts.append(train[COUNTS])
             config = adapter_config(schema, passthrough=False)
             assert plan.preprocessing_fn is not None  # noqa: S101 - only a replay has none, and measures nothing
-            measured = analyze(raw.batches, config, plan.preprocessing_fn, keeping)
+            measured = analyze(train.batches, config, plan.preprocessing_fn, keeping)
         else:
             progress.expect("transforming", "writing")
         transform_fn = measured
@@ -77,12 +80,12 @@ def row_steps(
                 *args,
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
-                statistics=plan.statistics,
+                statistics=raw,
                 digests=not measures or (plan.analysis is not None and bool(plan.analysis.keeping.known)),
             )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
-            (rows.batches, adapter_config(schema, passthrough=True, statistics=plan.statistics)),
+            (rows.batches, adapter_config(schema, passthrough=True, statistics=raw)),
             transform_fn,
         ) | tft_beam.TransformDataset(output_record_batches=True)
         encoded = (
@@ -98,10 +101,11 @@ def row_steps(
                     parity_threshold=plan.parity_threshold,
                     described=Described(columns_of(schema)) if plan.statistics else None,
                     known_ids=plan.known_ids,
+                    guarded=watched_rows(schema) if plan.leakage else None,
                 )
             )
             .with_output_types(Encoded)
-            .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, main="examples")
+            .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, LEAKAGE, main="examples")
         )
     return Steps(
         encoded=encoded.examples,
@@ -112,6 +116,7 @@ def row_steps(
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
         statistics=encoded[STATISTICS] if plan.statistics else None,
+        leakage=encoded[LEAKAGE] | "FindLeaks" >> find_leaks(watched_rows(schema)) if plan.leakage else None,
     )
 
 

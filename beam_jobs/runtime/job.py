@@ -207,6 +207,7 @@ class Work:
             statistics=options.statistics,
             known_ids=self.known_ids(),
             analysis=analysis,
+            leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))

@@ -182,6 +182,7 @@ def test_what_cannot_be_added_is_refused_and_the_dataset_stays_as_it_was(days, c
         (["--append_to", "out", "--input", "a.csv", "--output", "o"], "--output: not with --append_to"),
         (["--append_to", "out", "--input", "a.csv", "--overwrite"], "--overwrite: not with --append_to"),
         (["--append_to", "out", "--input", "a.csv", "--no_statistics"], "--no_statistics: not with --append_to"),
+        (["--append_to", "out", "--input", "a.csv", "--no_leakage"], "--no_leakage: not with --append_to"),
         (["--append_to", "out", "--input", "a.csv", "--no_wait"], "--no_wait: not with --append_to"),
         (["--append_to", "none", "--input", "a.csv"], "--append_to none: none: no manifest.json"),
         (["--append_to", "out", "--input", "a.csv", "--max_rejects", "-1"], "--max_rejects -1: must be 0 or more"),
