@@ -135,8 +135,11 @@ def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, r
     """Writes the new records beside the old ones."""
     base = found.base
     copy_files(base, run.folder)
+    job = options.job(base, statistics=statistics_of(base) is not None)
+    if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
+        job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
     work = Work(
-        options.job(base, statistics=statistics_of(base) is not None),
+        job,
         source,
         source.preprocessing_fn(),
         OtherTransform(base.graphs_dir, base.run, base.manifest.preprocessing_fn),
