@@ -29,6 +29,7 @@ ORDER = """
     schemas.images
     schemas.inference
     schemas.dataset
+    schemas.exports schemas.predictions
     schemas.report
     beam_jobs.core
     beam_jobs.statistics
@@ -36,9 +37,9 @@ ORDER = """
     beam_jobs.output
     beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
-    beam_jobs.replay
+    beam_jobs.replay beam_jobs.predicting
     beam_jobs.planning
-    beam_jobs.preprocess beam_jobs.plan
+    beam_jobs.preprocess beam_jobs.plan beam_jobs.predict
     beam_jobs.job beam_jobs.flex_template
     trainer.estimator trainer.spec
     trainer.strategies

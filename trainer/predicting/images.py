@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from schemas.concurrency import map_in_order, prefetch
+from schemas.exports.notes import Notes
 from schemas.images.file import ERRORS, ImageFile, Refusal, decoder_says, undecodable
 from schemas.images.header import ImageHeader, ends_early
 from schemas.images.limits import decoding_bytes
@@ -21,7 +22,7 @@ from schemas.images.paths import plain
 from schemas.rejects import Reject
 from schemas.spec.image_options import ImageOptions
 from schemas.spec.images import ImageSchema
-from trainer.export.saved_model import Notes, ServedModel
+from trainer.export.saved_model import ServedModel
 from trainer.predicting.image_items import Item, list_items
 from trainer.predicting.image_lines import FIELDS, encode_lines
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
