@@ -73,9 +73,7 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
       MillraceError: its notes cannot be read, or belong to another schema.
     """
     if not storage.exists(os.path.join(export_dir, "saved_model.pb")):
-        raise UsageError(
-            f"{export_dir}: no saved_model.pb, so this is not an exported model; give a folder export/best/<number>"
-        )
+        raise UsageError(f"{export_dir}: no saved_model.pb, so this is not an exported model; {_instead(export_dir)}")
     schema_path, notes_path = (os.path.join(export_dir, EXTRA, name) for name in (SCHEMA_YAML, NOTES))
     for path in (schema_path, notes_path):
         if not storage.exists(path):
@@ -91,3 +89,14 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
     if notes.format_version not in (_PREDICTS_ALL_ROWS, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: has another format version, or does not match {SCHEMA_YAML} next to it")
     return schema, notes
+
+
+def _instead(folder: str) -> str:
+    """What to give instead of a folder that is no export: the newest export below it, if it is a model directory."""
+    for below in ("export/best", "best", ""):
+        place = storage.join(folder, below)
+        found = [name for name in storage.listdir(place) if name.isdecimal()]
+        found = [name for name in found if storage.exists(storage.join(place, name, "saved_model.pb"))]
+        if found:
+            return f"did you mean {storage.join(place, max(found, key=int))}?"
+    return "give a folder export/best/<number>"

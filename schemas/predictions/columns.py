@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,11 @@ import pyarrow as pa
 
 SOURCE, OFFSET, KEY, CLASS, PROBABILITIES, VALUE = "source", "offset", "key", "class", "probabilities", "value"
 INPUT = "input."  # before the name of an input's column that is passed through
+
+
+def source_name(path: str) -> str:
+    """A file's path as text: bytes of its name that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def predictions(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json.encoder import encode_basestring
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ _TO_ESCAPE = r'["\\\x00-\x1f]'
 _NULL = pa.scalar("null")
 _MANY = 64  # columns; a join of more of them takes longer than a join of all their values
 
-Piece = str | pa.StringArray  # the same text in each row, or each row's own
+Piece: TypeAlias = str | pa.StringArray  # the same text in each row, or each row's own
 
 
 def quoted(text: str) -> str:
