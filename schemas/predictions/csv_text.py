@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +11,9 @@ import pyarrow.compute as pc
 from schemas.predictions.columns import PROBABILITIES, VALUE, probabilities
 from schemas.predictions.json_text import integers, lines
 
-_TO_QUOTE = r'[",\r\n]'
+_QUOTE = '"'
+_SPECIAL = '",\r\n'
+_TO_QUOTE = f"[{_SPECIAL}]"
 _EMPTY = pa.scalar("")
 
 
@@ -22,7 +22,7 @@ def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
     names: list[str] = []
     for name in schema.names:
         names += [f"probability.{label}" for label in classes] if name == PROBABILITIES else [name]
-    return _line(names)
+    return f"{','.join(map(_quoted, names))}\n".encode()
 
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
@@ -50,10 +50,9 @@ def _floats(values: np.ndarray) -> pa.StringArray:
 def _strings(values: pa.StringArray) -> pa.StringArray:
     if not pc.any(pc.match_substring_regex(values, _TO_QUOTE)).as_py():
         return values
-    return pa.array([_line([value])[:-1].decode() for value in values.to_pylist()], pa.string())
+    return pa.array([_quoted(value) for value in values.to_pylist()], pa.string())
 
 
-def _line(fields: Sequence[str]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(fields)
-    return text.getvalue().encode()
+def _quoted(value: str) -> str:
+    """A cell, in quotes if it needs them; Python's writer leaves out those of a carriage return alone."""
+    return f'"{value.replace(_QUOTE, 2 * _QUOTE)}"' if any(sign in value for sign in _SPECIAL) else value
