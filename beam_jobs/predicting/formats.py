@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from beam_jobs.output import tfrecord_frames
@@ -150,7 +151,7 @@ def _listed(column: pa.Array) -> pa.ListArray:
         column = column.dictionary_decode()
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
-    return pa.ListArray.from_arrays(pa.array(range(len(column) + 1), pa.int32()), column)
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(column) + 1, dtype=np.int32)), column)
 
 
 FORMATS: Mapping[FormatName, type[JsonLines] | type[Csv] | type[Parquet] | type[TFRecords]] = {

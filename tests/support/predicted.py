@@ -46,7 +46,7 @@ def assert_whole(output: Path, manifest: Predictions) -> None:
         assert (len(data), google_crc32c.Checksum(data).hexdigest().decode()) == (shard.bytes, shard.crc32c)
     for file in manifest.files:
         assert hashlib.sha256((output / file.path).read_bytes()).hexdigest() == file.sha256
-    named = {item.path for item in (*manifest.shards, *manifest.files)}
+    named = {shard.path for shard in manifest.shards} | {file.path for file in manifest.files}
     assert {str(path.relative_to(output)) for path in (output / manifest.run).rglob("*") if path.is_file()} == named
     assert manifest.read == manifest.predicted + manifest.rejected
     assert manifest.predicted == sum(shard.rows for shard in manifest.shards)

@@ -10,6 +10,7 @@ from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.rows import cell_field
 from schemas.spec.loader import parse_schema
+from schemas.spec.table import Schema
 
 HEADED = """\
 name: t
@@ -37,6 +38,7 @@ HEADER = b"note,size cm,p0,p1,y\n"
 def cells(folder: Path, schema_text: str, data: bytes, *names: str) -> list[list[bytes]]:
     """The cells of the rows that are accepted, by name."""
     schema = parse_schema(schema_text.encode(), "t.yaml")
+    assert isinstance(schema, Schema)
     (folder / "t.csv").write_bytes(data)
     form = row_format(schema)
     file = form.open_file(str(folder / "t.csv"), schema, label="optional", max_input_ratio=10)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import predict as bulk
+from beam_jobs import preprocess
 from schemas.dataset import layout, lease
 from schemas.predictions.manifest import read_predictions
 from tests.support.predicted import assert_whole, by_the_job
@@ -112,6 +113,16 @@ def test_a_folder_that_holds_something_else_is_refused_and_stays(argv, titanic, 
     assert bulk.main([*argv, "--overwrite"]) == 2
     assert f"--output {tmp_path / 'out'}: holds " in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == names
+
+
+def test_a_dataset_does_not_replace_predictions(argv, titanic_model, titanic_csv, tmp_path, capsys):
+    out = tmp_path / "out"
+    by_the_job(titanic_model.export, out, titanic_csv)
+    names = sorted(os.listdir(out))
+    dataset = ["--schema", "titanic", "--input", str(titanic_csv), "--output", str(out), "--overwrite"]
+    assert preprocess.main(dataset) == 2
+    assert f"--output {out}: holds predictions, and no dataset" in capsys.readouterr().err
+    assert sorted(os.listdir(out)) == names
 
 
 def test_an_export_that_was_changed_or_can_do_more_than_compute_is_not_loaded(argv, titanic_model, tmp_path, capsys):
