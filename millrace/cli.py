@@ -48,7 +48,7 @@ COMMANDS = {
     "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
-    "batch-predict": Command("beam_jobs.predict", "predict on many raw files as a Beam job, to sharded files"),
+    "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from beam_jobs.predicting.work import Work
 
 SAMPLED = 100  # files that are opened before the job begins; the others are opened on the workers
+BUNDLE_HERE, BUNDLE_ELSEWHERE = 10_000, 512  # images that a worker is given at once, on this machine or a cluster
 RANGE_BYTES = 8 << 20  # as `trainer.predict` reads them, so that the batches are the same
 
 
@@ -88,7 +89,7 @@ class RowInputs:
         from beam_jobs.predicting.predict_rows import PredictRows
         from beam_jobs.rows.ranges import FileRanges
 
-        group = int(self.options.range_mb * 2**20)
+        group = int(self.options.piece_mb * 2**20)
         ranges = FileRanges(
             inputs,
             self.schema,
@@ -110,8 +111,7 @@ class ImageInputs:
 
     schema: ImageSchema
     paths: tuple[str, ...]
-    root: str | None
-    name: str
+    options: BulkOptions
     count: int
     batch_size: int = BATCH_IMAGES
     pass_through: tuple[str, ...] = ()
@@ -122,7 +122,9 @@ class ImageInputs:
 
     def stage(self, folder: str) -> StagedInputs:
         version = hashlib.sha256("\n".join(map(repr, self.paths)).encode()).hexdigest()
-        return stage_inputs(folder, [InputFile(LISTING, self.name, 0, version, covers=self.count)], count=1)
+        return stage_inputs(
+            folder, [InputFile(LISTING, " ".join(self.options.input), 0, version, covers=self.count)], count=1
+        )
 
     def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
         import apache_beam as beam
@@ -131,7 +133,9 @@ class ImageInputs:
         from beam_jobs.predicting.predict_images import PredictImages, stage_items
         from schemas.images.items import list_items
 
-        staged = stage_items(work.staging, list_items(self.schema, self.paths, self.root).items)
+        items = list_items(self.schema, self.paths, self.options.root).items
+        bundle = BUNDLE_HERE if self.options.is_local else BUNDLE_ELSEWHERE
+        staged = stage_items(work.staging, items, bundle=bundle)
         done = staged.create(pipeline) | "Predict" >> beam.ParDo(PredictImages(self.schema, work)).with_outputs(
             COUNTS, REJECTS, main="shards"
         )
@@ -154,7 +158,7 @@ def open_inputs(
 
     paths = tuple(storage.expand(options.input))
     count = sum(1 for _ in list_items(schema, paths, options.root).items)
-    return ImageInputs(schema, paths, options.root, " ".join(options.input), count)
+    return ImageInputs(schema, paths, options, count)
 
 
 def _rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[str]], None]) -> RowInputs:

@@ -22,7 +22,7 @@ FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 _DESCRIPTION = """\
 Predicts on raw CSV rows, images or pairs of images with an exported model, as a Beam job: sharded files of predictions.
 Every record is either predicted, or rejected with a reason. The manifest is written last, so that the predictions are
-there completely or not at all. For one file on this machine, see also `millrace predict`.
+there completely or not at all. The command `predict` writes one file, in one process.
 """
 
 _EPILOG = """\
@@ -54,7 +54,7 @@ class BulkOptions(RunnerOptions):
       max_rejects: this many rejects are always allowed;
       max_reject_fraction: and up to this fraction of the input.
       max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
-      range_mb: the size of the pieces that a worker of a cluster is given.
+      range_mb: the size of the pieces of files that a worker is given; None: 64 MB here, 16 MB on a cluster.
       root: the folder that paths in a CSV file of pairs are relative to; None: the CSV file's folder.
       overwrite: replace earlier predictions, once the new ones are complete.
 
@@ -72,15 +72,16 @@ class BulkOptions(RunnerOptions):
     max_rejects: int = 10
     max_reject_fraction: float = 0.001
     max_input_ratio: float = MAX_INPUT_RATIO
-    range_mb: float = 64.0
+    range_mb: float | None = None
     root: str | None = None
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("shard_size_mb", "range_mb", "max_input_ratio"):
-            if not getattr(self, name) > 0:  # so that NaN is refused, too
-                raise UsageError(f"--{name} {getattr(self, name):g}: must be more than 0")
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # so that NaN is refused, too
+                raise UsageError(f"--{name} {value:g}: must be more than 0")
         if self.format not in FORMATS:
             raise UsageError(f"--format {self.format}: must be one of {', '.join(FORMATS)}")
         if self.batch_size is not None and self.batch_size < 1:
@@ -95,6 +96,11 @@ class BulkOptions(RunnerOptions):
             storage.check_scheme(path, f"--{option} ")
         for path in self.input:
             storage.check_scheme(path, "--input ")
+
+    @property
+    def piece_mb(self) -> float:
+        """The size of the pieces: small enough that a cluster's workers end together, large enough to keep one busy."""
+        return self.range_mb or (64.0 if self.is_local else 16.0)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -175,9 +181,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     run.add_argument(
         "--range_mb",
         type=float,
-        default=64.0,
         metavar="MB",
-        help="size of the pieces of files that a worker is given at once (default: %(default)g)",
+        help="size of the pieces of files that a worker is given at once (default: 64 here, 16 on a cluster)",
     )
     add_runner_flags(run)
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)

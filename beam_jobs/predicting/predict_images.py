@@ -23,19 +23,19 @@ from beam_jobs.core.turns import TURN
 from beam_jobs.predicting.served import served
 from beam_jobs.predicting.work import PREDICTED, Work, at_end
 from schemas import storage
-from schemas.concurrency import map_in_order, prefetch
+from schemas.concurrency import ByteBudget, map_in_order, prefetch
 from schemas.dataset import layout
 from schemas.images.file import undecodable
 from schemas.images.items import Item
 from schemas.images.paths import plain
-from schemas.images.reading import READERS, CheckedFile, ReadItem, batches, read_item, reject_of
+from schemas.images.reading import DECODING_BYTES, READERS, CheckedFile, ReadItem, batches, read_item, reject_of
 from schemas.predictions.columns import predictions
 from schemas.rejects import Reject
 from schemas.spec.cell_error import CellError
 from schemas.spec.images import ImageSchema
 
 ITEMS_A_FILE = 10_000
-BUNDLE = 512  # items that a worker is given at once
+_decoding = ByteBudget(DECODING_BYTES)  # of all batches that this process decodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +44,16 @@ class StagedItems:
 
     folder: str
     parts: int
-    items: int
+    bundle: int  # items that a worker is given at once
 
     def read(self, part: int) -> Iterator[tuple[int, tuple[Item, ...]]]:
         """The items of a part, in bundles with their numbers."""
         lines = storage.read_bytes(_part(self.folder, part)).splitlines()
-        for start in range(0, len(lines), BUNDLE):
-            yield part * ITEMS_A_FILE + start, tuple(_item(json.loads(line)) for line in lines[start : start + BUNDLE])
+        for start in range(0, len(lines), self.bundle):
+            yield (
+                part * ITEMS_A_FILE + start,
+                tuple(_item(json.loads(line)) for line in lines[start : start + self.bundle]),
+            )
 
     def create(self, pipeline: beam.Pipeline) -> beam.PCollection:
         """The bundles, distributed over the workers."""
@@ -62,22 +65,21 @@ class StagedItems:
         )
 
 
-def stage_items(folder: str, items: Iterable[Item]) -> StagedItems:
+def stage_items(folder: str, items: Iterable[Item], *, bundle: int) -> StagedItems:
     """Writes items to files, of which few are in memory at once."""
     lines: list[bytes] = []
-    parts = count = 0
+    parts = 0
     for item in items:
         problem = None if item.problem is None else dataclasses.astuple(item.problem)
         raw = item.raw.decode("latin-1")
         lines.append(json.dumps([item.source, item.place, dict(item.files), item.names, problem, raw]).encode() + b"\n")
-        count += 1
         if len(lines) == ITEMS_A_FILE:
             storage.write_bytes(_part(folder, parts), b"".join(lines))
             parts, lines = parts + 1, []
     if lines:
         storage.write_bytes(_part(folder, parts), b"".join(lines))
         parts += 1
-    return StagedItems(folder, parts, count)
+    return StagedItems(folder, parts, bundle)
 
 
 def _part(folder: str, part: int) -> str:
@@ -150,7 +152,7 @@ class PredictImages(beam.DoFn):
 
     def _answers(self, model: Callable[..., Any], items: Sequence[Item]) -> Iterator[tuple[list[ReadItem], _Answer]]:
         read = functools.partial(read_item, images=self.schema.images)
-        everything = map_in_order(self._readers, read, items, max_pending=2 * self.work.batch_size)
+        everything = map_in_order(self._readers, read, items, max_pending=2 * READERS)
         answering = functools.partial(_answer, model=model, schema=self.schema, work=self.work)
         pending = prefetch(batches(everything, self.work.batch_size))
         yield from map_in_order(self._pool, answering, pending, max_pending=self._threads + 1)
@@ -172,7 +174,8 @@ def _answer(
     sent = [read for read in batch if read.reject is None]
     if not sent:
         return batch, _Answer(None, None, rejects)
-    outputs = model({name: [read.files[name].data for read in sent] for name in sent[0].files})
+    with _decoding.reserve(sum(read.decoding for read in sent)):
+        outputs = model({name: [read.files[name].data for read in sent] for name in sent[0].files})
     errors = outputs["error"]
     refused = np.flatnonzero(errors != b"").tolist()
     rejects += [_refused(sent[place], errors[place]) for place in refused]
