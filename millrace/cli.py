@@ -40,7 +40,7 @@ COMMANDS = {
     "init": Command("schemas.inference.command", "write a schema from raw data, or compare one with new data"),
     "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
     "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
-    "job": Command("beam_jobs.job", "ask about a job on a cluster, wait for it, commit or cancel it"),
+    "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
     "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
     "doctor": Command("trainer.doctor", "find out what limits the speed of a training"),
     "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
