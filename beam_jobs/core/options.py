@@ -62,6 +62,7 @@ class JobOptions(RunnerOptions):
     overwrite: bool = False
     preprocessing_fn: str | None = None
     transform_from: str | None = None
+    compare_to: str | None = None
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
 
@@ -78,6 +79,7 @@ class JobOptions(RunnerOptions):
             *(("input", p) for p in self.input),
             ("output", self.output),
             ("transform_from", self.transform_from),
+            ("compare_to", self.compare_to),
         ):
             if path is not None:
                 storage.check_scheme(path, f"--{name} ")
@@ -135,6 +137,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "--transform_from",
         metavar="DIR",
         help="apply the transform of the dataset in DIR instead of computing a new one",
+    )
+    must.add_argument(
+        "--compare_to",
+        metavar="DIR",
+        help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
+        "drifted further than the schema's thresholds allow; see docs/compare.md",
     )
     must.add_argument(
         "--preprocessing_fn",

@@ -5,6 +5,7 @@ __all__ = [
     "cleanup",
     "commit",
     "data_report",
+    "drift",
     "encode",
     "manifest_inputs",
     "pipeline_end",

@@ -18,7 +18,7 @@ from beam_jobs.core import parity_files, parity_sample
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
-from beam_jobs.output import tfrecord_frames
+from beam_jobs.output import drift, tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings
@@ -29,6 +29,7 @@ from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
+from schemas.comparison import Comparison
 from schemas.dataset import layout
 from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
@@ -113,6 +114,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -122,6 +124,7 @@ def commit(
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
+      comparisons: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -131,6 +134,7 @@ def commit(
     place_rejects(run, result, late_rejects(result, raw_bytes))
     place_parity(run, result)
     place_statistics(run.folder, result)
+    drift.place(run.folder, comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -138,7 +142,7 @@ def commit(
         (input_part(part) for part in accounts(run.inputs, result.count_files)),
         count=run.inputs.files,
     )
-    warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+    warnings = *find_warnings(result, derived_from(run), classes=run.source.classes), *drift.warnings(comparisons)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:
         folders.remove(run.staging)

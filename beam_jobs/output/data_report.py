@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from beam_jobs.output import drift
 from beam_jobs.output.shown_images import shown_images
 from schemas import storage
 from schemas.dataset import layout
@@ -33,6 +34,7 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
         rejects=_rejects(run_dir, names),
         phases=phases,
         images=shown_images(output, manifest) if manifest.classes else {},
+        comparisons=drift.read(run_dir),
     )
     compare_and_swap.create(layout.join(run_dir, layout.REPORT), page.encode())
 

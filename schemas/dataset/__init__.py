@@ -19,5 +19,6 @@ __all__ = [
     "statistics",
     "stored_features",
     "submitted",
+    "tables",
     "verify",
 ]

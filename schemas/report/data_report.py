@@ -12,6 +12,7 @@ from schemas.command import duration
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
+from schemas.report.drift import section
 from schemas.spec.loader import records_called
 
 PAGE = "data_report.html"
@@ -103,6 +104,7 @@ def render(
     rejects: Iterable[Reject],
     phases: Sequence[tuple[str, float]] = (),
     images: Mapping[str, Sequence[str]] | None = None,
+    comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page.
 
@@ -112,18 +114,18 @@ def render(
       rejects: the rejected records; no more than `LOOKED_AT` are read.
       phases: the job's phases in their order, and the seconds that each took, if they are known.
       images: some images of each class, as `data:` URLs.
+      comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
     """
-    import jinja2
+    from markupsafe import Markup
 
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
         warnings[warning.feature].append(warning.message)
     template = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
-    undefined = jinja2.StrictUndefined
-    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    return environment.from_string(template).render(
+    jinja = environment()
+    drift = Markup(section(comparisons, jinja))  # noqa: S704 - escaped where it was made
+    page: str = jinja.from_string(template).render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
@@ -135,7 +137,19 @@ def render(
         phases=phases,
         images=images or {},
         chart=(WIDTH, HEIGHT),
+        drift=drift,
     )
+    return page
+
+
+def environment() -> Any:
+    """A Jinja2 environment that escapes all values, with this module's filters."""
+    import jinja2
+
+    undefined = jinja2.StrictUndefined
+    made = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
+    return made
 
 
 def number(value: float | None) -> str:

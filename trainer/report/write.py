@@ -61,16 +61,28 @@ def page(content: Mapping[str, Any], drawn: Mapping[str, bytes]) -> str:
       content: what `finite` gives.
       drawn: its pictures, as SVG.
     """
+    return render(__package__, PAGE, drawn, content=content)
+
+
+def render(package: str, template: str, drawn: Mapping[str, bytes], **values: Any) -> str:
+    """A page from its template.
+
+    Args:
+      package: the package that the template lies in.
+      template: its file.
+      drawn: pictures by name, as SVG, which the template has as `figures`.
+      **values: what else it has. Their text is escaped.
+    """
     import importlib.resources
 
     import jinja2
 
     figures = {name: _inline(name, svg.decode()) for name, svg in drawn.items()}
-    loader = importlib.resources.files(__package__).joinpath(PAGE)
+    loader = importlib.resources.files(package).joinpath(template)
     undefined = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "percent": percent, "count": count, "words": words}
-    return environment.from_string(loader.read_text(encoding="utf-8")).render(content=content, figures=figures)
+    return environment.from_string(loader.read_text(encoding="utf-8")).render(figures=figures, **values)
 
 
 def _inline(name: str, svg: str) -> str:

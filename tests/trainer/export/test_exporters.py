@@ -12,7 +12,8 @@ from schemas.dataset.checksums import checksums
 from schemas.errors import SkewError, UsageError
 from schemas.exports.notes import NOTES_FORMAT, check_files, read_notes
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import BestMetric, best_metric, exporters, prune
+from trainer.export.exporters import exporters, prune
+from trainer.spec.metrics import BestMetric, best_metric
 
 NAN = float("nan")
 
