@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -10,13 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beam_jobs import predict as bulk
 from beam_jobs import preprocess
+from beam_jobs.predicting import job
 from schemas.dataset import layout, lease
+from schemas.exports.notes import read_notes, write_notes
 from schemas.predictions.manifest import read_predictions
+from tests.support.hostile_exports import make_hostile, write_in_init
 from tests.support.predicted import assert_whole, by_the_job
 
 pytestmark = pytest.mark.slow
@@ -45,8 +50,8 @@ def test_a_job_that_is_killed_anywhere_in_its_commit_leaves_the_old_predictions_
         assert server.stdin
         assert server.stdout
         runs = []
-        for job in jobs:
-            server.stdin.write(json.dumps([job]) + "\n")
+        for asked in jobs:
+            server.stdin.write(json.dumps([asked]) + "\n")
             server.stdin.flush()
             (report,) = json.loads(server.stdout.readline())
             assert report["status"] == 0, report["stderr"]
@@ -125,12 +130,42 @@ def test_a_dataset_does_not_replace_predictions(argv, titanic_model, titanic_csv
     assert sorted(os.listdir(out)) == names
 
 
-def test_an_export_that_was_changed_or_can_do_more_than_compute_is_not_loaded(argv, titanic_model, tmp_path, capsys):
+@pytest.fixture
+def export(titanic_model, tmp_path) -> Path:
+    """A copy, to be changed."""
+    return Path(shutil.copytree(titanic_model.export, tmp_path / "1"))
 
-    export = tmp_path / "1"
-    shutil.copytree(titanic_model.export, export)
+
+def test_an_export_that_was_changed_is_not_loaded(argv, export, tmp_path, capsys):
     with (export / "saved_model.pb").open("ab") as file:
         file.write(b"\0")
     assert bulk.main(["--saved_model", str(export), *argv[2:]]) == 1
     assert "saved_model.pb: was changed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_an_export_that_can_do_more_than_compute_is_loaded_only_with_trust(argv, export, tmp_path, capsys):
+    (tmp_path / "there").mkdir()
+    victim = tmp_path / "there" / "victim"
+    make_hostile(export, victim, write_in_init)
+    assert bulk.main(["--saved_model", str(export), *argv[2:]]) == 1
+    assert "give --trust" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert not list(victim.parent.iterdir())
+    assert bulk.main(["--saved_model", str(export), *argv[2:], "--trust"]) == 0
+    assert list(victim.parent.iterdir())
+
+
+def test_an_export_that_is_replaced_while_the_job_runs_ends_it(argv, export, tmp_path, capsys, monkeypatch):
+    original = job._builder
+
+    def replaced(*given: Any) -> Any:
+        notes = read_notes(str(export))[1]
+        newer = dataclasses.replace(notes, global_step=notes.global_step + 1)
+        write_notes(str(export), newer, (export / "assets.extra" / layout.SCHEMA_YAML).read_bytes())
+        return original(*given)
+
+    monkeypatch.setattr(job, "_builder", replaced)
+    assert bulk.main(["--saved_model", str(export), *argv[2:]]) == 1
+    assert f"{export}: was replaced by another export while the job ran" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "out") == []
