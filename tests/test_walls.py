@@ -33,6 +33,7 @@ ORDER = """
     schemas.report
     beam_jobs.core
     beam_jobs.statistics
+    beam_jobs.leakage
     beam_jobs.transform
     beam_jobs.output
     beam_jobs.rows beam_jobs.images

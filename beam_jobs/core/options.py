@@ -59,6 +59,7 @@ class JobOptions(RunnerOptions):
     max_reject_fraction: float = 0.001
     seed: int = 0
     statistics: bool = True
+    leakage: bool = True
     overwrite: bool = False
     preprocessing_fn: str | None = None
     transform_from: str | None = None
@@ -193,6 +194,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         dest="statistics",
         action="store_false",
         help="do not collect statistics of the records; see docs/statistics.md",
+    )
+    shape.add_argument(
+        "--no_leakage",
+        dest="leakage",
+        action="store_false",
+        help="do not look for equal records in two splits, nor for features that tell the label; see docs/leakage.md",
     )
     care = p.add_argument_group(
         "reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits."

@@ -134,6 +134,7 @@ def _plan(
         derived=base.manifest.preprocessing_fn is None,
         transform_from=base.graphs_dir,
         statistics=statistics_of(base) is not None,
+        leakage=False,  # what was found is about the first job's records
     )
 
 

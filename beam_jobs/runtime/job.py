@@ -242,6 +242,7 @@ class Work:
             derived=self.own_function is None,
             transform_from=transform_from,
             statistics=options.statistics,
+            leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))

@@ -9,6 +9,7 @@ __all__ = [
     "holders",
     "input_files",
     "layout",
+    "leakage",
     "lease",
     "local_cache",
     "manifest",

@@ -24,6 +24,7 @@ STATISTICS_JSON = "statistics.json"  # of the accepted records, by split and fea
 STATISTICS_PB = "statistics.pb"  # the same, a tensorflow_metadata DatasetFeatureStatisticsList
 STATISTICS_SKETCHES = "statistics.arrow"  # what they are made of, to be merged with those of more records
 STATISTICS = frozenset({STATISTICS_JSON, STATISTICS_PB, STATISTICS_SKETCHES})
+LEAKAGE = "leakage.json"  # what a model could know of eval and test without having learned it
 DRIFT = "drift.json"  # how its splits differ, and how it differs from the dataset that it replaced
 REPORT = "report.html"  # what the data is like, for people
 SUMMARY = "summary.json"
