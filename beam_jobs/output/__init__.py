@@ -11,6 +11,7 @@ __all__ = [
     "encode",
     "joined",
     "kept_files",
+    "manifest_inputs",
     "pipeline_end",
     "result",
     "run_files",

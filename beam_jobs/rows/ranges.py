@@ -8,14 +8,14 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Literal, Protocol
 
 import apache_beam as beam
 
 from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
 from beam_jobs.core.counting import digested
 from beam_jobs.core.inputs import InputFile, StagedInputs
-from beam_jobs.rows.groups import Group, grouped
+from beam_jobs.rows.groups import GROUP_BYTES, Group, grouped
 from schemas import storage
 from schemas.formats import row_format
 from schemas.rows import RowFile, RowRange
@@ -48,6 +48,8 @@ class FileRanges:
     schema: Schema
     range_bytes: int
     max_input_ratio: float
+    label: Literal["required", "optional"] = "required"
+    group_bytes: int = GROUP_BYTES
     _columns: dict[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict, compare=False)
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
@@ -83,7 +85,7 @@ class FileRanges:
 
     def _opened(self, path: str) -> RowFile:
         file: RowFile = row_format(self.schema).open_file(
-            path, self.schema, label="required", max_input_ratio=self.max_input_ratio
+            path, self.schema, label=self.label, max_input_ratio=self.max_input_ratio
         )
         return file
 
@@ -117,7 +119,7 @@ class OpenFiles(beam.DoFn):
             if self.count and not found:  # without records; all others are digested where they are read
                 blocks = digest_blocks(listed.path, version=listed.version)
                 yield from digested(listed.key, blocks)
-        yield from grouped(itertools.chain.from_iterable(parts))
+        yield from grouped(itertools.chain.from_iterable(parts), group_bytes=self.ranges.group_bytes)
 
     def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
         """The files, opened."""

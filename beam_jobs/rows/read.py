@@ -77,7 +77,7 @@ def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray, *, sta
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True, statistics=statistics))
 
 
-class _ReadRanges(beam.DoFn):
+class ReadRanges(beam.DoFn):
     """Reads groups of ranges, prefetching one batch; counts records and writes rejects to separate files.
 
     Ends the job if the reject limit is exceeded even if all remaining records are valid.
@@ -113,7 +113,8 @@ class _ReadRanges(beam.DoFn):
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
         unknown = any(part.file.gzip for part in group)  # how many records remain
-        size, consumed = sum(map(range_bytes, group)), 0
+        sizes = [range_bytes(part) for part in group]
+        size, consumed = sum(sizes), 0
         worker_metrics.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
@@ -121,7 +122,7 @@ class _ReadRanges(beam.DoFn):
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
                     rejects += decoded.rejects
-                    so_far = min(decoded.consumed, size) if len(group) == 1 else 0
+                    so_far = sum(sizes[:part]) + min(decoded.consumed, sizes[part])
                     progress.add(
                         piece, read=decoded.read, rejected=len(decoded.rejects), consumed=max(0, so_far - consumed)
                     )
@@ -154,7 +155,7 @@ class _ReadRanges(beam.DoFn):
             yield from digested(file_key(group[place].file.path), blocks)
 
 
-class ReadForAnalysis(_ReadRanges):
+class ReadForAnalysis(ReadRanges):
     """A group of ranges -> RecordBatches of the raw features of the train split. Side output: COUNTS of digests."""
 
     phase = "analyzing"
@@ -171,7 +172,7 @@ class ReadForAnalysis(_ReadRanges):
         yield from self.counted_digests(group)
 
 
-class ReadForTransform(_ReadRanges):
+class ReadForTransform(ReadRanges):
     """A group of ranges -> RecordBatches of all rows with the passthrough columns.
 
     Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.
