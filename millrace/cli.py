@@ -48,6 +48,7 @@ COMMANDS = {
     "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
+    "serve": Command("trainer.serve", "serve an export over HTTP, and each newer one from then on"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }
 

@@ -19,7 +19,7 @@ from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
 def test_tensorflow_serving_reads_them(export, request):
     found = request.getfixturevalue(export)
     export_dir = str(getattr(found, "export", found))
-    schema, notes = read_notes(export_dir)
+    _, notes = read_notes(export_dir)
     assert FILE in notes.files
     logs = [
         prediction_log_pb2.PredictionLog.FromString(record.numpy())
