@@ -268,3 +268,36 @@ def test_what_the_sink_is_given(export):
         assert batch.version == "1"
         assert all(before <= received <= batch.answered <= time.time() for received in batch.received)
         assert {len(values) for values in batch.outputs.values()} == {len(batch.ids)} == {len(batch.received)}
+
+
+def test_a_request_that_the_model_fails_on_fails_alone(export):
+    """The requests that were batched with it are answered."""
+    gate = Gate()
+    with serving(export, sink=gate) as server:
+        loaded = server.versions.current
+        run = loaded.model.predict
+
+        def failing(inputs, **settings):
+            if -666 in inputs["x"]:
+                raise ValueError("secret -666")
+            return run(inputs, **settings)
+
+        loaded.model.predict = failing  # type: ignore[method-assign]
+        answers = {}
+
+        def ask(x: int) -> None:
+            with Client(server) as client:
+                answers[x] = client.predict({"instances": [x]})
+
+        threads = [threading.Thread(target=ask, args=(x,)) for x in (1, 2, -666, 3)]
+        threads[0].start()
+        assert gate.entered.wait(PATIENCE)
+        for thread in threads[1:]:
+            thread.start()
+        while server.state is None or server.state.batcher.queued_rows < 3:
+            time.sleep(0.001)
+        gate.open.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert answers[-666] == (500, {"error": "the model failed: ValueError"})
+    assert [answers[x][1]["predictions"][0]["value"] for x in (1, 2, 3)] == [2, 3, 4]
