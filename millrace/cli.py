@@ -51,6 +51,7 @@ COMMANDS = {
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
     "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
+    "serve": Command("trainer.serve", "serve an export over HTTP, and each newer one from then on"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }
 

@@ -50,9 +50,9 @@ ORDER = """
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
     trainer.report
-    trainer.loop trainer.predicting
+    trainer.loop trainer.predicting trainer.serving
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.serve
     trainer.replica
     trainer.tuning
     trainer.tune
