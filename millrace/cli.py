@@ -47,6 +47,7 @@ COMMANDS = {
     "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
     "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
+    "promote": Command("trainer.promote", "put an export in service if it is no worse than the one that is"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }

@@ -48,9 +48,11 @@ ORDER = """
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
     trainer.report
-    trainer.loop trainer.predicting
+    trainer.predicting
+    trainer.promotion
+    trainer.loop
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.promote
     trainer.replica
     millrace.version millrace.columns
     millrace.requests

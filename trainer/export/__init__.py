@@ -9,4 +9,5 @@ __all__ = [
     "restore",
     "saved_model",
     "skew_check",
+    "verified",
 ]
