@@ -49,10 +49,10 @@ ORDER = """
     trainer.export
     trainer.report
     trainer.predicting
-    trainer.promotion
+    trainer.promotion trainer.request_store
     trainer.loop
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.promote
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.promote trainer.label
     trainer.replica
     millrace.version millrace.columns
     millrace.requests

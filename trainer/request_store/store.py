@@ -1,0 +1,485 @@
+"""Stores answered requests: a thread writes what has gathered, has it on disk by one flush, and lets the answers leave.
+
+A batch is stored whole or not at all. A row whose id is stored already is not stored again: its stored answer takes the
+place of the new one. Only ids that clients gave are remembered; those that the server makes never come again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import queue
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import numpy as np
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.formats import text
+from schemas.spec.loader import AnySchema
+from schemas.storage.disk import make_folder
+from trainer.request_store import image_files
+from trainer.request_store.columns import (
+    ANSWER,
+    Columns,
+    Encoded,
+    columns_of,
+    digest_of_cells,
+    encode,
+    stored_answer,
+)
+from trainer.request_store.ids import FILE as IDS
+from trainer.request_store.ids import Ids, Place, key_of
+from trainer.request_store.kept_schemas import PREFIX as SCHEMA
+from trainer.request_store.kept_schemas import keep_schema
+from trainer.request_store.options import StoreError, StoreOptions, TakenId
+from trainer.request_store.segment import (
+    NAME,
+    Segment,
+    csv_of,
+    csv_path,
+    journal_path,
+    numbers,
+    read_groups,
+    read_journal,
+)
+
+LOCK = ".lock"
+GROUP_BYTES = 8 << 20  # of rows that are flushed at once
+RETENTION_SECONDS = 600.0  # between two looks for files that are too old
+DAY = 86_400.0
+Outputs = Mapping[str, np.ndarray]
+
+
+class Answered(Protocol):
+    """Rows that a model answered together: `trainer.serving.sink.ServedBatch`."""
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+    @property
+    def given(self) -> Sequence[bool]:
+        """Which ids are clients' own, and may come again; empty: none."""
+
+    @property
+    def columns(self) -> Mapping[str, Any]: ...
+    @property
+    def outputs(self) -> Outputs: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def received(self) -> Sequence[float]: ...
+    @property
+    def answered(self) -> float: ...
+
+
+@dataclasses.dataclass
+class Counts:
+    """What the store has done: rows and bytes written, flushes, rows that repeat an id, rows lost (asynchronous only)."""
+
+    rows: int = 0
+    bytes: int = 0
+    flushes: int = 0
+    repeated: int = 0
+    lost: int = 0
+
+
+@dataclasses.dataclass
+class _Pending:
+    batch: Answered
+    size: int
+    done: Future[Outputs]
+
+
+class RequestStore:
+    """A folder of stored requests, written by one process at a time. `append` and `submit` are thread-safe.
+
+    Args:
+      options: where and how.
+      schema: of the export that is served.
+      schema_yaml: its file, which is kept for `millrace label`.
+      classes: the names of its classes, by id.
+      clock: seconds since 1970.
+
+    Raises:
+      UsageError: the folder is another process's, or holds something else.
+      StoreError: it cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        schema: AnySchema,
+        *,
+        classes: Sequence[str] = (),
+        schema_yaml: bytes = b"",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._options = options
+        self._columns: Columns = columns_of(schema)
+        self._classes = tuple(classes)
+        self._clock = clock
+        self._head = {
+            "schema": schema.fingerprint,
+            "columns": list(self._columns.names),
+            "delimiter": self._columns.csv.delimiter,
+            "quote": self._columns.csv.quote,
+            "images": self._columns.images,
+            "classes": list(self._classes),
+        }
+        self.counts = Counts()
+        self._segment: Segment | None = None
+        self._cut = False  # whether the segment must be cut before it is written again
+        self._begun = self._looked = time.monotonic()
+        self._pending_bytes = 0
+        self._room = threading.Lock()
+        self._work: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._lock = _locked(options.path)
+        try:
+            if schema_yaml:
+                keep_schema(options.path, schema, schema_yaml)
+            self._ids = Ids(options.path)
+            self._recover()
+        except OSError as error:
+            os.close(self._lock)
+            raise StoreError(f"{options.path}: {error.strerror or error}") from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._thread = threading.Thread(target=self._run, name="request-store", daemon=True)
+        self._thread.start()
+
+    def append(self, batch: Answered) -> Outputs:
+        """Stores a batch; returns once it is on disk, or with `asynchronous` once it waits to be written.
+
+        Returns:
+          What is to be answered: the batch's outputs, with the stored ones where an id was stored already.
+
+        Raises:
+          StoreError: it was not stored.
+          TakenId: a row has the id of a stored one, with other raw values.
+        """
+        return self.submit(batch).result()
+
+    def submit(self, batch: Answered) -> Future[Outputs]:
+        """The same without waiting: the future has what `append` returns or raises."""
+        done: Future[Outputs] = Future()
+        size = _size(batch.columns)
+        with self._room:
+            full = self._pending_bytes and self._pending_bytes + size > self._options.pending_bytes
+            if not full:
+                self._pending_bytes += size
+        if full:
+            done.set_exception(StoreError(f"{self._options.path}: {self._pending_bytes:,} bytes wait to be stored"))
+            return done
+        self._work.put(_Pending(batch, size, done))
+        if not self._options.asynchronous:
+            return done
+        answered: Future[Outputs] = Future()
+        answered.set_result(batch.outputs)
+        return answered
+
+    def close(self) -> None:
+        """Writes what waits, and frees the folder."""
+        self._work.put(None)
+        self._thread.join()
+        if self._segment is not None:
+            self._segment.close()
+        self._ids.close()
+        os.close(self._lock)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            item = self._work.get()
+            group: list[_Pending] = []
+            size = 0
+            while item is not None:
+                group.append(item)
+                size += item.size
+                if size >= GROUP_BYTES:
+                    break
+                try:
+                    item = self._work.get_nowait()
+                except queue.Empty:
+                    break
+            ended = item is None
+            if group:
+                self._store(group)
+                with self._room:
+                    self._pending_bytes -= size
+
+    def _store(self, group: Sequence[_Pending]) -> None:
+        """Stores some batches together; where that fails, each alone, so that one does not fail for another."""
+        try:
+            results: list[Outputs] = self._write([pending.batch for pending in group])
+        except Exception as error:
+            if len(group) > 1:
+                for pending in group:
+                    self._store([pending])
+                return
+            (pending,) = group
+            if self._options.asynchronous:
+                self.counts.lost += len(pending.batch.ids)
+                print(f"error: {len(pending.batch.ids):,} answered rows were not stored: {error}", file=sys.stderr)
+            pending.done.set_exception(error)
+            return
+        for pending, outputs in zip(group, results, strict=True):
+            pending.done.set_result(outputs)
+
+    def _write(self, batches: Sequence[Answered]) -> list[Outputs]:
+        """Writes what is new of some batches, flushes it, and gives what each is answered with."""
+        known = self._ids.find([key_of(id_) for b in batches for id_, given in zip(b.ids, b.given) if given])  # noqa: B905
+        segment = self._open_segment()
+        data: list[bytes] = []
+        at, rows, last = segment.end, 0, 0.0
+        new: dict[bytes, Place] = {}
+        lines: dict[int, bytes] = {}  # of this group, by where they will be
+        repeats: list[list[tuple[int, Place]]] = []
+        for batch in batches:
+            encoded = self._encode(batch, segment.number)
+            repeated = self._repeated(batch, encoded, {**known, **new}) if any(batch.given) else {}
+            repeats.append([])
+            for row in range(len(batch.ids)) if any(batch.given) else ():
+                line = encoded.line(row)
+                place = repeated.get(row)
+                key = key_of(batch.ids[row])
+                if place is None and batch.given[row] and key in new:  # twice in one batch
+                    place = _same(batch.ids[row], new[key], encoded.digests[row])
+                if place is not None:
+                    repeats[-1].append((row, place))
+                    continue
+                if batch.given[row]:
+                    new[key] = Place(segment.number, at, len(line), encoded.digests[row])
+                lines[at] = line
+                data.append(line)
+                at, rows = at + len(line), rows + 1
+            if not any(batch.given):
+                data.append(encoded.data)
+                at, rows = at + len(encoded.data), rows + len(batch.ids)
+            last = max([last, *batch.received])
+        if data:
+            self._flush(segment, b"".join(data), rows, last)
+            if new:
+                self._ids.add(new.items(), upto=segment.end)
+        return [self._answer(batch, found, lines) for batch, found in zip(batches, repeats, strict=True)]
+
+    def _encode(self, batch: Answered, number: int) -> Encoded:
+        values: Mapping[str, Any] = batch.columns
+        if self._columns.images:
+            with _store_errors(self._options.path):
+                values = image_files.write_images(self._options.path, number, batch.columns)
+        return encode(
+            self._columns,
+            values,
+            batch.outputs,
+            ids=batch.ids,
+            model=batch.version,
+            received=batch.received,
+            answered=batch.answered,
+            digests=any(batch.given),
+        )
+
+    def _repeated(self, batch: Answered, encoded: Encoded, known: Mapping[bytes, Place]) -> dict[int, Place]:
+        """The rows whose id is stored already."""
+        found = {}
+        for row, (name, given) in enumerate(zip(batch.ids, batch.given, strict=True)):
+            place = known.get(key_of(name)) if given else None
+            if place is not None:
+                found[row] = _same(name, place, encoded.digests[row])
+        return found
+
+    def _answer(self, batch: Answered, repeated: Sequence[tuple[int, Place]], lines: Mapping[int, bytes]) -> Outputs:
+        if not repeated:
+            return batch.outputs
+        outputs = {name: values.copy() for name, values in batch.outputs.items()}
+        for row, place in repeated:
+            line = lines.get(place.start) if self._segment and place.segment == self._segment.number else None
+            stored_answer(self._cells(line or self._line(place)), outputs, row, self._classes)
+            self.counts.repeated += 1
+        return outputs
+
+    def _line(self, place: Place) -> bytes:
+        with _store_errors(self._options.path):
+            if self._segment is not None and place.segment == self._segment.number:
+                return self._segment.read(place.start, place.size)
+            with open(csv_path(self._options.path, place.segment), "rb") as file:
+                file.seek(place.start)
+                return file.read(place.size)
+
+    def _cells(self, line: bytes) -> dict[str, bytes]:
+        ((_, cells),) = text.records(line, self._columns.csv)
+        return dict(zip(self._columns.names, cells, strict=True))
+
+    def _flush(self, segment: Segment, data: bytes, rows: int, last: float) -> None:
+        try:
+            segment.append(data, rows=rows, last=last)
+        except OSError as error:
+            self._cut = True
+            with contextlib.suppress(StoreError):
+                self._cut_off()
+            raise StoreError(f"{self._options.path}: {error.strerror}; the requests were not stored") from error
+        self.counts.rows += rows
+        self.counts.bytes += len(data)
+        self.counts.flushes += 1
+
+    def _cut_off(self) -> None:
+        """Removes what was written of rows that were not answered, and leaves that file alone from then on."""
+        if self._segment is None or not self._cut:
+            return
+        with _store_errors(self._options.path):
+            self._segment.cut()
+        self._segment.close()
+        self._segment, self._cut = None, False
+
+    def _open_segment(self) -> Segment:
+        """The file that is written, or a new one where it is full, old or was cut."""
+        self._cut_off()
+        now = time.monotonic()
+        segment, options = self._segment, self._options
+        if segment is not None and (
+            segment.end >= options.segment_bytes or now - self._begun >= options.segment_seconds
+        ):
+            segment.close()
+            segment = self._segment = None
+        if segment is None:
+            with _store_errors(options.path):
+                number = max(numbers(options.path), default=0) + 1
+                head = {**self._head, "token": secrets.token_hex(8)}
+                segment = Segment.create(options.path, number, head, self._columns.header)
+            self._segment, self._begun = segment, now
+        if now - self._looked >= RETENTION_SECONDS:
+            self.remove_old()
+        return segment
+
+    def remove_old(self) -> None:
+        """Removes the files whose last request is older than `retain_days`, and forgets their ids."""
+        self._looked = time.monotonic()
+        days, path = self._options.retain_days, self._options.path
+        if days is None:
+            return
+        now = self._clock()
+        with _store_errors(path):
+            for number in numbers(path):
+                if self._segment is not None and number == self._segment.number:
+                    continue
+                last = read_journal(journal_path(path, number)).last
+                if last and now - last > days * DAY:
+                    storage.delete(csv_path(path, number))
+                    image_files.remove_images(path, number)
+                    storage.delete(journal_path(path, number))
+            self._ids.forget_all_but(numbers(path))
+
+    def _recover(self) -> None:
+        """Cuts off what the last process left incomplete, and reads the ids that the index lacks."""
+        path = self._options.path
+        for number in numbers(path):
+            if not os.path.exists(csv_path(path, number)):  # removed by its age, and then killed
+                image_files.remove_images(path, number)
+                storage.delete(journal_path(path, number))
+        last = max(numbers(path), default=None)
+        if last is not None:
+            segment = Segment.reopen(path, last)
+            if segment is not None and self._columns.images:
+                named = {
+                    cells[i].decode() for cells in _all_cells(path, last, self._columns) for i in self._image_places
+                }
+                image_files.remove_unnamed(path, last, named)
+            if segment is not None:
+                head = read_journal(journal_path(path, last)).head
+                if all(head.get(name) == value for name, value in self._head.items()):
+                    self._segment = segment
+                else:
+                    segment.close()
+        present = numbers(path)
+        self._ids.forget_all_but(present)
+        for number in present:
+            self._index(number)
+        self.remove_old()
+
+    @property
+    def _image_places(self) -> range:
+        return range(len(self._columns.inputs))
+
+    def _index(self, number: int) -> None:
+        """Adds the ids of a segment from where the index ends."""
+        journal = read_journal(journal_path(self._options.path, number))
+        if not journal.groups or self._ids.upto(number) >= journal.end:
+            return
+        same = all(journal.head.get(name) == self._head[name] for name in ("columns", "delimiter", "quote"))
+        for group, data in read_groups(self._options.path, number, after=self._ids.upto(number)):
+            if not group.rows:
+                continue
+            start, places = group.start, []
+            for line, cells in text.records(data, csv_of(journal.head)):
+                values = digest_of_cells(self._columns, cells) if same else b""  # of other columns: other values
+                key = key_of(cells[-len(ANSWER)].decode())
+                places.append((key, Place(number, start, len(line), values)))
+                start += len(line)
+            self._ids.add(places, upto=group.end)
+
+
+def _same(name: str, place: Place, digest: bytes) -> Place:
+    """The place of a stored row, if the new one has its values."""
+    if place.digest != digest:
+        raise TakenId(
+            f"the id {name[:80]!r} is that of another request, with other values; give each request its own id"
+        )
+    return place
+
+
+def _all_cells(path: str, number: int, columns: Columns) -> Iterator[list[bytes]]:
+    for group, data in read_groups(path, number):
+        if group.rows:
+            for _, cells in text.records(data, columns.csv):
+                yield cells
+
+
+def _size(columns: Mapping[str, Any]) -> int:
+    return sum(
+        sum(map(len, values)) + 40 * len(values) if values.dtype == object else values.nbytes
+        for values in columns.values()
+    )
+
+
+@contextlib.contextmanager
+def _store_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}; the requests were not stored") from error
+
+
+def _locked(path: str) -> int:
+    """Makes the folder, for this user alone, and locks it; the system frees the lock when the process ends."""
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(f"--store {path}: is not a folder")
+    with _store_errors(path):
+        if not os.path.isdir(path):
+            make_folder(os.path.dirname(os.path.abspath(path)))
+            os.mkdir(path, 0o700)
+        foreign = [name for name in storage.listdir(path) if not _own(name)]
+        if foreign:
+            raise UsageError(
+                f"--store {path}: holds {foreign[0]!r}, which is no part of a store; give a folder of its own"
+            )
+        os.chmod(path, 0o700)
+        handle = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise UsageError(f"--store {path}: another server writes there; give each its own folder") from None
+    return handle
+
+
+def _own(name: str) -> bool:
+    known = name in (LOCK, image_files.FOLDER) or name.startswith((IDS, SCHEMA))
+    return known or NAME.fullmatch(name) is not None
