@@ -49,6 +49,7 @@ COMMANDS = {
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
     "promote": Command("trainer.promote", "put an export in service if it is no worse than the one that is"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
+    "serve": Command("trainer.serve", "serve an export over HTTP, and each newer one from then on"),
     "label": Command("trainer.label", "join labels to the requests that a server has stored, for preprocessing"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }

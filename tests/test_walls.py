@@ -50,9 +50,10 @@ ORDER = """
     trainer.report
     trainer.predicting
     trainer.promotion trainer.request_store
-    trainer.loop
+    trainer.loop trainer.serving
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.promote trainer.label
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.serve
+    trainer.promote trainer.label
     trainer.replica
     millrace.version millrace.columns
     millrace.requests

@@ -201,7 +201,9 @@ def test_a_flag_means_the_same_in_every_command():
     for name in COMMANDS:
         known = dict(flags(COMMANDS[name].parser(name)))
         assert "--json" in known
-        assert ("--verbose" in known) == (name in ("preprocess", "train", "doctor", "verify", "evaluate", "predict"))
+        assert ("--verbose" in known) == (
+            name in ("preprocess", "train", "doctor", "verify", "evaluate", "predict", "serve")
+        )
         assert ("--trust" in known) == (name in ("preprocess", "train", "doctor", "verify", "evaluate", "predict"))
 
 

@@ -1,6 +1,7 @@
 """Exported models: their inputs and outputs, and the checks that they see what training saw."""
 
 __all__ = [
+    "compare",
     "exporters",
     "graph_values",
     "outputs",
@@ -10,4 +11,5 @@ __all__ = [
     "saved_model",
     "skew_check",
     "verified",
+    "warmup",
 ]

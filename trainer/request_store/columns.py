@@ -176,11 +176,7 @@ def stored_answer(
     cells: Mapping[str, bytes], answer: Mapping[str, np.ndarray], row: int, classes: Sequence[str]
 ) -> None:
     """Puts a stored answer in place of a row of `answer`, whose arrays are changed; other outputs are withheld."""
-    for name, values in answer.items():
-        if name not in ("key", "error"):
-            values[row] = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
-    if "error" in answer:
-        answer["error"][row] = cells[ERROR]
+    _withhold(answer, row, cells[ERROR])
     if cells[ERROR]:
         return
     if "value" in answer:
@@ -193,6 +189,19 @@ def stored_answer(
         found = np.array(cells[PROBABILITIES].split(), np.float64)
         if len(found) == answer["probabilities"].shape[1]:
             answer["probabilities"][row] = found
+
+
+def refuse_taken_id(answer: Mapping[str, np.ndarray], row: int, name: str) -> None:
+    """Puts an error in place of a row of `answer`, whose arrays are changed."""
+    _withhold(answer, row, f"{ID}: {name[:80]} is the id of another request, with other values".encode())
+
+
+def _withhold(answer: Mapping[str, np.ndarray], row: int, error: bytes) -> None:
+    for name, values in answer.items():
+        if name == "error":
+            values[row] = error
+        elif name != "key":
+            values[row] = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
 
 
 def seconds_of(cells: Sequence[bytes]) -> float:

@@ -1,4 +1,4 @@
-"""Joins labels to stored images: a folder for each class, or of pairs for each identity, as preprocessing takes them."""
+"""Joins labels to stored images: a folder for each class, or for each identity of pairs, as preprocessing takes."""
 
 from __future__ import annotations
 

@@ -13,10 +13,6 @@ class StoreError(MillraceError):
     """Requests could not be stored, and so are not answered."""
 
 
-class TakenId(MillraceError):
-    """A request has the id of another one, with other values."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreOptions:
     """Where and how requests are stored.

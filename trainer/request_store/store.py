@@ -8,51 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import queue
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
 
-from schemas import storage
-from schemas.errors import UsageError
 from schemas.formats import text
 from schemas.spec.loader import AnySchema
-from schemas.storage.disk import make_folder
-from trainer.request_store import image_files
+from trainer.request_store import image_files, store_folder
 from trainer.request_store.columns import (
-    ANSWER,
     Columns,
     Encoded,
     columns_of,
-    digest_of_cells,
     encode,
+    refuse_taken_id,
     stored_answer,
 )
-from trainer.request_store.ids import FILE as IDS
 from trainer.request_store.ids import Ids, Place, key_of
-from trainer.request_store.kept_schemas import PREFIX as SCHEMA
 from trainer.request_store.kept_schemas import keep_schema
-from trainer.request_store.options import StoreError, StoreOptions, TakenId
-from trainer.request_store.segment import (
-    NAME,
-    Segment,
-    csv_of,
-    csv_path,
-    journal_path,
-    numbers,
-    read_groups,
-    read_journal,
-)
+from trainer.request_store.options import StoreError, StoreOptions
+from trainer.request_store.segment import Segment, csv_path, numbers
+from trainer.request_store.store_folder import store_errors
 
-LOCK = ".lock"
 GROUP_BYTES = 8 << 20  # of rows that are flushed at once
 RETENTION_SECONDS = 600.0  # between two looks for files that are too old
 DAY = 86_400.0
@@ -82,7 +66,7 @@ class Answered(Protocol):
 
 @dataclasses.dataclass
 class Counts:
-    """What the store has done: rows and bytes written, flushes, rows that repeat an id, rows lost (asynchronous only)."""
+    """What was done: rows and bytes written, flushes, rows that repeat an id, rows lost (only if asynchronous)."""
 
     rows: int = 0
     bytes: int = 0
@@ -141,7 +125,7 @@ class RequestStore:
         self._pending_bytes = 0
         self._room = threading.Lock()
         self._work: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._lock = _locked(options.path)
+        self._lock = store_folder.locked(options.path)
         try:
             if schema_yaml:
                 keep_schema(options.path, schema, schema_yaml)
@@ -160,11 +144,11 @@ class RequestStore:
         """Stores a batch; returns once it is on disk, or with `asynchronous` once it waits to be written.
 
         Returns:
-          What is to be answered: the batch's outputs, with the stored ones where an id was stored already.
+          What is to be answered: the batch's outputs, with the stored ones where an id was stored already, and an error
+          for a row that has the id of another request.
 
         Raises:
           StoreError: it was not stored.
-          TakenId: a row has the id of a stored one, with other raw values.
         """
         return self.submit(batch).result()
 
@@ -242,19 +226,16 @@ class RequestStore:
         at, rows, last = segment.end, 0, 0.0
         new: dict[bytes, Place] = {}
         lines: dict[int, bytes] = {}  # of this group, by where they will be
-        repeats: list[list[tuple[int, Place]]] = []
+        repeats: list[list[tuple[int, Place | None]]] = []  # None: another request has the id
         for batch in batches:
             encoded = self._encode(batch, segment.number)
-            repeated = self._repeated(batch, encoded, {**known, **new}) if any(batch.given) else {}
             repeats.append([])
             for row in range(len(batch.ids)) if any(batch.given) else ():
                 line = encoded.line(row)
-                place = repeated.get(row)
                 key = key_of(batch.ids[row])
-                if place is None and batch.given[row] and key in new:  # twice in one batch
-                    place = _same(batch.ids[row], new[key], encoded.digests[row])
+                place = known.get(key) or new.get(key) if batch.given[row] else None
                 if place is not None:
-                    repeats[-1].append((row, place))
+                    repeats[-1].append((row, place if place.digest == encoded.digests[row] else None))
                     continue
                 if batch.given[row]:
                     new[key] = Place(segment.number, at, len(line), encoded.digests[row])
@@ -274,7 +255,7 @@ class RequestStore:
     def _encode(self, batch: Answered, number: int) -> Encoded:
         values: Mapping[str, Any] = batch.columns
         if self._columns.images:
-            with _store_errors(self._options.path):
+            with store_errors(self._options.path):
                 values = image_files.write_images(self._options.path, number, batch.columns)
         return encode(
             self._columns,
@@ -287,27 +268,23 @@ class RequestStore:
             digests=any(batch.given),
         )
 
-    def _repeated(self, batch: Answered, encoded: Encoded, known: Mapping[bytes, Place]) -> dict[int, Place]:
-        """The rows whose id is stored already."""
-        found = {}
-        for row, (name, given) in enumerate(zip(batch.ids, batch.given, strict=True)):
-            place = known.get(key_of(name)) if given else None
-            if place is not None:
-                found[row] = _same(name, place, encoded.digests[row])
-        return found
-
-    def _answer(self, batch: Answered, repeated: Sequence[tuple[int, Place]], lines: Mapping[int, bytes]) -> Outputs:
+    def _answer(
+        self, batch: Answered, repeated: Sequence[tuple[int, Place | None]], lines: Mapping[int, bytes]
+    ) -> Outputs:
         if not repeated:
             return batch.outputs
         outputs = {name: values.copy() for name, values in batch.outputs.items()}
         for row, place in repeated:
+            self.counts.repeated += 1
+            if place is None:
+                refuse_taken_id(outputs, row, batch.ids[row])
+                continue
             line = lines.get(place.start) if self._segment and place.segment == self._segment.number else None
             stored_answer(self._cells(line or self._line(place)), outputs, row, self._classes)
-            self.counts.repeated += 1
         return outputs
 
     def _line(self, place: Place) -> bytes:
-        with _store_errors(self._options.path):
+        with store_errors(self._options.path):
             if self._segment is not None and place.segment == self._segment.number:
                 return self._segment.read(place.start, place.size)
             with open(csv_path(self._options.path, place.segment), "rb") as file:
@@ -334,7 +311,7 @@ class RequestStore:
         """Removes what was written of rows that were not answered, and leaves that file alone from then on."""
         if self._segment is None or not self._cut:
             return
-        with _store_errors(self._options.path):
+        with store_errors(self._options.path):
             self._segment.cut()
         self._segment.close()
         self._segment, self._cut = None, False
@@ -350,7 +327,7 @@ class RequestStore:
             segment.close()
             segment = self._segment = None
         if segment is None:
-            with _store_errors(options.path):
+            with store_errors(options.path):
                 number = max(numbers(options.path), default=0) + 1
                 head = {**self._head, "token": secrets.token_hex(8)}
                 segment = Segment.create(options.path, number, head, self._columns.header)
@@ -362,84 +339,22 @@ class RequestStore:
     def remove_old(self) -> None:
         """Removes the files whose last request is older than `retain_days`, and forgets their ids."""
         self._looked = time.monotonic()
-        days, path = self._options.retain_days, self._options.path
-        if days is None:
-            return
-        now = self._clock()
-        with _store_errors(path):
-            for number in numbers(path):
-                if self._segment is not None and number == self._segment.number:
-                    continue
-                last = read_journal(journal_path(path, number)).last
-                if last and now - last > days * DAY:
-                    storage.delete(csv_path(path, number))
-                    image_files.remove_images(path, number)
-                    storage.delete(journal_path(path, number))
-            self._ids.forget_all_but(numbers(path))
+        path, days = self._options.path, self._options.retain_days
+        if days is not None:
+            with store_errors(path):
+                store_folder.remove_old(path, before=self._clock() - days * DAY, spared=self._segment)
+                self._ids.forget_all_but(numbers(path))
 
     def _recover(self) -> None:
         """Cuts off what the last process left incomplete, and reads the ids that the index lacks."""
         path = self._options.path
-        for number in numbers(path):
-            if not os.path.exists(csv_path(path, number)):  # removed by its age, and then killed
-                image_files.remove_images(path, number)
-                storage.delete(journal_path(path, number))
-        last = max(numbers(path), default=None)
-        if last is not None:
-            segment = Segment.reopen(path, last)
-            if segment is not None and self._columns.images:
-                named = {
-                    cells[i].decode() for cells in _all_cells(path, last, self._columns) for i in self._image_places
-                }
-                image_files.remove_unnamed(path, last, named)
-            if segment is not None:
-                head = read_journal(journal_path(path, last)).head
-                if all(head.get(name) == value for name, value in self._head.items()):
-                    self._segment = segment
-                else:
-                    segment.close()
+        store_folder.complete_removals(path)
+        self._segment = store_folder.take_up_last(path, self._columns, self._head)
         present = numbers(path)
         self._ids.forget_all_but(present)
         for number in present:
-            self._index(number)
+            store_folder.index_segment(path, number, self._columns, self._head, self._ids)
         self.remove_old()
-
-    @property
-    def _image_places(self) -> range:
-        return range(len(self._columns.inputs))
-
-    def _index(self, number: int) -> None:
-        """Adds the ids of a segment from where the index ends."""
-        journal = read_journal(journal_path(self._options.path, number))
-        if not journal.groups or self._ids.upto(number) >= journal.end:
-            return
-        same = all(journal.head.get(name) == self._head[name] for name in ("columns", "delimiter", "quote"))
-        for group, data in read_groups(self._options.path, number, after=self._ids.upto(number)):
-            if not group.rows:
-                continue
-            start, places = group.start, []
-            for line, cells in text.records(data, csv_of(journal.head)):
-                values = digest_of_cells(self._columns, cells) if same else b""  # of other columns: other values
-                key = key_of(cells[-len(ANSWER)].decode())
-                places.append((key, Place(number, start, len(line), values)))
-                start += len(line)
-            self._ids.add(places, upto=group.end)
-
-
-def _same(name: str, place: Place, digest: bytes) -> Place:
-    """The place of a stored row, if the new one has its values."""
-    if place.digest != digest:
-        raise TakenId(
-            f"the id {name[:80]!r} is that of another request, with other values; give each request its own id"
-        )
-    return place
-
-
-def _all_cells(path: str, number: int, columns: Columns) -> Iterator[list[bytes]]:
-    for group, data in read_groups(path, number):
-        if group.rows:
-            for _, cells in text.records(data, columns.csv):
-                yield cells
 
 
 def _size(columns: Mapping[str, Any]) -> int:
@@ -447,39 +362,3 @@ def _size(columns: Mapping[str, Any]) -> int:
         sum(map(len, values)) + 40 * len(values) if values.dtype == object else values.nbytes
         for values in columns.values()
     )
-
-
-@contextlib.contextmanager
-def _store_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}; the requests were not stored") from error
-
-
-def _locked(path: str) -> int:
-    """Makes the folder, for this user alone, and locks it; the system frees the lock when the process ends."""
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise UsageError(f"--store {path}: is not a folder")
-    with _store_errors(path):
-        if not os.path.isdir(path):
-            make_folder(os.path.dirname(os.path.abspath(path)))
-            os.mkdir(path, 0o700)
-        foreign = [name for name in storage.listdir(path) if not _own(name)]
-        if foreign:
-            raise UsageError(
-                f"--store {path}: holds {foreign[0]!r}, which is no part of a store; give a folder of its own"
-            )
-        os.chmod(path, 0o700)
-        handle = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise UsageError(f"--store {path}: another server writes there; give each its own folder") from None
-    return handle
-
-
-def _own(name: str) -> bool:
-    known = name in (LOCK, image_files.FOLDER) or name.startswith((IDS, SCHEMA))
-    return known or NAME.fullmatch(name) is not None
