@@ -23,7 +23,8 @@ from collections.abc import Sequence
 
 from schemas import command
 from schemas.interrupts import how_ended, interruptible
-from trainer.request_store.labels import NAME, Joined, LabelOptions, join_labels
+from trainer.request_store.joining import NAME, Joined, LabelOptions
+from trainer.request_store.labels import join_labels
 
 PROG = "python -m trainer.label"
 _TOLD = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,6 +41,11 @@ class Columns:
     names: tuple[str, ...]
     csv: CsvOptions
     images: bool = False
+
+    @functools.cached_property
+    def key(self) -> bytes:
+        """16 bytes that stand for these columns."""
+        return hashlib.blake2b(repr(self.names).encode(), digest_size=16).digest()
 
     @property
     def header(self) -> bytes:
@@ -121,7 +127,7 @@ def encode(
         if columns.images:  # the same file may lie in several folders
             names = [[path.rpartition(b"/")[2] for path in values[c.name]] for c in columns.inputs]
             data, starts = text.lines([text.string_cells(name, csv) for name in names], csv)
-        hashes = [digest(data[starts[i] : starts[i + 1]]) for i in range(rows)]
+        hashes = [digest(columns, data[starts[i] : starts[i + 1]]) for i in range(rows)]
     times = np.array([*received, answered]) * 1e6
     stamps = np.datetime_as_string(times.astype("datetime64[us]")).astype(object)
     cells += [
@@ -136,9 +142,9 @@ def encode(
     return Encoded(*text.lines(cells, csv, checked=True), hashes)
 
 
-def digest(values: bytes) -> bytes:
-    """Of a row's raw values, as they are written."""
-    return hashlib.blake2b(values, digest_size=8).digest()
+def digest(columns: Columns, values: bytes) -> bytes:
+    """Of a row's raw values, as they are written: 8 bytes, other ones for the same cells of other columns."""
+    return hashlib.blake2b(values, digest_size=8, key=columns.key).digest()
 
 
 def digest_of_cells(columns: Columns, cells: Sequence[bytes]) -> bytes:
@@ -153,7 +159,7 @@ def digest_of_cells(columns: Columns, cells: Sequence[bytes]) -> bytes:
         else:
             written += cells[place : place + (column.width or 1)]
             place += column.width or 1
-    return digest(delimiter.join(written) + b"\n")
+    return digest(columns, delimiter.join(written) + b"\n")
 
 
 def _prediction(answer: Mapping[str, np.ndarray], csv: CsvOptions, rows: int) -> pa.BinaryArray:

@@ -19,7 +19,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.errors import MillraceError
-from schemas.storage.disk import make_folder
+from schemas.storage import folders
 
 FOLDER = ".labels"
 PENDING, DONE = ".pending", ".done"
@@ -42,7 +42,7 @@ class Emitted:
     def locked(self) -> Iterator[None]:
         """Takes the folder, completes what a killed run left, and reads the notes."""
         with storage.wrap_errors(self._output):
-            make_folder(self._folder)
+            folders.make(self._folder)
             handle = os.open(self._folder, os.O_RDONLY)
             try:
                 try:

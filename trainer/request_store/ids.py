@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from schemas import storage
+from trainer.request_store.options import StoreError
 
 FILE = "ids.sqlite"
 _TABLES = """
@@ -50,6 +51,8 @@ class Ids:
         try:
             self._open()
             self._database.execute("SELECT count(*) FROM upto").fetchone()
+        except sqlite3.OperationalError as error:  # the disk is full, or fails
+            raise StoreError(f"{self._path}: {error}") from error
         except sqlite3.DatabaseError:  # damaged: it is made again
             for end in ("", "-wal", "-shm"):
                 storage.delete(self._path + end)
@@ -105,6 +108,12 @@ class Ids:
         """How many bytes of a segment are known here."""
         row = self._database.execute("SELECT byte FROM upto WHERE segment = ?", (segment,)).fetchone()
         return row[0] if row else 0
+
+    def cut(self, segment: int, end: int) -> None:
+        """Forgets the ids of a segment that are behind its end: the disk has lost what it said to have."""
+        self.flush()
+        self._database.execute("DELETE FROM ids WHERE segment = ? AND start >= ?", (segment, end))
+        self._database.execute("UPDATE upto SET byte = ? WHERE segment = ?", (end, segment))
 
     def forget_all_but(self, segments: Sequence[int]) -> None:
         """Removes the ids of segments that are gone."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
-from schemas.storage.disk import make_folder, temporary_for
+from schemas.storage import folders
 from trainer.request_store.columns import ID
 from trainer.request_store.emitted import Emitted
+from trainer.request_store.joining import Joined, LabelOptions, labelled_rows
 from trainer.request_store.known_labels import KnownLabels
 from trainer.request_store.reading import StoredSegment
-
-if TYPE_CHECKING:
-    from trainer.request_store.labels import Joined, LabelOptions
 
 LABEL = "label"
 
@@ -32,8 +30,6 @@ def join_image_labels(options: LabelOptions, segments: Sequence[StoredSegment], 
     Raises:
       UsageError: a label that cannot be a folder's name.
     """
-    from trainer.request_store.labels import Joined, labelled_rows
-
     names = schema.image_names
     columns = (LABEL,) if len(names) == 1 else names
     emitted = Emitted(options.output)
@@ -41,16 +37,16 @@ def join_image_labels(options: LabelOptions, segments: Sequence[StoredSegment], 
         known = KnownLabels(storage.expand(options.join), options.on or ID, columns)
         try:
             joined = Joined(labels=known.rows, duplicate_labels=known.duplicates, conflicting_keys=known.conflicts)
-            folders: set[str] = set()
+            written: set[str] = set()
             with storage.wrap_errors(options.output):
                 for token, row, label in labelled_rows(segments, options.on or ID, known, emitted, joined):
                     for name, value in zip(names, label.values, strict=True):
                         folder = os.path.join(options.output, _folder_name(value))
                         _place(os.path.join(options.store, os.fsdecode(row.cells[name])), folder)
-                        folders.add(folder)
+                        written.add(folder)
                     emitted.add(token, row.place, label.values[0])
                     joined.written += 1
-                for folder in folders:
+                for folder in written:
                     storage.sync_folder(folder)
             joined.unmatched_labels = known.unused()
             if joined.written:
@@ -72,13 +68,13 @@ def _place(image: str, folder: str) -> None:
     target = os.path.join(folder, os.path.basename(image))
     if os.path.exists(target):
         return
-    make_folder(folder)
+    folders.make(folder)
     try:
         os.link(image, target)
     except FileExistsError:
         return
     except OSError:  # another file system
-        aside = temporary_for(target)
+        aside = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
         shutil.copyfile(image, aside)
         with open(aside, "rb") as file:
             os.fsync(file.fileno())

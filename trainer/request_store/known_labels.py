@@ -57,8 +57,12 @@ class KnownLabels:
         self._columns = (*columns, *optional)
         self.lacking = set(optional)
         csv.field_size_limit(sys.maxsize)
-        for path in paths:
-            self._read(path, on, columns, delimiter)
+        try:
+            for path in paths:
+                self._read(path, on, columns, delimiter)
+        except BaseException:
+            self.close()
+            raise
         self._database.execute(
             "CREATE TABLE labels AS SELECT key, min(value) AS value, count(DISTINCT value) AS kinds, count(*) AS rows "
             "FROM raw GROUP BY key"

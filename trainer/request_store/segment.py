@@ -167,11 +167,11 @@ class Segment:
         handles = os.open(paths[1], os.O_RDWR), os.open(paths[0], os.O_RDWR)
         segment = cls(folder, number, handles, groups[-1].end, size)
         os.ftruncate(handles[1], size)
-        segment._take_up(csv_of(journal.head))
+        segment.take_up(csv_of(journal.head))
         segment.cut()
         return segment
 
-    def _take_up(self, options: CsvOptions) -> None:
+    def take_up(self, options: CsvOptions) -> None:
         """Takes the whole lines after the last group of the journal, which was not flushed with them."""
         rest = os.fstat(self._csv).st_size - self.end
         data = os.pread(self._csv, rest, self.end)

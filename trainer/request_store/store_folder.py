@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.formats import text
-from schemas.storage.disk import make_folder
+from schemas.storage import folders
 from trainer.request_store import image_files
 from trainer.request_store.columns import ANSWER, Columns, digest_of_cells
 from trainer.request_store.ids import FILE as IDS
@@ -50,7 +50,7 @@ def locked(path: str) -> int:
         raise UsageError(f"--store {path}: is not a folder")
     with store_errors(path):
         if not os.path.isdir(path):
-            make_folder(os.path.dirname(os.path.abspath(path)))
+            folders.make(os.path.dirname(os.path.abspath(path)))
             os.mkdir(path, 0o700)
         foreign = [name for name in storage.listdir(path) if not _own(name)]
         if foreign:
@@ -99,7 +99,9 @@ def index_segment(path: str, number: int, columns: Columns, head: Mapping[str, o
     """Adds the ids of a file from where the index ends."""
     journal = read_journal(journal_path(path, number))
     known = ids.upto(number)
-    if not journal.groups or known >= journal.end:
+    if known > journal.end:
+        ids.cut(number, journal.end)
+    if known >= journal.end:
         return
     same = all(journal.head.get(name) == head[name] for name in ("columns", "delimiter", "quote"))
     places = []
