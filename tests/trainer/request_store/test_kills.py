@@ -46,9 +46,9 @@ def work(thread):
             continue
         os.write(1, "".join(f"{each}\\n" for each in names).encode())
 
+os.write(1, b"ready\\n")
 for thread in range(4):
     threading.Thread(target=work, args=(thread,), daemon=True).start()
-os.write(1, b"ready\\n")
 threading.Event().wait()
 """
 
@@ -60,9 +60,11 @@ def test_every_answered_id_is_stored_exactly_once(tmp_path, room):
         command = [sys.executable, "-c", STORES, str(tmp_path / "store"), str(round_), str(room)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            time.sleep(chance.random() * 0.4)
-            process.kill()
+            try:
+                assert process.stdout.readline() == "ready\n"
+                time.sleep(chance.random() * 0.4)
+            finally:
+                process.kill()
             answered |= {line.strip() for line in process.stdout if line.endswith("\n")}
     segments = stored_segments(str(tmp_path / "store"))
     stored = collections.Counter(
