@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.options import PROG, JobOptions, parse
 from beam_jobs.core.options import parser as job_parser
@@ -36,10 +36,26 @@ def summarize(output: str, manifest: Manifest) -> str:
             reasons[count.reason] = reasons.get(count.reason, 0) + count.rows
     lines += [f"  {reason:<24} {rows:>,}" for reason, rows in sorted(reasons.items(), key=lambda item: -item[1])]
     lines += [f"warning    {warning.message}" for warning in manifest.warnings]
+    compared = drift_of(output, manifest)
+    lines += [f"drift      {found['second']} against {found['first']}: {found['told']}" for found in compared]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
     lines.append(f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} {records}/s")
     lines += places(output, manifest)
     return "\n".join(lines)
+
+
+def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
+    """How the splits differ from train, and the dataset from the one that it replaced."""
+    from beam_jobs.output import drift
+
+    return drift.read(layout.join(output, manifest.run))
+
+
+def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
+    """The comparisons without their features, which are in `drift.json`."""
+    return [
+        {name: value for name, value in found.items() if name != "features"} for found in drift_of(output, manifest)
+    ]
 
 
 def summarize_replay(output: str, outcome: Outcome) -> str:
@@ -104,7 +120,8 @@ def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
         return _submitted(options, submit_job(options, report=report), as_json=as_json)
     manifest = run_job(options, report=report)
     text = "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
-    return command.Report(text, {**describe(options.output), "notes": notes} if as_json else {})
+    data = {**describe(options.output), "notes": notes, "drift": _told(options.output, manifest)} if as_json else {}
+    return command.Report(text, data)
 
 
 def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> command.Report:

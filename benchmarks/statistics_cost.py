@@ -1,6 +1,7 @@
-"""What the statistics of a dataset add to a job: CPU seconds with and without them, pair by pair.
+"""What the statistics of a dataset add to a job, or the search for leakage: CPU seconds with and without, by pairs.
 
     python -m benchmarks.statistics_cost --schema covertype --input covtype.data --pairs 5
+    python -m benchmarks.statistics_cost --of leakage --schema covertype --input covtype.data --pairs 5
 
 Each job runs in its own process, imports included. The two of a pair follow each other, in turns with one or the other
 first, so that both see the machine alike. CPU time is compared, not wall time: another process would change that.
@@ -33,13 +34,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--schema", required=True)
     parser.add_argument("--input", required=True, nargs="+")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--of", choices=("statistics", "leakage"), default="statistics")
     options = parser.parse_args(argv)
+    without = f"--no_{options.of}"
     ratios = []
     for pair in range(options.pairs):
-        flags = [(), ("--no_statistics",)]
+        flags = [(), (without,)]
         seconds = {f: cpu_of_job(options.schema, options.input, *f) for f in (flags if pair % 2 else reversed(flags))}
-        ratios.append(seconds[()] / seconds["--no_statistics",])
-        told = f"with {seconds[()]:.2f} s, without {seconds['--no_statistics',]:.2f} s"
+        ratios.append(seconds[()] / seconds[without,])
+        told = f"with {seconds[()]:.2f} s, without {seconds[without,]:.2f} s"
         print(f"{told}: ratio {ratios[-1]:.3f}", flush=True)
     print(f"median ratio {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
     return 0

@@ -97,14 +97,15 @@ class RowFormat(Protocol[File, Range]):
     """How one raw format is opened, planned, read, and read again."""
 
     def open_file(
-        self, path: str, schema: Schema, *, label: Literal["required", "optional"], max_input_ratio: float
+        self, path: str, schema: Schema, *, label: Literal["required", "optional", "as_found"], max_input_ratio: float
     ) -> File:
         """Reads a file's beginning and finds out how to read the rest.
 
         Args:
           path: a local path or gs://bucket/name.
           schema: what the file should hold.
-          label: "optional" reads for prediction: label and weight may be absent, and are not read.
+          label: "optional" reads for prediction: label and weight may be absent, and are not read. "as_found" reads
+            for a comparison: label, weight and key are read if they are there, and other columns are passed over.
           max_input_ratio: how many times its size a gzip file may decompress to.
 
         Raises:

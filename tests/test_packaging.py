@@ -78,7 +78,7 @@ def third_party_imports() -> set[str]:
 def test_whatever_is_imported_is_a_declared_dependency(wheel: dict[str, bytes]) -> None:
     (name,) = (name for name in wheel if name.endswith("/METADATA"))
     declared = map(Requirement, email.message_from_bytes(wheel[name]).get_all("Requires-Dist", []))
-    extras = ("completion", "s3")
+    extras = ("completion", "s3", "serve", "tune")
     installed = [r.name for r in declared if r.marker is None or any(r.marker.evaluate({"extra": e}) for e in extras)]
     files = {str(file) for name in installed for file in importlib.metadata.files(name) or ()}
 

@@ -29,16 +29,18 @@ ORDER = """
     schemas.images
     schemas.inference
     schemas.dataset
+    schemas.comparison
     schemas.report
     beam_jobs.core
     beam_jobs.statistics
+    beam_jobs.leakage
     beam_jobs.transform
     beam_jobs.output
     beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
     beam_jobs.replay
-    beam_jobs.planning
-    beam_jobs.preprocess beam_jobs.plan
+    beam_jobs.planning beam_jobs.comparing
+    beam_jobs.preprocess beam_jobs.plan beam_jobs.compare
     beam_jobs.job beam_jobs.flex_template
     trainer.estimator trainer.spec
     trainer.strategies
@@ -55,6 +57,8 @@ ORDER = """
     trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.serve
     trainer.promote trainer.label
     trainer.replica
+    trainer.tuning
+    trainer.tune
     millrace.version millrace.columns
     millrace.requests
     millrace.dataset millrace.model

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
@@ -109,6 +109,18 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="DIR",
         help=f"directory for checkpoints, metrics and exports (default: ${MODEL_DIR}, which Vertex AI sets)",
     )
+    add_training_flags(parser)
+    add("--json", action="store_true", help=command.JSON_HELP)
+    return parser
+
+
+def add_training_flags(parser: Any) -> None:
+    """Adds the flags of a training that are not those of a step, but for its model directory.
+
+    Args:
+      parser: a parser, or a group of one, whose arguments are left out of what it returns if they are not given.
+    """
+    add = parser.add_argument
     add("--max_steps", type=int, metavar="N", help=f"train up to this step (default: {TrainOptions.max_steps})")
     add(
         "--save_checkpoints_steps",
@@ -181,8 +193,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         action="store_true",
         help="first read and check the complete dataset; train only if it is valid",
     )
-    add("--json", action="store_true", help=command.JSON_HELP)
-    return parser
 
 
 def verify_data(dataset: Dataset) -> None:

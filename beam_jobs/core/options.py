@@ -74,9 +74,11 @@ class JobOptions:
     max_reject_fraction: float = 0.001
     seed: int = 0
     statistics: bool = True
+    leakage: bool = True
     overwrite: bool = False
     preprocessing_fn: str | None = None
     transform_from: str | None = None
+    compare_to: str | None = None
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
     start_timeout: float = 900.0
@@ -102,6 +104,7 @@ class JobOptions:
             *(("input", p) for p in self.input),
             ("output", self.output),
             ("transform_from", self.transform_from),
+            ("compare_to", self.compare_to),
         ):
             if path is not None:
                 storage.check_scheme(path, f"--{name} ")
@@ -177,6 +180,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         help="apply the transform of the dataset in DIR instead of computing a new one",
     )
     must.add_argument(
+        "--compare_to",
+        metavar="DIR",
+        help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
+        "drifted further than the schema's thresholds allow; see docs/compare.md",
+    )
+    must.add_argument(
         "--preprocessing_fn",
         metavar="MODULE:FUNCTION",
         help="use your own tf.Transform preprocessing_fn instead of the schema's",
@@ -225,6 +234,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         dest="statistics",
         action="store_false",
         help="do not collect statistics of the records; see docs/statistics.md",
+    )
+    shape.add_argument(
+        "--no_leakage",
+        dest="leakage",
+        action="store_false",
+        help="do not look for equal records in two splits, nor for features that tell the label; see docs/leakage.md",
     )
     care = p.add_argument_group(
         "reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits."

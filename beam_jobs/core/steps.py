@@ -28,6 +28,7 @@ class Plan:
     derived: bool  # the transform that is applied is the schema's own, and no function of the user's
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
     statistics: bool = True  # whether statistics of the written records are collected
+    leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
 
     @property
@@ -48,3 +49,4 @@ class Steps:
     parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
     parity_files: beam.PCollection | None = None  # of ParityFiles
     statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles
+    leakage: beam.PCollection | None = None  # of the JSON of what is found, of which there is one at most

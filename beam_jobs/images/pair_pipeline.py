@@ -15,6 +15,7 @@ from beam_jobs.images import preprocessing
 from beam_jobs.images.pairs import LEFT, RIGHT, AssemblePairs, PairUse, StoredImage
 from beam_jobs.images.pipeline import IngestImages, analyze, listing_rejects
 from beam_jobs.images.records import ImageBatch
+from beam_jobs.images.seen import FindImageLeaks
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output.encode import Encoded
 from beam_jobs.statistics.combine import STATISTICS
@@ -65,6 +66,7 @@ def pair_steps(
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
         parity_files=rows[PARITY],
         statistics=rows[STATISTICS] if plan.statistics else None,
+        leakage=ingested | FindImageLeaks() if plan.leakage else None,
     )
 
 

@@ -32,6 +32,7 @@ from beam_jobs.images.facts import described_images, with_facts
 from beam_jobs.images.pair_ranks import ranks_of
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.records import RECORDS, ImageBatch
+from beam_jobs.images.seen import FindImageLeaks
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
@@ -68,14 +69,10 @@ def image_steps(
     """
     progress.expect("ingesting", "writing")
     ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, records=images.images)
-    rows = (
-        images.create(pipeline)
-        | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-        | "Account"
-        >> beam.ParDo(AccountImages(plan, known_as))
-        .with_output_types(pa.RecordBatch)
-        .with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
-    )
+    ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
+    rows = ingested | "Account" >> beam.ParDo(AccountImages(plan, known_as)).with_output_types(
+        pa.RecordBatch
+    ).with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
     encoded = rows.records | "Encode" >> beam.ParDo(
         EncodeExamples(
             Outputs(key.CLASS),
@@ -94,6 +91,7 @@ def image_steps(
         late_rejects=encoded[REJECTS],
         parity_files=rows[PARITY],
         statistics=encoded[STATISTICS] if plan.statistics else None,
+        leakage=ingested | FindImageLeaks() if plan.leakage else None,
     )
 
 
@@ -143,6 +141,7 @@ class IngestImages(beam.DoFn):
         self.ingest_from = None if plan.transform_from is None else layout.join(plan.transform_from, layout.INGEST_FN)
         self.records = records
         self.pairs = pairs
+        self.looks = plan.leakage
         self.limit = plan.limit
         self.total = plan.total
         self.meter = worker_metrics.Meter("ingesting")
@@ -157,6 +156,7 @@ class IngestImages(beam.DoFn):
             keeper=keeper if self.keeps else None,
             ranks=None if self.pairs is None else ranks_of(self.pairs.read().pairs)[1],
             ingest_from=self.ingest_from,
+            looks=self.looks,
         )
 
     def teardown(self) -> None:

@@ -15,6 +15,8 @@ from beam_jobs.core.parity_sample import place_hash
 from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.images.records import NO_MOMENTS, ImageBatch, RecordMaker, Stored, moments
+from beam_jobs.leakage.images import Seen
+from beam_jobs.leakage.looks import UNSEEN, look_of
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
 from schemas.images.file import ERRORS, ImageFile, undecodable
@@ -40,6 +42,7 @@ class ImageReader:
         keeper: keeps copies of some files, for parity records. A file is not read again, since it may have changed.
         ranks: the rank of a file by its place; files without a rank are not kept. None: the hash of each place.
         ingest_from: the saved ingest graph of the dataset that these images join; None: this release's graph.
+        looks: whether to take what leakage is found by.
         threads: how many images are worked on at once; see `default_threads`.
     """
 
@@ -52,6 +55,7 @@ class ImageReader:
         keeper: FileKeeper | None = None,
         ranks: Mapping[int, int] | None = None,
         ingest_from: str | None = None,
+        looks: bool = True,
         threads: int | None = None,
     ) -> None:
         self._images = images
@@ -60,6 +64,7 @@ class ImageReader:
         self._keeper = keeper
         self._ranks = ranks
         self._make = RecordMaker(images.store, tuple(classes), split)
+        self._looks = looks
         self._threads = threads
         self._reads = ByteBudget(READ_BYTES)
         self._decodes = ByteBudget(DECODE_BYTES)
@@ -123,7 +128,8 @@ class ImageReader:
                 with self._decodes.reserve(decoding_bytes(header, self._images, scales=self._ingest.scales)):
                     encoded, height, width, pixels = self._store(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
-                digest = hashlib.blake2b(name.encode() if by_name else data, digest_size=8).digest()
+                digest = _digest(name.encode() if by_name else data)
+                of_file = _digest(data) if by_name and self._looks else digest
                 kept = None
                 if self._keeper is not None and rank is not None:
                     kept = self._keeper.keep(rank, data, decoding_branches(header, self._images))
@@ -132,8 +138,11 @@ class ImageReader:
             return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
         counted, measured = (0, NO_MOMENTS) if pixels is None else (height * width, moments(pixels))
         facts = Facts(header.format, header.height, header.width, len(data), counted, measured)
-        split_by = int.from_bytes(digest, "little")
-        return Stored(place, name, label, encoded, height, width, facts, split_by, kept)
+        seen = None
+        if self._looks:
+            look = UNSEEN if pixels is None else look_of(pixels)
+            seen = Seen(path, of_file, header.height, header.width, look)
+        return Stored(place, name, label, encoded, height, width, facts, digest, kept, seen)
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:
@@ -142,6 +151,10 @@ class ImageReader:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
             raise undecodable(header, data, error) from error
+
+
+def _digest(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def default_threads(paths: Sequence[str]) -> int:

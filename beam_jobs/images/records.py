@@ -12,6 +12,7 @@ from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile
 from beam_jobs.images.facts import Facts
+from beam_jobs.leakage.images import Seen
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageSplit
@@ -46,6 +47,7 @@ class ImageBatch:
     moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
     kept: copies of some rows' files, by place, for parity records.
     facts: what the statistics say of each row of `records`.
+    seen: what each row leaves behind to find leakage by; nothing if it is not looked for.
     """
 
     read: int
@@ -54,6 +56,7 @@ class ImageBatch:
     rejects: tuple[Reject, ...]
     kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
     facts: tuple[Facts, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -73,6 +76,7 @@ class Stored:
     facts: Facts
     digest: int
     kept: KeptFile | None = None
+    seen: Seen | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +120,8 @@ class RecordMaker:
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
         kept = {row.place: row.kept for row in rows if row.kept is not None}
         facts = tuple(row.facts for row in rows)
-        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), kept, facts)
+        seen = tuple(row.seen for row in rows if row.seen is not None)
+        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), kept, facts, seen)
 
     def splits(self, rows: Sequence[Stored]) -> np.ndarray:
         """int8 `[rows]`: indices into SPLITS."""

@@ -1,3 +1,13 @@
 """From transformed batches to a committed dataset: encode, shuffle into shards, check, commit, clean up."""
 
-__all__ = ["accounts", "cleanup", "commit", "data_report", "encode", "pipeline_end", "result", "tfrecord_frames"]
+__all__ = [
+    "accounts",
+    "cleanup",
+    "commit",
+    "data_report",
+    "drift",
+    "encode",
+    "pipeline_end",
+    "result",
+    "tfrecord_frames",
+]

@@ -12,23 +12,26 @@ import datetime as dt
 import hashlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from beam_jobs.core import parity_files, parity_sample
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
-from beam_jobs.output import tfrecord_frames
+from beam_jobs.leakage import messages
+from beam_jobs.output import drift, tfrecord_frames
 from beam_jobs.output.accounts import Unfit, accounts
 from beam_jobs.output.data_report import place_report
-from beam_jobs.output.data_warnings import find_warnings
+from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere
 from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.output.leakage import place_leakage
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
+from schemas.comparison import Comparison
 from schemas.dataset import layout
 from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
@@ -113,6 +116,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
+    comparisons: Sequence[Comparison] = (),
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -122,6 +126,7 @@ def commit(
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
+      comparisons: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -130,7 +135,9 @@ def commit(
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
     place_rejects(run, result, late_rejects(result, raw_bytes))
     place_parity(run, result)
-    place_statistics(run.folder, result)
+    statistics = place_statistics(run.folder, result)
+    leakage = place_leakage(run.folder, result, run.inputs)
+    drift.place(run.folder, comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -138,7 +145,12 @@ def commit(
         (input_part(part) for part in accounts(run.inputs, result.count_files)),
         count=run.inputs.files,
     )
-    warnings = tuple(find_warnings(result, derived_from(run), classes=run.source.classes))
+    warnings = (
+        *(messages.warnings(leakage) if leakage else ()),
+        *find_warnings(result, derived_from(run), classes=run.source.classes),
+        *(one_class_elsewhere(statistics) if statistics else ()),
+        *drift.warnings(comparisons),
+    )
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:
         folders.remove(run.staging)
@@ -241,15 +253,20 @@ def place_parity(run: Run, result: Result) -> None:
         )
 
 
-def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> None:
-    """Writes the statistics of the written records, and of those that `more` describes, if they were collected."""
+def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> dict[str, Any] | None:
+    """Writes the statistics of the written records, and of those that `more` describes, if they were collected.
+
+    Returns:
+      The values of `statistics.json`; None if there are none.
+    """
     if result.statistics is not None:
         sketches = storage.read_bytes(result.statistics)
         statistics = Statistics.from_bytes(sketches)
         if more is not None:
             statistics.merge(more)
             sketches = statistics.to_bytes()
-        files.place(run_dir, statistics, sketches)
+        return files.place(run_dir, statistics, sketches)
+    return None
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from beam_jobs.output import drift
+from beam_jobs.output.shown_files import shown_files
 from beam_jobs.output.shown_images import shown_images
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject, read_rejects
 from schemas.report import data_report
+from schemas.report.leakage import files_of
 from schemas.storage import compare_and_swap
 
 
@@ -24,15 +27,19 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
     """
     run_dir = layout.join(output, manifest.run)
     names = set(storage.listdir(run_dir))
-    statistics = None
-    if layout.STATISTICS_JSON in names:
-        statistics = json.loads(storage.read_bytes(layout.join(run_dir, layout.STATISTICS_JSON)))
+    statistics, leakage = (
+        json.loads(storage.read_bytes(layout.join(run_dir, name))) if name in names else None
+        for name in (layout.STATISTICS_JSON, layout.LEAKAGE)
+    )
     page = data_report.render(
         manifest,
         statistics=statistics,
         rejects=_rejects(run_dir, names),
         phases=phases,
         images=shown_images(output, manifest) if manifest.classes else {},
+        leakage=leakage,
+        pictures=shown_files(files_of(leakage)) if leakage else {},
+        comparisons=drift.read(run_dir),
     )
     compare_and_swap.create(layout.join(run_dir, layout.REPORT), page.encode())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.output.result import Result
@@ -42,6 +43,24 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
             yield _warning(name, "one_class", _one_class(values[int(places[0])] if values else None))
         elif places and (item is None or item.by_column or len(places) == item.stored_length):
             yield _warning(name, "constant", _constant(item, places))
+
+
+def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:
+    """Warns of splits other than train whose records are of one class, while those of train are not.
+
+    `statistics`: as `schemas.dataset.statistics.read_statistics` returns them.
+    """
+    for item in statistics["features"]:
+        splits = item["splits"]
+        if item["role"] == "label" and item["type"] == "string" and splits.get("train", {}).get("distinct", 1) > 1:
+            for split, found in splits.items():
+                if split != "train" and found.get("distinct") == 1 and found["count"] > 1:
+                    value = found["top_values"][0]["value"]
+                    message = (
+                        f"the {split} split holds one class, {value!r}, so AUC, precision and recall say nothing "
+                        "there. Check that the input is complete, or change the split."
+                    )
+                    yield _warning(item["name"], "one_class", message)
 
 
 def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:

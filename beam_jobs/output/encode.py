@@ -26,6 +26,9 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.leakage.combine import LEAKAGE
+from beam_jobs.leakage.rows import RowCollector
+from beam_jobs.leakage.rows import Watched as WatchedRows
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
 from beam_jobs.statistics.collect import Collector, Described
@@ -67,11 +70,12 @@ class EncodeExamples(beam.DoFn):
     Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
     `beam_jobs.transform.observed`); REJECTS has a RejectFile of rows whose transformed values are invalid (see
     `beam_jobs.transform.rejects`); PARITY has (place, tf.Example), where a threshold is given; STATISTICS has those of
-    the bundle's written records, if `described` says of what.
+    the bundle's written records, if `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
     """
 
     observed: Observed  # in the current bundle
     collector: Collector | None  # of the current bundle
+    guard: RowCollector | None  # of the current bundle
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class EncodeExamples(beam.DoFn):
         staging: str,
         parity_threshold: int | None = None,
         described: Described | None = None,
+        guarded: WatchedRows | None = None,
     ) -> None:
         self.outputs = outputs
         self.watched = watched
@@ -89,16 +94,21 @@ class EncodeExamples(beam.DoFn):
         self.staging = staging
         self.parity_threshold = parity_threshold
         self.described = described
+        self.guarded = guarded
 
     def start_bundle(self) -> None:
         self.observed = Observed()
         self.collector = None if self.described is None else Collector(self.described)
+        self.guard = None if self.guarded is None else RowCollector(self.guarded)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
         if self.collector is not None and self.collector.rows:
             yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
+
+        if self.guard is not None and self.guard.known is not None:
+            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.guard.known.to_bytes()))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
@@ -119,6 +129,8 @@ class EncodeExamples(beam.DoFn):
         observe_stored(features, splits, self.watched, self.observed)
         if self.collector is not None:
             self.collector.add(raw, splits)
+        if self.guard is not None:
+            self.guard.add(raw, splits, files, offsets)
         for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
             yield beam.pvalue.TaggedOutput(PARITY, (place, tfrecord_frames.record(frames, i)))

@@ -35,6 +35,8 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
         parts["statistics"] = (
             steps.statistics | "MergeStatistics" >> beam.CombineGlobally(MergeStatistics()).without_defaults()
         )
+    if steps.leakage is not None:
+        parts["leakage"] = steps.leakage
     _ = (
         pipeline
         | "Finally" >> beam.Create([layout.join(plan.staging, RESULT)])

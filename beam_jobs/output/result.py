@@ -39,6 +39,7 @@ class Result:
     parity_files: tuple[ParityFiles, ...]
     ended: float
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
+    leakage: dict[str, Any] | None = None  # what `beam_jobs.leakage` found, if it was looked for
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
         """The records that a stage counted, for one reason (for WRITTEN: split) or all."""
@@ -86,6 +87,7 @@ def write_result(
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
     statistics: Sequence[bytes] = (),
+    leakage: Sequence[bytes] = (),
 ) -> None:
     """Writes the result file atomically, and before it the file of the statistics, of which there is one at most."""
 
@@ -102,6 +104,7 @@ def write_result(
         "parity_files": [dataclasses.asdict(record) for record in parity_files],
         "ended": time.time(),
         "statistics": None,
+        "leakage": next(map(json.loads, leakage), None),
     }
     for some in statistics:
         account["statistics"] = layout.join(path.rpartition("/")[0], f"statistics-{uuid.uuid4().hex}.arrow")
@@ -126,4 +129,5 @@ def read_result(path: str) -> Result:
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
         ended=account["ended"],
         statistics=account.get("statistics"),  # a job that an earlier release submitted has none
+        leakage=account.get("leakage"),
     )

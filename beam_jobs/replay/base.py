@@ -46,6 +46,9 @@ def rejects_of(base: Dataset) -> dict[Key, Reject]:
     return found
 
 
+_ANEW = {*layout.STATISTICS, layout.DRIFT, layout.REPORT}  # files that a replay writes itself
+
+
 def copy_files(base: Dataset, run_dir: str) -> None:
     """The old run's files that stay as they are: schema, ingest graph, parity. The pipeline writes the transform.
 
@@ -54,7 +57,7 @@ def copy_files(base: Dataset, run_dir: str) -> None:
     """
     for file in base.manifest.files:
         name = file.path.partition("/")[2]
-        if layout.REJECTS.fullmatch(name) or file.path in base.manifest.input_files or name in layout.STATISTICS:
+        if layout.REJECTS.fullmatch(name) or file.path in base.manifest.input_files or name in _ANEW:
             continue
         data = _checked(base, file.path, file.sha256)
         if name.partition("/")[0] not in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):

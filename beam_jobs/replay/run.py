@@ -134,6 +134,7 @@ def _plan(
         derived=base.manifest.preprocessing_fn is None,
         transform_from=base.graphs_dir,
         statistics=statistics_of(base) is not None,
+        leakage=False,  # what was found is about the first job's records
     )
 
 
@@ -173,7 +174,7 @@ def _commit(
     begun: float,
 ) -> Manifest:
     from beam_jobs.core.accounting import READ, WRITTEN
-    from beam_jobs.output import commit
+    from beam_jobs.output import commit, drift
     from beam_jobs.output.accounts import accounts
     from beam_jobs.output.data_report import place_report
 
@@ -200,6 +201,7 @@ def _commit(
         lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
         storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
     place_statistics(base, account, run.folder)
+    drift.place_splits(run.folder, base.declared)
     folders.remove(run.staging)
     shards = {shard.path for split in splits.values() for shard in split.shards}
     listed = write_parts(

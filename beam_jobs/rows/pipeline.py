@@ -13,6 +13,8 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.leakage.combine import LEAKAGE, find_leaks
+from beam_jobs.leakage.rows import watched_rows
 from beam_jobs.output.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
@@ -45,17 +47,18 @@ def row_steps(
         read: the DoFn of the second read.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
-    handed_through = {*PASSTHROUGH, *(raw_names(schema) if plan.statistics else ())}
+    raw = plan.statistics or plan.leakage  # whether raw columns travel beside the features
+    handed_through = {*PASSTHROUGH, *(raw_names(schema) if raw else ())}
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
         if plan.transform_from is None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
             progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
             to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
-            raw = to_analyze | "ReadTrain" >> beam.ParDo(
+            train = to_analyze | "ReadTrain" >> beam.ParDo(
                 ReadForAnalysis(*args, cache_dir=plan.cache_dir)
             ).with_output_types(pa.RecordBatch)
-            transform_fn = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
+            transform_fn = (train, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
                 plan.preprocessing_fn
             )
         else:
@@ -68,11 +71,11 @@ def row_steps(
                 *args,
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
-                statistics=plan.statistics,
+                statistics=raw,
             )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
-            (rows.batches, adapter_config(schema, passthrough=True, statistics=plan.statistics)),
+            (rows.batches, adapter_config(schema, passthrough=True, statistics=raw)),
             transform_fn,
         ) | tft_beam.TransformDataset(output_record_batches=True)
         encoded = (
@@ -87,10 +90,11 @@ def row_steps(
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
                     described=Described(columns_of(schema)) if plan.statistics else None,
+                    guarded=watched_rows(schema) if plan.leakage else None,
                 )
             )
             .with_output_types(Encoded)
-            .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, main="examples")
+            .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, LEAKAGE, main="examples")
         )
     return Steps(
         encoded=encoded.examples,
@@ -101,6 +105,7 @@ def row_steps(
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
         statistics=encoded[STATISTICS] if plan.statistics else None,
+        leakage=encoded[LEAKAGE] | "FindLeaks" >> find_leaks(watched_rows(schema)) if plan.leakage else None,
     )
 
 

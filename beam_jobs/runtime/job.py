@@ -23,7 +23,7 @@ from schemas.dataset.prune import foreign
 from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
 from schemas.spec import shipped
-from schemas.spec.loader import load_schema
+from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
 
@@ -100,6 +100,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     schema = load_schema(options.schema, for_job=True)
     check_cluster(options, read_or_written(options, schema))
     check_output(options)
+    check_comparison(options, schema)
 
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
@@ -125,6 +126,29 @@ def check_output(options: JobOptions) -> None:
             f"--output {options.output}: holds {others[0]!r}, which is not part of a dataset. Use an empty or a new "
             "folder."
         )
+
+
+def check_comparison(options: JobOptions, schema: AnySchema) -> None:
+    """Refuses thresholds of drift without statistics, and a dataset to compare with that has none.
+
+    Raises:
+      UsageError: as above, or there is no such dataset.
+    """
+    if not options.statistics and schema.limits_drift:
+        raise UsageError(
+            f"--no_statistics: {options.schema} sets thresholds of drift, which need statistics; leave out either"
+        )
+    if options.compare_to is None:
+        return
+    if not options.statistics:
+        raise UsageError("--compare_to compares statistics; leave out --no_statistics")
+    from schemas.comparison import stored
+    from schemas.dataset.manifest import read_manifest
+
+    try:
+        stored.stored_samples(options.compare_to, read_manifest(options.compare_to))
+    except MillraceError as error:
+        raise UsageError(f"--compare_to: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +239,7 @@ class Work:
             derived=self.own_function is None,
             transform_from=transform_from,
             statistics=options.statistics,
+            leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
@@ -222,7 +247,7 @@ class Work:
 
 def _run(work: Work, run: NewRun) -> Manifest:
     from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.output import commit, result
+    from beam_jobs.output import commit, drift, result
     from beam_jobs.runtime import runner
 
     begun = time.monotonic()
@@ -248,12 +273,15 @@ def _run(work: Work, run: NewRun) -> Manifest:
         replaces=run.replaces,
     )
     commit.check(finished, account)
+    compared = drift.compared(account, source.schema, output=options.output, compare_to=options.compare_to)
+    drift.check(compared)
     return commit.commit(
         finished,
         account,
         raw_bytes=source.raw_bytes,
         seconds=lambda: time.monotonic() - begun,
         phases=progress.phases() if options.is_local else (),
+        comparisons=compared,
     )
 
 

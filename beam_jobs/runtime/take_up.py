@@ -163,7 +163,7 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
     """
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.output import commit as committing
-    from beam_jobs.output import result
+    from beam_jobs.output import drift, result
     from beam_jobs.output.accounts import Unfit
 
     run, replaces = submitted.run, _manifest(output)
@@ -193,10 +193,12 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
             account = result.read_result(layout.join(taken.staging, result.RESULT))
             try:
                 committing.check(taken, account)
+                compared = drift.compared(account, source.schema, output=output, compare_to=options.compare_to)
+                drift.check(compared)
             except Unfit as error:
                 abandon(output, submitted, error)
             seconds = account.ended - submitted.submitted  # it may be committed days later
-            committing.commit(taken, account, raw_bytes=source.raw_bytes, seconds=lambda: seconds)
+            committing.commit(taken, account, raw_bytes=source.raw_bytes, seconds=lambda: seconds, comparisons=compared)
     except MillraceError as error:
         now = _manifest(output).data
         if not _names(now, run):

@@ -28,6 +28,7 @@ class Frequent:
     values: pa.Array
     counts: np.ndarray
     error: int = 0
+    _ordered: tuple[np.ndarray, np.ndarray] | None = dataclasses.field(default=None, init=False, compare=False)
 
     @staticmethod
     def empty(limit: int, dtype: pa.DataType) -> Frequent:
@@ -42,6 +43,7 @@ class Frequent:
             values, counts = self._cut(*summed(both, np.concatenate([self.counts, counts])))
         if len(values):
             self.values, self.counts = values, counts
+        self._ordered = None
 
     def merge(self, other: Frequent) -> None:
         """Adds what the other one has counted."""
@@ -56,6 +58,15 @@ class Frequent:
         counts = self.counts[places].tolist()
         held = zip(self.values.take(pa.array(places)).to_pylist(), counts, strict=True)
         return sorted(held, key=lambda item: (-item[1], item[0]))[:most]
+
+    @property
+    def in_order(self) -> tuple[np.ndarray, np.ndarray]:
+        """All numbers in order, float64, and how many are at most each of them."""
+        if self._ordered is None:  # asked for several times once all is counted
+            values = np.asarray(self.values, np.float64)
+            order = np.argsort(values)
+            self._ordered = values[order], np.cumsum(self.counts[order])
+        return self._ordered
 
     @property
     def exact(self) -> bool:

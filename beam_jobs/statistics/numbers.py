@@ -62,12 +62,13 @@ class Numbers:
         wide -= mean
         self._join(count, mean, float(np.square(wide, out=wide).sum()))  # a dot product would start BLAS's threads
         self.low, self.high = min(self.low, float(values[0])), max(self.high, float(values[-1]))
-        self.zeros += int(np.searchsorted(values, 0, "right") - np.searchsorted(values, 0, "left"))
+        self.zeros += int(values.searchsorted(0, "right") - values.searchsorted(0, "left"))
         self.quantiles.add(values)
-        starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-        distinct = values[starts]
+        ends = np.append(np.flatnonzero(values[1:] != values[:-1]), count - 1)  # where a value stands last
+        distinct, counts = values[ends], ends + 1
+        counts[1:] -= ends[:-1] + 1
         self.distinct.add(as_binary(distinct))
-        self.frequent.add(pa.array(distinct), np.diff(starts, append=count))
+        self.frequent.add(pa.array(distinct), counts)
 
     def merge(self, other: Numbers) -> None:
         """Adds what the other one has seen."""
@@ -102,9 +103,9 @@ class Numbers:
         """The least values that at least these fractions of all values do not exceed, float64."""
         if not self.frequent.exact:  # the sketch may have dropped the least value
             return np.where(ranks <= 0, self.low, np.where(ranks >= 1, self.high, self.quantiles.at(ranks)))
-        values, cumulative = self._counted()
-        places = np.searchsorted(cumulative, np.ceil(ranks * self.count - 1e-9).clip(1), "left")
-        return values[places.clip(max=len(values) - 1)]
+        values, cumulative = self.frequent.in_order
+        places = cumulative.searchsorted(np.maximum(np.ceil(ranks * self.count - 1e-9), 1), "left")
+        return values[np.minimum(places, len(values) - 1)]
 
     def histogram(self, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
         """Bins of equal width between the least and the greatest value.
@@ -115,20 +116,18 @@ class Numbers:
         """
         if self.low == self.high:
             return np.array([self.low, self.high]), np.array([self.count])
-        edges = np.linspace(self.low, self.high, bins + 1)
+        edges = self.low + np.arange(bins + 1) * ((self.high - self.low) / bins)  # as linspace, whose calls take longer
+        edges[-1] = self.high
+        below = np.empty(bins + 1, np.int64)  # how many values are below the edges
+        below[0], below[-1] = 0, self.count
         if self.frequent.exact:
-            values, cumulative = self._counted()
-            below = np.concatenate([[0], cumulative])[np.searchsorted(values, edges[1:-1])]
-            return edges, np.diff(below, prepend=0, append=self.count)
-        points, places = np.unique(edges[1:-1].astype(np.float32), return_inverse=True)
-        below = np.rint(self.quantiles.below(points)[places] * self.count)
-        return edges, np.diff(below, prepend=0, append=self.count).astype(np.int64)
-
-    def _counted(self) -> tuple[np.ndarray, np.ndarray]:
-        """All values in order, float64, and how many are at most each of them."""
-        values = np.asarray(self.frequent.values, np.float64)
-        order = np.argsort(values)
-        return values[order], np.cumsum(self.frequent.counts[order])
+            values, cumulative = self.frequent.in_order
+            places = values.searchsorted(edges[1:-1])
+            below[1:-1] = np.where(places > 0, cumulative[places - 1], 0)
+        else:
+            points, places = np.unique(edges[1:-1].astype(np.float32), return_inverse=True)
+            below[1:-1] = np.rint(self.quantiles.below(points)[places] * self.count)
+        return edges, below[1:] - below[:-1]
 
     def describe(self, top: int) -> dict[str, Any]:
         """The statistics as JSON values. `top`: how many frequent values are listed."""

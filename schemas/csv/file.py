@@ -8,7 +8,7 @@ from typing import Literal
 
 from schemas import storage
 from schemas.csv.fields import split_fields
-from schemas.csv.header import Layout, header_layout, is_header, positional_layout
+from schemas.csv.header import Layout, found_layout, header_layout, is_header, positional_layout
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
 from schemas.errors import UsageError
@@ -83,7 +83,7 @@ def open_csv(
     path: str,
     schema: Schema,
     *,
-    label: Literal["required", "optional"] = "required",
+    label: Literal["required", "optional", "as_found"] = "required",
     max_input_ratio: float = MAX_INPUT_RATIO,
 ) -> CsvFile:
     """Reads the beginning of a file to find out how to read the rest.
@@ -92,6 +92,8 @@ def open_csv(
         path: a local path or gs://bucket/name.
         schema: the schema of the file.
         label: "optional" is for prediction: the label and the weight may be absent, and are not read if present.
+            "as_found" is for comparisons: label, weight and key are read where the file has them, and other columns
+            are passed over.
         max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are always allowed.
 
     Raises:
@@ -106,12 +108,18 @@ def open_csv(
     else:
         fields = beginning.fields(schema.csv)
         items = items_of(schema, prediction=label == "optional")
-        if is_header(path, fields, schema, items):
+        described = found_layout(path, fields, schema) if label == "as_found" else None
+        if described is not None:
+            header, (columns, width) = fields, described
+            data_start = beginning.bom + after
+        elif is_header(path, fields, schema, items):
             header = fields
             columns, width = header_layout(path, fields, schema, items)
             data_start = beginning.bom + after
         else:
-            columns, width = positional_layout(path, len(fields), schema, items, prediction=label == "optional")
+            without_label = label == "optional" or (label == "as_found" and len(fields) + 1 == schema.csv.width)
+            items = items_of(schema, prediction=without_label)
+            columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
             data_start = beginning.bom + start
     return beginning.file(
         num_columns=width, columns=columns, data_start=data_start, header=header, max_input_ratio=max_input_ratio

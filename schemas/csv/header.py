@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
-from schemas.spec.features import Feature, Label
+from schemas.spec.features import Feature, Key, Label, Weight
 from schemas.spec.strict import ColumnRef
 from schemas.spec.table import HashSplit, Schema
 
@@ -85,6 +85,51 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
             f"Declare columns that are not features under features:\n{lines}{more}"
         )
     return Layout(tuple(found)), len(header)
+
+
+def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
+    """The layout of a file that may have other columns, and lack those of the label, the weight and the key.
+
+    Columns are found by their names: those of the schema, or of features, as a served model's requests have them;
+    `terrain[3]` is the column 3 of a vector.
+
+    Returns:
+      None if the first record is no header, or is one whose columns the schema has by their places.
+    """
+    places = {name: i for i, name in reversed(list(enumerate(fields)))}
+    found, lacking, there = [], [], 0
+    for item in schema.items:
+        if item.raw is None:
+            continue
+        columns = [_names_of(item, ref, schema) for ref in item.refs]
+        positions = [next((places[name] for name in names if name in places), -1) for names in columns]
+        if min(positions) >= 0:
+            labels = tuple(fields[position] for position in positions)
+            found.append(ItemColumns(item.name, tuple(positions), labels))
+        elif isinstance(item, Key | Weight) or item is schema.label:
+            continue
+        else:
+            lacking += [names[0] for names, position in zip(columns, positions, strict=True) if position < 0]
+        there += sum(position >= 0 for position in positions)
+    by_place = any(isinstance(ref, int) for item in schema.items for ref in item.refs)
+    if lacking and (by_place or (schema.csv.header != "present" and there <= len(lacking))):
+        return None
+    if lacking:
+        raise UsageError(
+            f"{path}: the header lacks {_some(lacking)}, which the dataset's features read; it has {_some(fields)}"
+        )
+    read = {label for item in found for label in item.labels}
+    twice = [name for name, count in Counter(fields).items() if count > 1 and name in read]
+    if twice:
+        raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
+    return Layout(tuple(found)), len(fields)
+
+
+def _names_of(item: Feature | Label, ref: ColumnRef, schema: Schema) -> list[str]:
+    """What a column may be called in a header, its own name first."""
+    name = _name(ref, schema)
+    own = [] if name is None else [name]
+    return [*own, item.name if item.width == 1 else f"{item.name}[{ref}]"]
 
 
 def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:

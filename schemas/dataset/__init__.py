@@ -9,6 +9,7 @@ __all__ = [
     "holders",
     "input_files",
     "layout",
+    "leakage",
     "lease",
     "local_cache",
     "manifest",
@@ -19,5 +20,6 @@ __all__ = [
     "statistics",
     "stored_features",
     "submitted",
+    "tables",
     "verify",
 ]

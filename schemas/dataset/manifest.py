@@ -75,10 +75,10 @@ class Total(Strict):
 
 
 class DataWarning(Strict):
-    """A suspicious property of the train split, such as a constant column."""
+    """A suspicious property of the data, such as a column that is constant in the train split."""
 
-    feature: str
-    code: str  # missing, constant, values_never_occur, one_class
+    feature: str  # empty, if it is about whole records
+    code: str  # missing, constant, values_never_occur, one_class; those of leakage: see docs/leakage.md
     message: str  # the feature, what was found, what it means, what to do
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.stored_features import stored_features
@@ -57,6 +58,7 @@ def describe(data_dir: str) -> dict[str, Any]:
         "rejected": manifest.rejected,
         "rejects": [{"stage": s, "reason": r, "rows": rows} for (s, r), rows in rejects.most_common()],
         "warnings": [warning.model_dump() for warning in manifest.warnings],
+        "leakage": read_leakage(data_dir, manifest),
         "inputs": [
             file.model_dump(include={"path", "bytes", "read", "written", "rejected"}) for file in manifest.inputs
         ],
@@ -122,6 +124,9 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     if d["warnings"]:
         yield ""
         yield from (f"warning: {warning['message']}" for warning in d["warnings"])
+    if d["leakage"]:
+        yield ""
+        yield from lines(d["leakage"])
     yield ""
     yield "versions   " + ", ".join(f"{name} {version}" for name, version in d["versions"].items())
     for name, names in d["runs"].items():

@@ -1,3 +1,3 @@
-"""The report of a dataset: one HTML page that a person reads before training on it."""
+"""The report of a dataset, and of a comparison: HTML pages that a person reads."""
 
-__all__ = ["data_report"]
+__all__ = ["comparison_page", "data_report", "leakage"]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import importlib.resources
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from schemas.command import duration
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
+from schemas.report import leakage as leaks
 from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
+from schemas.report.drift import section
 from schemas.spec.loader import records_called
 
 PAGE = "data_report.html"
@@ -61,6 +65,8 @@ class Feature:
     histogram: Histogram | None
     frequent: tuple[Frequent, ...]
     warnings: tuple[str, ...]
+    leaks: bool
+    rejected: int
 
     @property
     def missing(self) -> float:
@@ -73,8 +79,25 @@ class Feature:
         return max((s.get("distinct", 0) for s in self.splits.values()), default=0)
 
 
-def features_of(statistics: Mapping[str, Any], warnings: Mapping[str, Sequence[str]]) -> list[Feature]:
-    """The features to show: those with a warning first, then the label, then the others as in the schema."""
+def features_of(
+    statistics: Mapping[str, Any],
+    warnings: Mapping[str, Sequence[str]],
+    *,
+    leaking: Container[str] = (),
+    rejected: Mapping[str, int] = MappingProxyType({}),
+) -> list[Feature]:
+    """The features to show.
+
+    Those that tell the label come first, then those that records were rejected for, those with a warning, the label,
+    and the others as in the schema.
+
+    Args:
+      statistics: as `schemas.dataset.statistics.read_statistics` returns them.
+      warnings: by feature.
+      leaking: the names of those that tell the label.
+      rejected: the rejected records by column, as far as they were looked at.
+    """
+    first = {item["feature"]: item for item in reversed(statistics["features"])}  # a vector's warnings stand there
     found = [
         Feature(
             name=item["name"],
@@ -84,11 +107,18 @@ def features_of(statistics: Mapping[str, Any], warnings: Mapping[str, Sequence[s
             splits=item["splits"],
             histogram=histogram(item["splits"]) if item["type"] == "number" else None,
             frequent=frequent(item["splits"]) if item["type"] == "string" or _few(item["splits"]) else (),
-            warnings=tuple(warnings.get(item["feature"], ())),
+            warnings=tuple(
+                message
+                for name in {item["name"]: None, item["feature"]: None}
+                if name == item["name"] or item is first[item["feature"]]
+                for message in warnings.get(name, ())
+            ),
+            leaks=item["name"] in leaking,
+            rejected=rejected.get(item["name"].removeprefix(item["feature"]).strip("[]") or item["name"], 0),
         )
         for item in statistics["features"]
     ]
-    return sorted(found, key=lambda feature: (not feature.warnings, feature.role != "label"))
+    return sorted(found, key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
 
 
 def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -103,6 +133,9 @@ def render(
     rejects: Iterable[Reject],
     phases: Sequence[tuple[str, float]] = (),
     images: Mapping[str, Sequence[str]] | None = None,
+    leakage: Mapping[str, Any] | None = None,
+    pictures: Mapping[str, str] | None = None,
+    comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page.
 
@@ -112,30 +145,71 @@ def render(
       rejects: the rejected records; no more than `LOOKED_AT` are read.
       phases: the job's phases in their order, and the seconds that each took, if they are known.
       images: some images of each class, as `data:` URLs.
+      leakage: as `schemas.dataset.leakage.read_leakage` returns it; None: it was not looked for.
+      pictures: small pictures of the image files that `leakage` names, as `data:` URLs by path.
+      comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
     """
-    import jinja2
+    from markupsafe import Markup
 
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
         warnings[warning.feature].append(warning.message)
-    template = importlib.resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8")
-    undefined = jinja2.StrictUndefined
-    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    return environment.from_string(template).render(
+    rejected: collections.Counter[str] = collections.Counter()
+    for group in groups:
+        rejected[group.column] += group.rows
+    drift = Markup(section(comparisons, environment()))  # noqa: S704 - escaped where it was made
+    page: str = template().render(
         manifest=manifest,
         records=records_called(manifest.format),
         statistics=statistics,
-        features=features_of(statistics, warnings) if statistics else [],
+        features=features_of(statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected)
+        if statistics
+        else [],
         splits=list(manifest.splits),
         groups=groups,
         looked=looked,
         inputs=sorted((i for i in manifest.inputs if i.rejected), key=lambda i: -i.rejected)[:FILES],
         phases=phases,
         images=images or {},
+        leakage=leaks.shown(leakage) if leakage else None,
+        extremes=leakage if leakage and "largest" in leakage else None,
+        pictures=pictures or {},
         chart=(WIDTH, HEIGHT),
+        drift=drift,
     )
+    return page
+
+
+@functools.cache
+def template() -> Any:
+    """The page's template, compiled once."""
+    return environment().get_template(PAGE)
+
+
+def environment() -> Any:
+    """A Jinja2 environment that escapes all values, with this module's filters."""
+    import jinja2
+
+    made = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(_template),
+    )
+    made.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
+    made.filters["ending"] = ending
+    return made
+
+
+def _template(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def ending(path: str) -> str:
+    """The end of a long path: its folder's name and its own."""
+    return "/".join(path.split("/")[-2:])
 
 
 def number(value: float | None) -> str:

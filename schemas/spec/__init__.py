@@ -3,6 +3,7 @@
 __all__ = [
     "cell_error",
     "command",
+    "drift",
     "features",
     "forms",
     "image_keys",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.spec.kinds.base import Item, ReadAsNumbers, ReadAsStrings
+from schemas.spec.kinds.base import Item, ReadAsNumbers, ReadAsStrings, Watched
 from schemas.spec.kinds.boolean import Bool
 from schemas.spec.kinds.category import Category, CategoryLabel
 from schemas.spec.kinds.cross import Cross
@@ -39,5 +39,6 @@ __all__ = [
     "ReadAsStrings",
     "Scale",
     "Text",
+    "Watched",
     "Weight",
 ]

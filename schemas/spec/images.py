@@ -9,6 +9,9 @@ import abc
 import hashlib
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
+from schemas.spec.drift import Drift, Limits, limits_of
 from schemas.spec.image_keys import CLASS, SAME, TEXT
 from schemas.spec.image_options import ImageLabel, ImageOptions, ImageSplit, PairOptions
 from schemas.spec.strict import Name, Strict
@@ -36,11 +39,21 @@ class ImageSchema(Strict, abc.ABC):
     name: Name
     images: ImageOptions
     format: str  # the order of the keys is part of the fingerprint
+    drift: Drift | None = Field(default=None, exclude=True)  # changes no record, so it is not in the fingerprint
 
     @property
     @abc.abstractmethod
     def split_names(self) -> tuple[str, ...]:
         """The splits that there are."""
+
+    def drift_limits(self, name: str) -> Limits | None:
+        """The thresholds of drift of what the statistics describe of images, which are the same for all of it."""
+        return limits_of(self.drift)
+
+    @property
+    def limits_drift(self) -> bool:
+        """Whether there is any threshold of drift."""
+        return limits_of(self.drift) is not None
 
     @property
     def fingerprint(self) -> str:

@@ -55,13 +55,7 @@ def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
 
 def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchema:
     """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
-    reader = _Reader()
-    try:
-        value = reader.read(data)
-    except _Stop as stop:
-        raise UsageError(report(source, [stop.mistake])) from None
-    if reader.mistakes:
-        raise UsageError(report(source, reader.mistakes))
+    reader, value = _read(data, source)
     if isinstance(value, dict) and (not isinstance(form := value.get("format"), str) or form not in FORMATS):
         raise UsageError(report(source, [wrong_format(value, reader.lines)]))
     try:
@@ -69,6 +63,15 @@ def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchem
         return model.model_validate(value, context={"for_job": for_job})
     except ValidationError as error:
         raise UsageError(report(source, explain(error, value, reader.lines))) from None
+
+
+def parse_plain(data: bytes, source: str) -> object:
+    """The value of another file in the same plain subset of YAML: mappings, tuples, and plain values.
+
+    Raises:
+      UsageError: the file is not that; one line for each mistake.
+    """
+    return _read(data, source)[1]
 
 
 def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
@@ -81,6 +84,18 @@ def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
 def records_called(form: str) -> str:
     """What the records of a dataset of this format are called: rows, images or pairs."""
     return FORMATS[form].records
+
+
+def _read(data: bytes, source: str) -> tuple[_Reader, object]:
+    """The file's value, and where its parts stand. Raises UsageError on any mistake."""
+    reader = _Reader()
+    try:
+        value = reader.read(data)
+    except _Stop as stop:
+        raise UsageError(report(source, [stop.mistake])) from None
+    if reader.mistakes:
+        raise UsageError(report(source, reader.mistakes))
+    return reader, value
 
 
 class _Stop(Exception):

@@ -44,6 +44,8 @@ _FORMS: dict[str, str] = {
     "columns": _RANGE,
     "resize": "{shorter: N}, or {exact: [height, width]}, in pixels",
     "channels": "measured, or {means: [r, g, b]} with `deviations: [r, g, b]` beside them if wanted, from 0 to 255",
+    "drift": "a distance above which it fails, such as 0.1; {warn: 0.05}, {fail: 0.1} or both, more than 0 and at most "
+    "1; or none",
     "by": "row, file, or a list of features such as [customer]",
 }
 _TYPES: dict[str, str] = {
@@ -172,6 +174,8 @@ def _unit(kind: str, count: int) -> str:
 
 def _form(path: Path, value: object) -> tuple[Path, str] | None:
     """The key with alternatives that `path` lies at or under, and what it takes."""
+    if path[:1] == ("drift",):
+        return path[:1], _FORMS["drift"]
     at = 3 if path[:1] == ("features",) else 2
     if len(path) < at or path[0] not in (("features", "label", "split") if _of_rows(value) else ("images",)):
         return None
@@ -217,7 +221,7 @@ def _keys(path: Path, value: object) -> list[str]:
         model = FileSplit if isinstance(found, Mapping) and found.get("by") == "file" else HashSplit
     elif path and isinstance(found, Mapping):
         model = _members(path)[found["kind"]]
-    return list(model.model_fields)
+    return sorted(model.model_fields, key="drift".__eq__)  # last: it is of all kinds
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from schemas.spec.features import Cross, Feature, Key, Label, Weight
+from schemas.spec.drift import Drift, Limits, limits_of
+from schemas.spec.features import Cross, Feature, Key, Label, Watched, Weight
 from schemas.spec.promotion import PromoteRules
 from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict, Token
 
@@ -116,6 +117,7 @@ class Schema(Strict):
     label: Label
     split: Split = HashSplit()
     promote: PromoteRules = Field(default=PromoteRules(), exclude=True)  # not in the fingerprint
+    drift: Drift | None = Field(default=None, exclude=True)  # of all features; changes no record, so no fingerprint
 
     @model_validator(mode="after")
     def _names_and_references(self, info: ValidationInfo) -> Schema:
@@ -220,6 +222,18 @@ class Schema(Strict):
     @property
     def weight(self) -> Weight | None:
         return next((f for f in self.features if isinstance(f, Weight)), None)
+
+    def drift_limits(self, name: str) -> Limits | None:
+        """The thresholds of drift of a feature, the label or the weight: its own, or those of the whole table."""
+        for item in self.items:
+            if item.name == name and isinstance(item, Watched) and item.drift is not None:
+                return limits_of(item.drift)
+        return limits_of(self.drift)
+
+    @property
+    def limits_drift(self) -> bool:
+        """Whether there is any threshold of drift."""
+        return any(self.drift_limits(item.name) is not None for item in self.items if isinstance(item, Watched))
 
     @property
     def fingerprint(self) -> str:

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import tensorflow as tf
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset, open_dataset
+from schemas.dataset.leakage import read_leakage
 from schemas.dataset.statistics import read_statistics
 from schemas.rejects import Reject
 from schemas.storage import folders
@@ -123,6 +125,7 @@ def test_every_engine_writes_the_same_dataset(engine: Run, written: tuple[Inputs
     assert statistics(there) == statistics(here)
     assert vocabularies(there) == vocabularies(here)
     assert described(there) == described(here)
+    assert leakage(found) == leakage(expected)
     assert [w.message for w in manifest.warnings] == [w.message for w in here.manifest.warnings]
 
 
@@ -164,6 +167,13 @@ def rejected(written: Written) -> list[str]:
         return dataclasses.replace(reject, source=source, raw=raw.replace(f"{written.place}/".encode(), b""))
 
     return sorted(relative(reject).to_json() for reject in rejects_of(written.dataset))
+
+
+def leakage(written: Written) -> str:
+    """What leakage was found, with the same examples; paths are relative to the place of the input."""
+    found = read_leakage(written.dataset.path, written.dataset.manifest)
+    assert found is not None
+    return json.dumps(found).replace(f"{written.place}/", "")
 
 
 def name_of(path: str) -> str:

@@ -45,7 +45,7 @@ def export_dir(people: millrace.Dataset, tmp_path_factory: pytest.TempPathFactor
     model_dir = tmp_path_factory.mktemp("people") / "model"
     return millrace.train(
         data_dir=people.path, model_dir=model_dir, model="softmax", max_steps=2, hparams={"embedding_size": 4}, seed=1,
-        quiet=True,
+        quiet=True, no_report=True,
     ).export_dir  # fmt: skip
 
 
@@ -189,7 +189,14 @@ class TestPredict:
 @pytest.mark.slow
 def test_a_model_of_images(shapes, tmp_path):
     trained = millrace.train(
-        data_dir=shapes, model_dir=tmp_path / "m", model="softmax", max_steps=2, batch_size=8, seed=1, quiet=True
+        data_dir=shapes,
+        model_dir=tmp_path / "m",
+        model="softmax",
+        max_steps=2,
+        batch_size=8,
+        seed=1,
+        quiet=True,
+        no_report=True,
     )
     files = sorted((Path(shapes.path).parent / "raw").rglob("*.png"))
     with millrace.load_model(trained.export_dir) as model:

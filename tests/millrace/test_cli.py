@@ -23,6 +23,7 @@ from schemas.storage import write_bytes
 from tests.support.dataset_faults import flip
 from tests.support.written_datasets import Written, write_csv
 
+TENSORFLOW = ("preprocess", "train", "tune", "doctor", "verify", "evaluate", "predict", "promote", "serve")
 HEAVY = {"tensorflow", "apache_beam", "tensorflow_transform", "pandas"}
 MODULES = {name: entry.module.removesuffix(".command") for name, entry in COMMANDS.items()}
 
@@ -201,10 +202,8 @@ def test_a_flag_means_the_same_in_every_command():
     for name in COMMANDS:
         known = dict(flags(COMMANDS[name].parser(name)))
         assert "--json" in known
-        assert ("--verbose" in known) == (
-            name in ("preprocess", "train", "doctor", "verify", "evaluate", "predict", "serve")
-        )
-        assert ("--trust" in known) == (name in ("preprocess", "train", "doctor", "verify", "evaluate", "predict"))
+        assert ("--verbose" in known) == (name in TENSORFLOW)
+        assert ("--trust" in known) == (name in TENSORFLOW)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

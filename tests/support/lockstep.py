@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.replicas import ROOT, add_small_variant
+from tests.support.replicas import ROOT, add_small_variant, spare_the_collector
 from tests.support.task_cluster import PR_SET_PDEATHSIG, free_ports
 
 TOGETHER, SERVED = ("chief", "worker"), ("chief", "ps")
@@ -65,6 +65,7 @@ def main(folder: Path) -> None:
     import tests.support.replica_steps  # noqa: F401 - what all tasks import
 
     add_small_variant()
+    spare_the_collector()
     reports = []
     for number, (module, *argv) in enumerate(json.load(sys.stdin)):
         roles = SERVED if "parameter_server" in argv else TOGETHER

@@ -2,9 +2,9 @@
 
     STEPS BEGIN DATA_DIR MODEL_DIR FLAG ...
 
-trains to that step, from the checkpoint of the model directory BEGIN unless that is empty. FLAGs are those of
-`trainer.task`. Prints the loss of the last step, on how many devices the model's variables lay and its batches arrived,
-and whether all variables lay on parameter servers.
+trains to that step, from the initial weights of the training in the model directory BEGIN unless that is empty. FLAGs
+are those of `trainer.task`. Prints the losses of the first and the last step, on how many devices the model's variables
+lay and its batches arrived, and whether all variables lay on parameter servers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -30,12 +31,12 @@ from trainer.task import parse_options
 
 
 class Watch(tf.compat.v1.train.SessionRunHook):
-    """Finds the devices of all variables and of the batches, and the loss of the last step."""
+    """Finds the devices of all variables and of the batches, and the loss of each step."""
 
     def __init__(self) -> None:
         self.devices: set[str] = set()
         self.inputs: set[str] = set()
-        self.loss: Any = None
+        self.losses: list[float] = []
         self._loss: Any = None
 
     def begin(self) -> None:
@@ -48,7 +49,15 @@ class Watch(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(self._loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.loss = float(run_values.results)
+        self.losses.append(float(run_values.results))
+
+
+def begin_as(begin: str, model_dir: str) -> None:
+    """Makes a model directory whose only checkpoint is that of step 0 of another."""
+    Path(model_dir).mkdir(parents=True)
+    for path in Path(begin).glob("model.ckpt-0.*"):
+        shutil.copy(path, model_dir)
+    tf.compat.v1.train.update_checkpoint_state(model_dir, f"{model_dir}/model.ckpt-0")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     dataset = open_dataset(data_dir)
     config = run_config(options, model_dir, save_checkpoints_steps=1000, checkpoint_save_graph_def=False)
     if begin and config.is_chief:
-        shutil.copytree(begin, model_dir)
+        begin_as(begin, model_dir)
     config.session_config.graph_options.rewrite_options.disable_meta_optimizer = (
         True  # which takes longer than it saves
     )
@@ -84,6 +93,6 @@ def main(argv: Sequence[str]) -> int:
         else:
             estimator.train(train.input_fn, hooks=hooks, max_steps=train.max_steps)
     served = all("/job:ps" in device for device in watch.devices)
-    found = {"loss": watch.loss, "devices": len(watch.devices), "inputs": len(watch.inputs), "served": served}
-    print(json.dumps(found))
+    losses = {"first": watch.losses[0], "loss": watch.losses[-1]}
+    print(json.dumps({**losses, "devices": len(watch.devices), "inputs": len(watch.inputs), "served": served}))
     return 0

@@ -10,6 +10,7 @@ when it first runs.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -44,8 +45,15 @@ def add_small_variant() -> None:
     VARIANTS["small"] = Variant(units=(1, 1, 1, 1), width=0.5)
 
 
+def spare_the_collector() -> None:
+    """As `tests/conftest.py` has it: graphs are many objects and little garbage."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 10)
+
+
 def main() -> None:
     add_small_variant()
+    spare_the_collector()
     reports = []
     for module, *argv in json.load(sys.stdin):
         out, err = io.StringIO(), io.StringIO()

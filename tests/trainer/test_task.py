@@ -14,7 +14,8 @@ from tests.support.light_commands import assert_light
 from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
-from trainer.loop.evaluations import read_evaluations, steps_without_improvement
+from trainer.loop.evaluations import steps_without_improvement
+from trainer.model_dir.evaluations_json import read_evaluations
 from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
 
 DIRS = ["--data_dir", "d", "--model_dir", "m"]

@@ -8,14 +8,12 @@ recorded as the new best (`export/best/best.json`). If the check fails, the expo
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +22,6 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import SkewError, UsageError
 from schemas.graphs.check import graph_problem
-from schemas.spec.features import CategoryLabel
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.parity_records import ParityRecords, read_parity_records
@@ -34,43 +31,10 @@ from trainer.export.saved_model import NOTES_FORMAT, Notes, write_notes
 from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.cleanup import TEMPORARY
-from trainer.spec.metrics import higher_is_better
+from trainer.spec.metrics import BestMetric, best_metric
 
 BEST, FINAL = "best", "final"
 MARK = "best.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class BestMetric:
-    """The evaluation metric that selects the best model."""
-
-    name: str
-    higher: bool
-
-    def improves(self, value: float, best: float | None) -> bool:
-        """Whether `value` is better than `best`; false for NaN."""
-        if math.isnan(value):
-            return False
-        return best is None or (value > best if self.higher else value < best)
-
-
-def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
-
-    `higher_is_better` says which of two values is the better one.
-
-    Raises:
-      UsageError: the evaluation has no such metric.
-    """
-    wanted: tuple[str, ...] = ("average_loss", "loss")
-    if dataset.image_schema is not None or isinstance(dataset.schema.label, CategoryLabel):
-        wanted = ("auc", "accuracy", *wanted)
-    found = next((n for n in ((name,) if name else wanted) if n in metrics), None)
-    if found is None:
-        known = ", ".join(sorted(n for n in metrics if n != "global_step"))
-        missing = repr(name or wanted[0])
-        raise UsageError(f"the evaluation has no metric {missing} to select the best model by; it has {known}")
-    return BestMetric(found, higher_is_better(found))
 
 
 def exporters(

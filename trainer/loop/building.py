@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from schemas.dataset import Dataset
 from trainer.data.host_features import note_host_features
 from trainer.data.reading import input_options
@@ -46,6 +48,9 @@ def build_estimator(
       MillraceError: no model can be built for the dataset.
     """
     model, hparams = find_model(options)
+    if options.seed is not None and isinstance(model, custom.Custom):
+        # Keras layers draw their initial weights from a generator of Keras's own, which knows no Estimator's seed.
+        tf.keras.utils.set_random_seed(options.seed)
     task_spec = read_task_spec(dataset, max_steps=options.max_steps)
     warm_start = None
     if options.warm_start_from is not None:

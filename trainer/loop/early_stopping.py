@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from trainer.loop.evaluations import read_evaluations, steps_without_improvement
+from trainer.loop.evaluations import steps_without_improvement
+from trainer.model_dir.evaluations_json import read_evaluations
 
 TRAINING_ENDED = "training_ended.json"
 

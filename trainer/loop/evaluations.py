@@ -1,4 +1,4 @@
-"""`evaluations.json`: all evaluations of a training. Early stopping reads it."""
+"""The evaluations of a training: written to `evaluations.json`, told, and compared."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ from typing import Any
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import best_metric
-
-EVALUATIONS = "evaluations.json"
-
-Metrics = dict[str, float]
-
-
-def read_evaluations(model_dir: str) -> list[Metrics]:
-    """The metrics of each evaluation, including `global_step`, in the order of steps; empty before the first one."""
-    path = layout.join(model_dir, EVALUATIONS)
-    return list(json.loads(storage.read_bytes(path))) if storage.exists(path) else []
+from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.spec.metrics import best_metric
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:

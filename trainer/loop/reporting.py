@@ -12,8 +12,8 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import BEST, MARK, best_metric
-from trainer.loop.evaluations import read_evaluations
+from trainer.export.exporters import BEST, MARK
+from trainer.model_dir.evaluations_json import read_evaluations
 from trainer.report.budget import Budget
 from trainer.report.feature_parts import declared_parts
 from trainer.report.hook import AnyCollector, Watch, write_summaries
@@ -21,6 +21,7 @@ from trainer.report.learning import learning_curves
 from trainer.report.model_report import Evaluated, brief, full
 from trainer.report.predicting import first_rows, predicted_again, predictor
 from trainer.report.write import draw_all, write_report
+from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainOptions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from trainer.export.exporters import BEST, FINAL
-from trainer.loop.evaluations import Metrics
+from trainer.model_dir.evaluations_json import Metrics
 from trainer.promotion.decision import Decision
 
 

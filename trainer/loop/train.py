@@ -22,17 +22,14 @@ from trainer.data.position import Position
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.exporters import BEST, FINAL, MARK, best_metric, exporters
+from trainer.export.exporters import BEST, FINAL, MARK, exporters
 from trainer.loop import hypertune
 from trainer.loop.building import build_estimator, find_model
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended
 from trainer.loop.evaluations import (
-    EVALUATIONS,
-    Metrics,
     RecordEvaluations,
     evaluation_line,
     plain_metrics,
-    read_evaluations,
     write_metrics,
 )
 from trainer.loop.hooks import training_hooks
@@ -42,10 +39,12 @@ from trainer.loop.result import Trained
 from trainer.loop.resuming import input_start, tell_resumed
 from trainer.model_dir.checkpoints import recover_checkpoint
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
+from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.model_dir.model_json import claim_model_dir, describe_training
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import promote
 from trainer.spec.augmentation import augmentation
+from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainOptions
 from trainer.strategies.chief_first import wait_for_chief
 from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for

@@ -98,7 +98,8 @@ def class_metrics(found: ClassCollector, rankings: dict[int, Ranking] | None) ->
     metrics.put("log_loss", quotient(found.loss, total), **rows)
     metrics.put("brier_score", quotient(found.brier, total), **rows)
     metrics.put("expected_calibration_error", found.calibration.error(), **rows)
-    metrics.put("matthews_correlation", matthews(support, predicted, correct), otherwise="one class only, or no rows")
+    why = "the labels or the predictions are of one class only, or there are no rows"
+    metrics.put("matthews_correlation", matthews(support, predicted, correct), otherwise=why)
     if len(found.names) > 10:
         metrics.put("recall_at_5", quotient(found.top_5, total), **rows)
     return metrics

@@ -202,7 +202,8 @@ def _thresholds(figure: Any, content: Content) -> None:
     axes = _unit_square(figure, "Decision threshold", "threshold", "")
     rows = content["table"]
     for color, name in zip((BLUE, ORANGE, GREY), ("precision", "recall", "f1"), strict=True):
-        x, y = zip(*((row["threshold"], row[name]) for row in rows if row[name] is not None), strict=True)
+        known = [row for row in rows if row[name] is not None]  # none, where every probability is below the thresholds
+        x, y = [row["threshold"] for row in known], [row[name] for row in known]
         axes.plot(x, y, color=color, label="F1" if name == "f1" else name)
     axes.axvline(content["best_f1"]["threshold"], color=GREY, linewidth=1, linestyle=":")
     axes.legend(loc="lower center", ncols=3)

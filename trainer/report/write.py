@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from schemas import storage
 from schemas.dataset import layout
 from trainer.report.figures import all_pictures, pictures
+
+if TYPE_CHECKING:
+    import jinja2
 
 PAGE = "page.html"
 NO_VALUE = "\N{EN DASH}"
@@ -61,16 +65,34 @@ def page(content: Mapping[str, Any], drawn: Mapping[str, bytes]) -> str:
       content: what `finite` gives.
       drawn: its pictures, as SVG.
     """
+    return render(__package__, PAGE, drawn, content=content)
+
+
+def render(package: str, template: str, drawn: Mapping[str, bytes], **values: Any) -> str:
+    """A page from its template.
+
+    Args:
+      package: the package that the template lies in.
+      template: its file.
+      drawn: pictures by name, as SVG, which the template has as `figures`.
+      **values: what else it has. Their text is escaped.
+    """
+    figures = {name: _inline(name, svg.decode()) for name, svg in drawn.items()}
+    return _compiled(package, template).render(figures=figures, **values)
+
+
+@functools.cache
+def _compiled(package: str, template: str) -> jinja2.Template:
+    """A template, compiled once: a training writes a page at each evaluation."""
     import importlib.resources
 
     import jinja2
 
-    figures = {name: _inline(name, svg.decode()) for name, svg in drawn.items()}
-    loader = importlib.resources.files(__package__).joinpath(PAGE)
+    text = importlib.resources.files(package).joinpath(template).read_text(encoding="utf-8")
     undefined = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "percent": percent, "count": count, "words": words}
-    return environment.from_string(loader.read_text(encoding="utf-8")).render(content=content, figures=figures)
+    return environment.from_string(text)
 
 
 def _inline(name: str, svg: str) -> str:

@@ -11,9 +11,10 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from schemas.spec.cell_error import CellError
+from schemas.spec.drift import Drift
 from schemas.spec.forms import Input, RawColumn, Vocabulary
 from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict
 
@@ -101,7 +102,13 @@ class FeatureKind(Item):
         yield from ()
 
 
-class ReadAsNumbers(Item):
+class Watched(Item):
+    """An item whose values are compared between splits, and with other data."""
+
+    drift: Drift | None = Field(default=None, exclude=True)  # changes no record, so it is not in a fingerprint
+
+
+class ReadAsNumbers(Watched):
     """An item that is read as float32: `[rows]`, or `[rows, width]` for a vector. NaN is missing."""
 
     @property

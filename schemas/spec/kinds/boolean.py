@@ -8,14 +8,14 @@ from pydantic import model_validator
 
 from schemas.spec.cell_error import CellError, shown
 from schemas.spec.forms import Dense, Input
-from schemas.spec.kinds.base import FeatureKind, ReadAsStrings, Single
+from schemas.spec.kinds.base import FeatureKind, ReadAsStrings, Single, Watched
 from schemas.spec.strict import Token
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Bool(Single, ReadAsStrings, FeatureKind):
+class Bool(Single, ReadAsStrings, Watched, FeatureKind):
     """A string to 0.0 or 1.0; letter case does not count."""
 
     doubtful_values: ClassVar[tuple[bytes, ...]] = (b"Banana",)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from schemas.spec.forms import Ids, Input, Vocabulary
-from schemas.spec.kinds.base import ReadAsStrings, Single
+from schemas.spec.kinds.base import ReadAsStrings, Single, Watched
 from schemas.spec.kinds.words import FromWords
 from schemas.spec.strict import Positive, Token
 
@@ -61,7 +61,7 @@ class Category(FromWords):
             yield "missing", f"found {filling!r}; {message}such as '<unknown>'"
 
 
-class CategoryLabel(Single, ReadAsStrings):
+class CategoryLabel(Single, ReadAsStrings, Watched):
     """A class: one of the given values, or of the vocabulary of the train split."""
 
     kind: Literal["category"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from schemas.spec.forms import Vocabulary
-from schemas.spec.kinds.base import FeatureKind, ReadAsStrings, Single
+from schemas.spec.kinds.base import FeatureKind, ReadAsStrings, Single, Watched
 from schemas.spec.strict import Positive
 
 
-class FromWords(Single, ReadAsStrings, FeatureKind):
+class FromWords(Single, ReadAsStrings, Watched, FeatureKind):
     """A string to ids, by a vocabulary."""
 
     top_k: Positive | None = None

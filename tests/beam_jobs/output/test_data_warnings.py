@@ -120,10 +120,24 @@ def test_a_constant_numeric_label_is_a_warning(folder):
 
 
 @pytest.mark.slow
+def test_a_split_for_evaluation_with_one_class_is_a_warning(folder):
+    folder.write("train.csv", ["size,y", *(f"{i},{'no' if i % 2 else 'yes'}" for i in range(100))])
+    folder.write("eval.csv", ["size,y", *(f"{i}.5,no" for i in range(20))])
+    features = "features:\n  - {name: size, kind: numeric}\nlabel: {name: y, kind: category}\n"
+    schema = f"name: odd\nformat: csv\ncsv: {{header: present}}\n{features}{BY_FILE}"
+    dataset = folder.job(schema, str(folder.path / "*.csv"))
+    (warning,) = dataset.manifest.warnings
+    assert (warning.feature, warning.code) == ("y", "one_class")
+    assert warning.message.startswith("y: the eval split holds one class, 'no', so AUC, precision and recall say")
+
+
+@pytest.mark.slow
 def test_ordinary_data_has_no_warnings(all_kinds, capsys):
-    assert all_kinds.manifest.warnings == ()
+    """But that some of its features tell the label, as they were made to."""
+    others = [warning for warning in all_kinds.manifest.warnings if warning.code != "tells_label"]
+    assert others == []
     assert dataset_main(["show", all_kinds.path]) == 0
-    assert "warning" not in capsys.readouterr().out
+    assert "same in every row" not in capsys.readouterr().out
 
 
 def test_a_manifest_of_the_first_release_has_none(written):
@@ -133,7 +147,8 @@ def test_a_manifest_of_the_first_release_has_none(written):
 
 
 def test_of_a_preprocessing_fn_of_ones_own_the_outputs_are_observed(people):
-    (warning,) = people.run(preprocessing_fn=f"{__name__}:one_of_three_moves").manifest.warnings
+    dataset = people.run(preprocessing_fn=f"{__name__}:one_of_three_moves")
+    (warning,) = (warning for warning in dataset.manifest.warnings if warning.code != "tells_label")
     assert (warning.feature, warning.code) == ("three", "constant")
     assert warning.message.startswith("three: the values at 0, 2 are the same in every row of the train split")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from beam_jobs.compare import main as compare
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset, open_dataset
@@ -50,6 +52,43 @@ def test_every_row_is_written(real_data: Path, tmp_path: Path, schema: str, file
 
 def test_every_row_of_two_files_is_written(census: Dataset) -> None:
     assert_every_row_is_written(census, 32_561 + 16_281)
+
+
+def compared(dataset: Dataset, raw: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list]:
+    code = compare([dataset.path, str(raw), *argv, "--json", "--quiet"])
+    return code, json.loads(capsys.readouterr().out)["comparisons"][0]["features"]
+
+
+def test_a_raw_file_differs_from_train_as_the_split_that_it_became(census: Dataset, real_data: Path, capsys) -> None:
+    _, raw = compared(census, real_data / "census" / "adult.test", capsys)
+    assert compare([census.path, "--json"]) == 0
+    assert raw == json.loads(capsys.readouterr().out)["comparisons"][0]["features"]
+    assert not any(feature["drift"] for feature in raw)
+
+
+def test_halves_of_a_shuffled_file_are_alike_and_injected_drift_is_found(
+    census: Dataset, real_data: Path, tmp_path: Path, capsys
+) -> None:
+    lines = (real_data / "census" / "adult.data").read_text().splitlines()
+    rows = [line.split(", ") for line in lines if line]
+    np.random.default_rng(0).shuffle(rows)
+    drifted = {"age": 0, "workclass": 1, "occupation": 6}
+    for i, row in enumerate(rows[:16_000]):
+        row[drifted["age"]] = str(int(row[drifted["age"]]) + 4)
+        row[drifted["workclass"]] = row[drifted["workclass"]].replace("Local-gov", "Local gov.")
+        if i % 2:
+            row[drifted["occupation"]] = "?"
+    for name, some in (("half", rows[16_000:]), ("drifted", rows[:16_000])):
+        (tmp_path / f"{name}.adult.data").write_text("".join(", ".join(row) + "\n" for row in some))
+    code, features = compared(census, tmp_path / "half.adult.data", capsys, "--drift", "0.001")
+    assert (code, [feature["name"] for feature in features if feature["drift"]]) == (0, [])
+    code, features = compared(census, tmp_path / "drifted.adult.data", capsys, "--drift", "0.02")
+    assert code == 1
+    assert {feature["name"] for feature in features if feature["drift"]} == drifted.keys()
+    assert features[0]["name"] == "occupation"
+    assert features[0]["missing"] == [pytest.approx(0.057, abs=0.001), pytest.approx(0.53, abs=0.01)]
+    (workclass,) = [feature for feature in features if feature["name"] == "workclass"]
+    assert workclass["unseen"]["examples"] == [["Local gov.", pytest.approx(1020, abs=60)]]
 
 
 def assert_every_row_is_written(dataset: Dataset, rows: int) -> None:

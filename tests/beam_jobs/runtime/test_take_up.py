@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from beam_jobs.core.options import JobOptions
 from beam_jobs.output import commit as committing
 from beam_jobs.runtime import take_up
+from beam_jobs.runtime.job import run_job
 from schemas import storage
 from schemas.dataset import command, layout
 from schemas.dataset.lease import LeaseError, hold
@@ -28,6 +30,7 @@ from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import compare_and_swap
 from tests.beam_jobs.conftest import Run
+from tests.support.people import people_csv
 from tests.support.prism import Prism
 from tests.support.small_jobs import interrupted
 from tests.support.submitting import Submitting, raw_rows
@@ -302,6 +305,31 @@ def test_a_result_that_cannot_be_committed_keeps_its_rejects_and_frees_the_outpu
     rejects = Path(scene.output, layout.FAILED, scene.run, layout.rejects_name(0))
     assert len(rejects.read_text().splitlines()) == 3
     assert sorted(os.listdir(scene.output)) == sorted([scene.old, layout.FAILED, layout.MANIFEST])
+
+
+def test_a_result_that_has_drifted_is_not_committed_and_frees_the_output(scene: Scene, tmp_path: Path) -> None:
+    folder = Path(scene.output, scene.run)
+    schema, rows = (folder / layout.SCHEMA_YAML).read_text(), people_csv(300).splitlines()
+    (tmp_path / "people.yaml").write_text(schema)
+    (tmp_path / "others.csv").write_text("\n".join([rows[0], *(row for row in rows[1:] if row.endswith("no"))]) + "\n")
+    other = JobOptions(
+        schema=str(tmp_path / "people.yaml"),
+        input=(str(tmp_path / "others.csv"),),
+        output=str(tmp_path / "other"),
+        quiet=True,
+    )
+    run_job(other)
+    (folder / layout.SCHEMA_YAML).write_text(f"{schema}\ndrift: 0.3\n")
+    submitted = json.loads((folder / layout.JOB).read_bytes())
+    submitted["options"]["compare_to"] = other.output
+    (folder / layout.JOB).write_text(json.dumps(submitted))
+    before = read_manifest(scene.output)
+    ended = scene.there.job("commit", "--run", scene.run)
+    assert ended.code == 1
+    assert "the data has drifted: the new train against train of" in ended.err
+    assert "y drifted by" in ended.err
+    assert read_manifest(scene.output) == before
+    assert sorted(set(os.listdir(scene.output)) - {layout.FAILED}) == sorted([scene.old, layout.MANIFEST])
 
 
 def test_a_disk_that_fails_in_the_middle_changes_nothing_and_the_next_attempt_commits(

@@ -8,8 +8,9 @@ import pytest
 
 from millrace.submit.pools import Pools
 from millrace.submit.vertex_request import JobSettings, tuning_job
-from millrace.submit.vertex_study import Study, read_parameters
+from millrace.submit.vertex_study import Study
 from millrace.submit.vertex_trials import Trial, best_trial, read_trials
+from trainer.tuning.space import read_parameters
 
 ALL = [
     "learning_rate=double:0.0001:0.1:log",
@@ -20,7 +21,7 @@ ALL = [
 
 
 def study(**settings: Any) -> Study:
-    return Study(**{"parameters": read_parameters(ALL), "metric": "auc", **settings})
+    return Study(**{"parameters": read_parameters(ALL, "--tune"), "metric": "auc", **settings})
 
 
 def message(of: Study) -> Any:

@@ -38,7 +38,7 @@ class Training:
             (self.folder / "kill_at").write_text(f"{kill_at} {int(sent)}")
         argv = ["--data_dir", self.dataset.path, "--model_dir", str(self.folder / "model"), "--max_steps", str(steps)]
         argv += ["--model", "tests.support.reading_models:model_fn", "--hparams", f"folder={self.folder}"]
-        argv += ["--save_checkpoints_steps", str(SAVED), *flags]
+        argv += ["--save_checkpoints_steps", str(SAVED), "--no_report", *flags]
         return self.trainer(argv, log=self.folder / "log")
 
     def ids(self) -> list[tuple[int, int, list[int]]]:

@@ -53,6 +53,16 @@ def of_classes(names, labels, probabilities) -> ClassCollector:
     return collector
 
 
+@pytest.mark.parametrize("probability", [0.01, 0.99])
+def test_all_on_one_side_of_every_threshold(probability):
+    """As of a rare class: below each of them, nothing has a precision."""
+    content = content_of(of_classes(["no", "yes"], [0, 0, 1], [[1 - probability, probability]] * 3))
+    (precision,) = {row["precision"] for row in content["thresholds"]["table"]}
+    assert precision == (None if probability < 0.5 else pytest.approx(1 / 3))
+    shown(content)
+    assert draw_all(content)["thresholds"]["png"]
+
+
 @pytest.mark.parametrize(("label", "only"), [(0, "no"), (1, "yes")])
 def test_a_split_of_one_class(label, only):
     content = content_of(of_classes(["no", "yes"], [label] * 3, [[0.6, 0.4], [0.2, 0.8], [0.5, 0.5]]))

@@ -41,7 +41,7 @@ def test_after_a_task_is_killed_all_end_and_go_on_with_what_they_have_not_read(n
     model, steps, all_tasks = tmp_path / "model", numbers.rows("train") // BATCH + 3, (*TASKS, "evaluator")
     flags = ["--data_dir", numbers.path, "--model_dir", model, *TOGETHER, "--seed", "1", "--deterministic"]
     flags += ["--model", "tests.support.reading_models:model_fn", "--hparams", f"folder={tmp_path}"]
-    flags += ["--batch_size", BATCH, "--max_steps", steps, "--save_checkpoints_steps", SAVED]
+    flags += ["--batch_size", BATCH, "--max_steps", steps, "--save_checkpoints_steps", SAVED, "--no_report"]
     (tmp_path / "kill_at").write_text(f"{SAVED + 2} {int(signal.SIGKILL)}")
     with task_cluster(tmp_path, flags, roles=TASKS) as cluster:
         cluster.start(*TASKS)

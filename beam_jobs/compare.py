@@ -1,0 +1,279 @@
+"""`python -m beam_jobs.compare A [B ...]`: how two datasets, or a dataset and raw files, differ."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from schemas import command, storage
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from beam_jobs.comparing.raw import RawFiles
+    from schemas.comparison import Comparison, Sample
+    from schemas.dataset import Dataset
+    from schemas.spec.drift import Limits
+
+PROG = "python -m beam_jobs.compare"
+SAMPLE_ROWS, SAMPLE_IMAGES = 100_000, 2_000
+
+_DESCRIPTION = """\
+Compares a dataset with another one, or with raw files: of each feature and the label the distance of its values, the
+change of its missing share, unseen values and ranges. With a dataset alone, its train split with the others.
+"""
+
+_EPILOG = """\
+examples:
+  %(prog)s out/                                    # train against eval and test
+  %(prog)s out/ newer/                             # two datasets
+  %(prog)s out/ 'served/*.csv' --html drift.html   # a dataset, and what was served
+
+Raw files are read by the dataset's own schema. They may lack the label, the weight and the key, and have other columns.
+
+distance   of strings, and of one-hot groups: L-infinity, the greatest difference of one value's shares; of numbers:
+           the Jensen-Shannon divergence in bits over common ranges. Both are from 0 to 1, as in TensorFlow Data
+           Validation, and of the values that are not missing.
+noise      what the distance is at most if nothing but chance is at work (99 %% for all features together). A threshold
+           is exceeded by a distance, or a change of the missing share, that is above it and above the noise.
+
+Thresholds stand in the schema (`drift: 0.1`, `drift: {warn: 0.05, fail: 0.2}`; docs/compare.md).
+Exit codes: 0 no threshold to fail above is exceeded, 1 one is (or the comparison failed), 2 invalid usage.
+"""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    p = command.Parser(prog=prog, description=_DESCRIPTION, epilog=_EPILOG)
+    p.add_argument("dataset", metavar="A", help="a dataset directory: what is compared with")
+    p.add_argument(
+        "other",
+        nargs="*",
+        metavar="B",
+        help="another dataset directory, or raw files: paths or globs, local, gs:// or s3://; images in folders of "
+        "their classes",
+    )
+    p.add_argument("--split", default="train", metavar="NAME", help="the split of datasets (default: %(default)s)")
+    p.add_argument("--feature", nargs="+", default=[], metavar="NAME", help="compare only these")
+    p.add_argument(
+        "--sample", action="store_true", help="read about 100,000 rows from all over the files, or 2,000 images"
+    )
+    p.add_argument(
+        "--drift", type=float, metavar="D", help="a threshold to fail above, for features without one in the schema"
+    )
+    p.add_argument("--all", action="store_true", help="show all features, not the most drifted ones alone")
+    p.add_argument("--html", metavar="FILE", help="write a page with pictures; it loads nothing from elsewhere")
+    p.add_argument("--overwrite", action="store_true", help="replace an existing page")
+    p.add_argument(
+        "--max_input_ratio",
+        type=float,
+        default=MAX_INPUT_RATIO,
+        metavar="F",
+        help="refuse a gzip'd file that decompresses to more than this many times its size (default: %(default)g)",
+    )
+    p.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    return p
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """The command line. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    given = parser(prog).parse_args(argv)
+    _check(given)
+    from schemas.comparison import render
+    from schemas.dataset import open_dataset
+
+    first, others = given.dataset, given.other
+    if not _is_dataset(first) and len(others) == 1 and _is_dataset(others[0]):
+        raise UsageError(f"{first}: is no dataset directory; the dataset comes first: {prog} {others[0]} {first}")
+    dataset = open_dataset(given.dataset)
+    comparisons, raw = _compared(given, dataset)
+    lines: list[str] = []
+    for found in comparisons:
+        lines += ["", *render.render(found, every=given.all)]
+    lines += _told(raw, dataset) if raw is not None else []
+    if given.html is not None:
+        from schemas.report import comparison_page
+
+        page = comparison_page.page(
+            f"{dataset.manifest.name}: what differs", [found.as_json() for found in comparisons]
+        )
+        storage.write_bytes(given.html, page.encode())
+        lines.append(f"page       {given.html}")
+    failed = any(found.verdict == "fail" for found in comparisons)
+    data: dict[str, Any] = {"comparisons": [found.as_json() for found in comparisons], "html": given.html}
+    if raw is not None:
+        data["raw"] = {
+            "files": raw.files,
+            "read": raw.read,
+            "rejected": dict(raw.rejected),
+            "complete": raw.complete,
+            "lacks": list(raw.lacks),
+        }
+    return command.Report("\n".join(lines[1:]), data, exit_code=1 if failed else 0)
+
+
+def _check(given: argparse.Namespace) -> None:
+    if given.drift is not None and not 0 < given.drift <= 1:
+        raise UsageError(f"--drift {given.drift:g}: must be more than 0 and at most 1")
+    if given.html is not None:
+        storage.check_scheme(given.html, "--html ")
+        storage.check_output(given.html, overwrite=given.overwrite)
+    elif given.overwrite:
+        raise UsageError("--overwrite is for --html FILE")
+
+
+def _is_dataset(path: str) -> bool:
+    from schemas.dataset import layout
+
+    return storage.exists(layout.join(path, layout.MANIFEST))
+
+
+def _compared(given: argparse.Namespace, dataset: Dataset) -> tuple[list[Comparison], RawFiles | None]:
+    from schemas.comparison import stored
+    from schemas.dataset import open_dataset
+
+    own = stored.stored_samples(dataset.path, dataset.manifest)
+    if not given.other:
+        others = {name: sample for name, sample in own.items() if name != given.split}
+        if not others:
+            raise UsageError(f"{dataset.path}: has the split {given.split} alone; give what to compare it with")
+        first = _split(own, given.split, dataset.path)
+        pairs = [(first, sample, (given.split, name)) for name, sample in others.items()]
+        return [_pair(given, dataset, *pair) for pair in pairs], None
+    first, raw = _split(own, given.split, dataset.path), None
+    if len(given.other) == 1 and _is_dataset(given.other[0]):
+        if given.sample:
+            raise UsageError("--sample is for raw files; the statistics of datasets are there already")
+        other = open_dataset(given.other[0])
+        second = _split(stored.stored_samples(other.path, other.manifest), given.split, other.path)
+    else:
+        raw = _read(given, dataset)
+        assert raw.sample is not None  # noqa: S101 - checked when it was read
+        second = raw.sample
+        missing = [name for name, column in first.columns.items() if column.feature in raw.lacks]
+        first = _without(first, missing)
+    names = dataset.path, " ".join(given.other[:3]) + (" ..." if len(given.other) > 3 else "")
+    return [_pair(given, dataset, first, second, names)], raw
+
+
+def _split(samples: dict[str, Sample], split: str, path: str) -> Sample:
+    if split not in samples:
+        raise UsageError(f"--split {split}: is no split of {path}; it has {', '.join(samples)}")
+    return samples[split]
+
+
+def _without(sample: Sample, names: Sequence[str]) -> Sample:
+    import dataclasses
+
+    return dataclasses.replace(sample, columns={n: c for n, c in sample.columns.items() if n not in names})
+
+
+def _pair(
+    given: argparse.Namespace, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]
+) -> Comparison:
+    from schemas.comparison import as_meant, compare
+    from schemas.spec.drift import Limits
+
+    shared = [name for name in first.columns if name in second.columns]
+    if not shared:
+        raise UsageError(f"{names[1]}: has no feature in common with {names[0]}, so there is nothing to compare")
+    if given.feature:
+        known = {part for column in first.columns.values() for part in (column.name, column.feature)}
+        for name in given.feature:
+            if name not in known:
+                raise UsageError(f"--feature {name}: is no feature of {names[0]}; there are {', '.join(sorted(known))}")
+        first, second = (
+            _without(side, [n for n, c in side.columns.items() if not {n, c.feature} & set(given.feature)])
+            for side in (first, second)
+        )
+
+    def limits(feature: str) -> Limits | None:
+        declared = dataset.declared.drift_limits(feature)
+        return Limits(fail=given.drift) if declared is None and given.drift is not None else declared
+
+    first, second = (as_meant(side, dataset.declared) for side in (first, second))
+    return compare(first, second, limits, names=names)
+
+
+def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
+    from beam_jobs.comparing.rows import read_rows
+    from schemas.spec.images import ImageFolderSchema
+    from schemas.spec.table import Schema
+
+    schema = dataset.declared
+    rows = isinstance(schema, Schema)
+    paths = storage.expand(_patterns(given.other, rows=rows))
+    display = _Display(quiet=given.quiet, what="records" if rows else "images")
+    try:
+        if isinstance(schema, Schema):
+            some = SAMPLE_ROWS if given.sample else None
+            return read_rows(paths, schema, max_input_ratio=given.max_input_ratio, sample=some, progress=display)
+        if isinstance(schema, ImageFolderSchema):
+            from beam_jobs.comparing.images import read_images
+            from beam_jobs.runtime.new_run import load_libraries
+
+            load_libraries()
+            classes = dataset.manifest.classes
+            return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
+    finally:
+        display.end()
+    raise UsageError(f"{dataset.path}: holds pairs of images, which are compared with datasets alone; write one first")
+
+
+def _patterns(given: Sequence[str], *, rows: bool) -> list[str]:
+    """What is given, and for a folder of images the images in its folders."""
+    folders = [path for path in given if storage.is_local(path) and os.path.isdir(path)]
+    if rows and folders:
+        raise UsageError(
+            f"{folders[0]}: is a folder, and no dataset directory (it has no manifest.json); give its files, such as "
+            f"'{os.path.join(folders[0], '*.csv')}'"
+        )
+    return [os.path.join(path, "*", "*") if path in folders else path for path in given]
+
+
+def _told(raw: RawFiles, dataset: Dataset) -> list[str]:
+    """What was read, and what of it could not be compared."""
+    records = dataset.declared.records
+    rejected = sum(raw.rejected.values())
+    some = "" if raw.complete else ", a sample of them"
+    lines = [f"read       {raw.read:,} {records} from {raw.files:,} file(s){some}; {rejected:,} rejected"]
+    for reason, count in raw.rejected.most_common():
+        source, offset, detail = raw.examples[reason]
+        lines.append(f"  {reason:<24} {count:>,}, such as {source} at {offset:,}: {detail}")
+    if raw.lacks:
+        lines.append(f"no column  {', '.join(raw.lacks)}")
+    return lines
+
+
+class _Display:
+    """One line on a terminal that says how far the reading is."""
+
+    def __init__(self, *, quiet: bool, what: str) -> None:
+        self._shown = not quiet and sys.stderr.isatty()
+        self._what, self._next = what, 0.0
+        if self._shown:
+            print(f"reading {what} ...", end="", file=sys.stderr, flush=True)
+
+    def __call__(self, done: int, share: float | None) -> None:
+        if self._shown and time.monotonic() >= self._next:
+            part = f"{100 * min(share, 1):.0f} %, " if share is not None else ""
+            print(f"\r\x1b[Kreading: {part}{done:,} {self._what}", end="", file=sys.stderr, flush=True)
+            self._next = time.monotonic() + 0.2
+
+    def end(self) -> None:
+        """Clears the line."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

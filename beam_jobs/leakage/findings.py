@@ -1,0 +1,186 @@
+"""Judges what records left behind: what is found, as the JSON values of `leakage.json`, and the warnings that follow.
+
+A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gives the file its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.leakage import telling, twins
+from beam_jobs.leakage.alike import alike
+from beam_jobs.leakage.rows import Watched
+from beam_jobs.leakage.sample import CLASSES, Sample
+from beam_jobs.leakage.state import Known
+from beam_jobs.leakage.traces import HASH, SPLIT, Traces
+from schemas.dataset.leakage import FORMAT_VERSION
+from schemas.inference.hashing import mix
+from schemas.spec.table import SPLITS
+
+AUC = 0.99  # of each class against the rest, in the mean
+CORRELATION = 0.999
+SHOWN = 20  # features that are listed, those that tell most
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def find(known: Known, watched: Watched | None) -> dict[str, Any]:
+    """What was found. docs/leakage.md describes the keys.
+
+    Args:
+      known: what all records left.
+      watched: what was looked at of rows; None for images.
+    """
+    found: dict[str, Any] = {"format_version": FORMAT_VERSION}
+    if "rows" in known.traces:
+        found["rows"] = _rows(known.traces["rows"])
+    if "keys" in known.traces:
+        found["keys"] = _keys(known.traces["keys"])
+    if "images" in known.traces:
+        found["images"] = _images(known.traces["images"])
+    if known.sample is not None and watched is not None:
+        found["label"] = _label(known.sample, watched)
+    if known.extremes is not None:
+        for name, images in (("largest", known.extremes.largest()), ("smallest", known.extremes.smallest())):
+            found[name] = [{"path": image.path, "height": image.height, "width": image.width} for image in images]
+    return found
+
+
+def _looked_at(traces: Traces) -> dict[str, Any]:
+    return {"records": traces.records, "share": traces.share}
+
+
+def _rows(traces: Traces) -> dict[str, Any]:
+    table = twins.ordered(traces.table, "file", "offset")
+    hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
+    same = twins.shared(mix(hashes ^ mix(labels + _GOLDEN)), splits)
+    told = _looked_at(traces) | {
+        "repeated": _repeated(hashes, splits),
+        "equal": [each.told() | {"examples": _places(table, each.pairs)} for each in same],
+        "equal_but_for_label": [],
+    }
+    of_same = {each.splits: each.records for each in same}
+    for each in twins.shared(hashes, splits):
+        other = each.records - of_same.get(each.splits, 0)
+        if other > 0:
+            told["equal_but_for_label"].append(each.told() | {"records": other})
+    return told
+
+
+def _repeated(hashes: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
+    """How many rows of the train split are like one before them: how often equal rows are to be expected."""
+    train = hashes[splits == SPLITS.index("train")]
+    return {"split": "train", "records": twins.repeated(train), "of": len(train)}
+
+
+def _keys(traces: Traces) -> dict[str, Any]:
+    table = twins.ordered(traces.table, "file", "offset")
+    hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
+    found = [each.told() | {"examples": _places(table, each.pairs)} for each in twins.shared(hashes, splits)]
+    return _looked_at(traces) | {"in_two_splits": found}
+
+
+def _places(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
+    names = ("path",) if "path" in table.schema.names else ("file", "offset")
+    return [[{name: _value(table, name, i) for name in names} for i in pair] for pair in pairs]
+
+
+def _value(table: pa.Table, name: str, place: int) -> Any:
+    value = table.column(name)[place].as_py()
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _images(traces: Traces) -> dict[str, Any]:
+    table = twins.ordered(traces.table, "path")
+    digests, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
+    labels = table.column("label").combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    equal = twins.shared(digests, splits)
+    count, pairs = twins.with_two_labels(digests, labels.astype(np.int64))
+    told = {
+        "repeated": twins.repeated(digests),
+        "equal": [each.told() | {"examples": _images_at(table, each.pairs)} for each in equal],
+        "two_labels": {"images": count, "examples": _images_at(table, pairs)},
+    }
+    return _looked_at(traces) | told | _alike(table, digests, splits)
+
+
+def _images_at(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
+    def image(place: int) -> dict[str, Any]:
+        path, split, label = (_value(table, name, place) for name in ("path", SPLIT, "label"))
+        return {"path": path, "split": SPLITS[split], "label": label}
+
+    return [[image(place) for place in pair] for pair in pairs]
+
+
+def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
+    """Images that are not equal and look nearly the same."""
+    clear = np.flatnonzero(np.asarray(table.column("clear")))
+    across, down = (np.asarray(table.column(name))[clear] for name in ("across", "down"))
+    told: dict[str, Any] = {"compared_by_look": len(clear), "near": [], "near_within": []}
+    for each in alike(digests[clear], across, down, splits[clear]):
+        pairs = tuple((int(clear[one]), int(clear[other])) for one, other in each.pairs)
+        of = int((splits[clear] == SPLITS.index(each.splits[1])).sum())
+        found = {"records": each.records, "of": of, "examples": _images_at(table, pairs)}
+        if each.splits[0] == each.splits[1]:
+            told["near_within"].append({"split": each.splits[0]} | found)
+        else:
+            told["near"].append({"splits": list(each.splits)} | found)
+    return told
+
+
+def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
+    """What each feature alone tells about the label, and why none was judged."""
+    drawn = sample.drawn()
+    rows = 0 if drawn is None else len(drawn.ranks)
+    told: dict[str, Any] = {"name": watched.label.name, "rows": rows, "judged": False, "features": []}
+    if drawn is None or sample.too_many_classes:
+        many = f"it has more than {CLASSES:,} classes"
+        return told | {"because": many if sample.too_many_classes else "there is no row"}
+    numbers = watched.label.reads == "numbers"
+    keys, classes = np.unique(drawn.labels, return_inverse=True)
+    if numbers and len(keys) > 2:
+        found = list(telling.of_numbers(drawn, watched.numbers, watched.strings))
+        limit, names = CORRELATION, []
+    else:
+        sizes = np.bincount(classes)
+        every = np.array([sample.counts[int(k)] for k in keys]) if not numbers else sizes
+        found = list(telling.of_classes(drawn, watched.numbers, watched.strings, classes, every / sizes))
+        limit = AUC
+        names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
+    if not found:
+        few = (
+            f"no class and its rest have {telling.LEAST} rows each in the train split" if names else "rows are too few"
+        )
+        return told | {"because": "it has one class" if len(keys) == 1 else few}
+    found.sort(key=lambda each: (-each.overall, -each.value, each.name))
+    features = [_told(each, names, limit) for each in found]
+    leaks = sum(each["leaks"] for each in features)
+    return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}
+
+
+def _told(each: telling.Told, names: list[str], limit: float) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
+    if len(names) > 2:
+        found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
+    return found
+
+
+def with_paths(found: dict[str, Any], path_of: Callable[[int], str]) -> dict[str, Any]:
+    """The same, with the paths of the files that records are in."""
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(each) for each in value]
+        if isinstance(value, dict):
+            if value.keys() == {"file", "offset"}:
+                return {"path": path_of(value["file"]), "offset": value["offset"]}
+            return {key: named(each) for key, each in value.items()}
+        return value
+
+    result = named(found)
+    assert isinstance(result, dict)  # noqa: S101 - as it was given
+    return result

@@ -1,0 +1,213 @@
+"""What a comparison finds: of each feature, and in all."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+Verdict = Literal["fail", "warn", "ok"]
+NAMED = 5  # features that exceed a threshold
+_CUT = 28  # characters of a value that are shown
+VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "ok")  # the worst first
+
+
+def shares(cell: tuple[str, float, float]) -> str:
+    """A value or range, and its share on both sides."""
+    label = cell[0] if cell[0].isprintable() else repr(cell[0])[1:-1]
+    label = label if len(label) <= _CUT else f"{label[: _CUT - 3]}..."
+    return f"{label or repr('')}: {percent(cell[1])} -> {percent(cell[2])}"
+
+
+def percent(share: float) -> str:
+    """A share; what is not nothing is never shown as 0."""
+    return f"{share:.1%}" if share >= 0.0005 or not share else "< 0.1%"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unseen:
+    """Values of the second sample that the first one does not have.
+
+    Attributes:
+      examples: the most frequent ones, and how often they occur.
+      distinct: how many such values there are.
+      rows: how many records have one.
+      at_most: the first sample may have each of them this often; 0 if it surely does not.
+      at_least: whether there may be more of them, since not all values of the second sample are known.
+    """
+
+    examples: tuple[tuple[str, int], ...]
+    distinct: int
+    rows: int
+    at_most: int
+    at_least: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The least and the greatest number of each sample, or the lengths of its strings.
+
+    Attributes:
+      first, second: of each sample.
+      outside: how many values of the second sample are outside the first one's range, about; None for strings.
+    """
+
+    first: tuple[float, float]
+    second: tuple[float, float]
+    outside: int | None
+
+    @property
+    def wider(self) -> bool:
+        """Whether the second one exceeds the first one."""
+        return self.second[0] < self.first[0] or self.second[1] > self.first[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureDrift:
+    """How the values of a feature, or of a column of a vector, differ between two samples.
+
+    Attributes:
+      name: what is compared.
+      feature: the feature's name in the schema.
+      kind, role: as in the statistics.
+      measure: which distance is judged: l_infinity of strings, jensen_shannon of numbers.
+      l_infinity, jensen_shannon: the distances of the values that are not missing; None where a side has none.
+      noise: what `distance` is at most if both sides are samples of the same data (99 % for all features together).
+      missing: the share of missing values, of each sample.
+      missing_noise: the same for the difference of these shares.
+      cells: ranges of numbers in order, or the values whose shares differ most; the share of each in each sample.
+      unseen: values that are new in the second sample; None: there is none.
+      range: None for strings without a value, and the like.
+      note: why it cannot be compared, or only in part; '' if it can.
+      warn, fail: the thresholds; None: there is none.
+    """
+
+    name: str
+    feature: str
+    kind: str
+    role: str
+    measure: Literal["l_infinity", "jensen_shannon"]
+    l_infinity: float | None = None
+    jensen_shannon: float | None = None
+    noise: float = 0.0
+    missing: tuple[float, float] = (0.0, 0.0)
+    missing_noise: float = 0.0
+    cells: tuple[tuple[str, float, float], ...] = ()
+    unseen: Unseen | None = None
+    range: Range | None = None
+    note: str = ""
+    warn: float | None = None
+    fail: float | None = None
+
+    @property
+    def distance(self) -> float | None:
+        """The distance that is judged."""
+        return self.l_infinity if self.measure == "l_infinity" else self.jensen_shannon
+
+    @property
+    def cell(self) -> tuple[str, float, float] | None:
+        """The value or range whose share differs most."""
+        return max(self.cells, key=lambda cell: abs(cell[1] - cell[2]), default=None)
+
+    @property
+    def missing_change(self) -> float:
+        """How much greater the second sample's share of missing values is."""
+        return self.missing[1] - self.missing[0]
+
+    @property
+    def drift(self) -> float:
+        """What is compared with the thresholds: the distance or the change of missing, those that are above noise."""
+        distance = self.distance or 0.0
+        change = abs(self.missing_change)
+        return max(distance if distance > self.noise else 0.0, change if change > self.missing_noise else 0.0)
+
+    @property
+    def shown(self) -> float:
+        """The same, whether above noise or not."""
+        return max(self.distance or 0.0, abs(self.missing_change))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which threshold is exceeded."""
+        if self.fail is not None and self.drift > self.fail:
+            return "fail"
+        return "warn" if self.warn is not None and self.drift > self.warn else "ok"
+
+    @property
+    def excess(self) -> str:
+        """By how much it exceeds its threshold, in words."""
+        limit = self.fail if self.verdict == "fail" else self.warn
+        above = f" > {limit:g}" if limit is not None else ""
+        distance = self.distance or 0.0
+        if distance > self.noise and distance >= self.drift:
+            measure = "L-infinity" if self.measure == "l_infinity" else "Jensen-Shannon"
+            where = f", {shares(self.cell)}" if self.cell is not None else ""
+            return f"{self.name} drifted by {distance:.4f}{above} ({measure}{where})"
+        missing = " -> ".join(percent(share) for share in self.missing)
+        return f"{self.name} drifted by {self.drift:.4f}{above} (missing: {missing})"
+
+    @property
+    def rank(self) -> tuple[int, float, float]:
+        """Orders features, the most drifted first."""
+        return VERDICTS.index(self.verdict), -self.drift, -self.shown
+
+    def as_json(self) -> dict[str, Any]:
+        """The values as JSON has them."""
+        told = dataclasses.asdict(self)
+        return told | {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two samples that were compared.
+
+    Attributes:
+      first, second: what they are called, such as 'train' and 'eval'.
+      rows: of each of them.
+      features: the most drifted first.
+      channels: of images: mean of each channel of each sample, by image and channel.
+    """
+
+    first: str
+    second: str
+    rows: tuple[int, int]
+    features: tuple[FeatureDrift, ...]
+    channels: tuple[tuple[str, float, float], ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst one of all features."""
+        return min((feature.verdict for feature in self.features), key=VERDICTS.index, default="ok")
+
+    @property
+    def drifted(self) -> tuple[FeatureDrift, ...]:
+        """The features that differ by more than chance explains."""
+        return tuple(feature for feature in self.features if feature.drift)
+
+    @property
+    def told(self) -> str:
+        """What it comes to, in one line."""
+        worst = [feature for feature in self.features if feature.verdict == self.verdict]
+        if self.verdict != "ok":
+            named = "; ".join(feature.excess for feature in worst[:NAMED])
+            more = f" and {len(worst) - NAMED:,} more" if len(worst) > NAMED else ""
+            return f"{'FAIL' if self.verdict == 'fail' else 'warning'}: {named}{more}"
+        drifted = self.drifted
+        if not drifted:
+            return "ok: no feature differs by more than chance explains"
+        limits = any(feature.warn or feature.fail for feature in self.features)
+        why = "no threshold is exceeded" if limits else "the schema sets no threshold"
+        features = "1 feature differs" if len(drifted) == 1 else f"{len(drifted):,} features differ"
+        most = max(drifted, key=lambda feature: feature.drift)
+        return f"ok: {features} by more than chance explains, at most {most.name} by {most.drift:.4f}; {why}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The values as JSON has them."""
+        return {
+            "told": self.told,
+            "first": self.first,
+            "second": self.second,
+            "rows": list(self.rows),
+            "verdict": self.verdict,
+            "features": [feature.as_json() for feature in self.features],
+            "channels": [list(channel) for channel in self.channels],
+        }

@@ -1,0 +1,124 @@
+"""What the page shows of leakage: each check, examples of what was found, and what each feature tells."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from schemas.dataset.leakage import lines
+
+FEATURES = 10  # those that tell most
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Examples of one finding: pairs of places, of records or of images."""
+
+    title: str
+    splits: tuple[str, str]
+    pairs: Sequence[Sequence[Mapping[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Telling:
+    """What a feature alone tells about the label: a measure, of which class, and its share of what is possible."""
+
+    name: str
+    value: float
+    of: str
+    share: float
+    leaks: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Leakage:
+    """What the page shows.
+
+    Attributes:
+      lines: a line for each check, whether it found something or not.
+      records: examples of equal rows and keys.
+      images: examples of equal images, and of those that look nearly the same.
+      label: the label's name.
+      how: how features were judged.
+      features: those that tell most about the label.
+    """
+
+    lines: tuple[str, ...]
+    records: tuple[Group, ...]
+    images: tuple[Group, ...]
+    label: str
+    how: str
+    features: tuple[Telling, ...]
+
+
+def shown(found: Mapping[str, Any]) -> Leakage:
+    """What the page shows of `leakage.json`."""
+    label = found.get("label", {})
+    features = tuple(_telling(label["features"][:FEATURES])) if label.get("judged") else ()
+    return Leakage(
+        tuple(lines(found)),
+        tuple(_records(found)),
+        tuple(_images(found.get("images", {}))),
+        label.get("name", ""),
+        _how(label) if features else "",
+        features,
+    )
+
+
+def files_of(found: Mapping[str, Any]) -> list[str]:
+    """The images that the page shows, each once, the most important ones first."""
+    groups = shown(found).images
+    pairs = [pair for place in range(9) for group in groups for pair in group.pairs[place : place + 1]]
+    paths = [image["path"] for pair in pairs for image in pair]
+    paths += [image["path"] for name in ("largest", "smallest") for image in found.get(name, ())]
+    return list(dict.fromkeys(paths))
+
+
+def telling_features(found: Mapping[str, Any] | None) -> frozenset[str]:
+    """The names of features, or of columns of vectors, that tell the label."""
+    features = (found or {}).get("label", {}).get("features", ())
+    return frozenset(each["name"] for each in features if each["leaks"])
+
+
+def _records(found: Mapping[str, Any]) -> Iterator[Group]:
+    for name, title, groups in (
+        ("rows", "the features and the label of a row of", found.get("rows", {}).get("equal", ())),
+        ("keys", "the key of a row of", found.get("keys", {}).get("in_two_splits", ())),
+    ):
+        for each in groups if name in found else ():
+            first, second = each["splits"]
+            yield Group(f"{each['records']:,} of {second} have {title} {first}", (first, second), each["examples"])
+
+
+def _images(images: Mapping[str, Any]) -> Iterator[Group]:
+    for each in images.get("equal", ()):
+        first, second = each["splits"]
+        yield Group(f"{each['records']:,} of {second} are equal to one of {first}", (first, second), each["examples"])
+    for each in images.get("near", ()):
+        first, second = each["splits"]
+        title = f"{each['records']:,} of {second} look nearly the same as one of {first}"
+        yield Group(title, (first, second), each["examples"])
+    two = images.get("two_labels", {})
+    if two.get("images"):
+        yield Group(f"{two['images']:,} with more than one label", ("", ""), two["examples"])
+    for each in images.get("near_within", ()):
+        split = each["split"]
+        yield Group(f"{each['records']:,} of {split} look nearly the same", (split, split), each["examples"])
+
+
+def _how(label: Mapping[str, Any]) -> str:
+    rows = f"on {label['rows']:,} rows of the train split"
+    if any("auc" in each for each in label["features"]):
+        return f"The area under the ROC curve, 0.5 if it tells nothing, {rows}; above {label['limit']:g} it leaks."
+    return f"Its correlation, Pearson's or Spearman's, {rows}; above {label['limit']:g} it leaks."
+
+
+def _telling(features: Sequence[Mapping[str, Any]]) -> Iterator[Telling]:
+    for each in features:
+        if "auc" in each:
+            best = each.get("best")
+            of = "" if best is None else f"{best['class']} against the rest: {best['auc']:.4f}"
+            yield Telling(each["name"], each["auc"], of, 2 * each["auc"] - 1, each["leaks"])
+        else:
+            yield Telling(each["name"], each["correlation"], "", each["correlation"], each["leaks"])

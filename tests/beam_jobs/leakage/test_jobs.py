@@ -1,0 +1,187 @@
+"""Jobs say what leakage they found: in the summary, in the run, in `show` and in the report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import PIL.Image
+import pytest
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.preprocess import main as preprocess
+from beam_jobs.preprocess import summarize
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset.command import main as dataset_command
+from schemas.dataset.leakage import read_leakage
+from schemas.errors import MillraceError
+
+SCHEMA = """\
+name: parcels
+format: csv
+csv: {header: present, missing: [""]}
+features:
+  - {name: parcel, kind: key}
+  - {name: depot, kind: category, values: [Aarhus, Basel]}
+  - {name: weight, kind: numeric, transform: none}
+  - {name: refund, kind: category, values: ["1"], missing: unknown}
+label: {name: late, kind: category, values: ["no", "yes"]}
+split: {by: file, train: train.csv, eval: eval.csv, test: test.csv}
+"""
+
+
+def parcels(folder: Path) -> dict[str, pd.DataFrame]:
+    """Files of which eval has 40 rows of train, test three keys of eval; `refund` is known for what was late."""
+    drawn = np.random.default_rng(0)
+    files = {}
+    for number, (name, rows) in enumerate({"train": 1500, "eval": 300, "test": 200}.items()):
+        late = drawn.random(rows) < 0.2
+        files[name] = pd.DataFrame(
+            {
+                "parcel": [f"{number}-{i}" for i in range(rows)],
+                "depot": drawn.choice(["Aarhus", "Basel"], rows),
+                "weight": drawn.exponential(5, rows).round(6),
+                "refund": np.where(late, "1", ""),
+                "late": np.where(late, "yes", "no"),
+            }
+        )
+    files["eval"].iloc[:40, 1:] = files["train"].iloc[100:140, 1:].to_numpy()
+    files["test"].loc[:2, "parcel"] = files["eval"].loc[:2, "parcel"]
+    folder.mkdir()
+    for name, frame in files.items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    (folder / "schema.yaml").write_text(SCHEMA)
+    return files
+
+
+def run(folder: Path, pattern: str, output: Path, **changes: Any) -> Dataset:
+    options = {"schema": str(folder / "schema.yaml"), "input": (str(folder / pattern),), "output": str(output)}
+    run_job(JobOptions(**{**options, "quiet": True, **changes}))
+    return open_dataset(str(output))
+
+
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dict[str, pd.DataFrame]]:
+    """A dataset with leaks, and the files that it was made of."""
+    folder = tmp_path_factory.mktemp("leaking")
+    files = parcels(folder / "raw")
+    return run(folder / "raw", "*.csv", folder / "out", range_mb=0.02), files
+
+
+def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd.DataFrame]], capsys) -> None:
+    dataset, files = leaking
+    manifest = dataset.manifest
+    found = read_leakage(dataset.path, manifest)
+    assert found is not None
+    features = ["depot", "weight", "refund", "late"]
+    expected = files["eval"].merge(files["train"][features].drop_duplicates(), on=features)
+    (equal,) = found["rows"]["equal"]
+    assert (equal["records"], equal["of"]) == (len(expected), 300) == (40, 300)
+    for pair in equal["examples"]:
+        rows = [record_at(place).split(",")[1:] for place in pair]
+        assert rows[0] == rows[1]
+    (shared,) = found["keys"]["in_two_splits"]
+    assert (shared["splits"], shared["records"]) == (["eval", "test"], 3)
+    assert {record_at(place).split(",")[0] for pair in shared["examples"] for place in pair} == {"1-0", "1-1", "1-2"}
+    codes = [(warning.feature, warning.code) for warning in manifest.warnings]
+    assert codes[:3] == [("", "equal_rows"), ("", "key_in_two_splits"), ("refund", "tells_label")]
+    summary = summarize(dataset.path, manifest)
+    assert (
+        "warning    leakage: 40 of 300 rows of eval (13.3 %) have the features and the label of a row of train"
+        in summary
+    )
+    assert "warning    refund: alone it predicts late with an AUC of 1.0000 in the train split" in summary
+    assert dataset_command(["show", dataset.path]) == 0
+    shown = capsys.readouterr().out
+    assert "equal rows: 40 of eval in train (all 2,000 rows)" in shown
+    assert dataset_command(["show", dataset.path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leakage"] == found
+    assert dataset_command(["verify", dataset.path]) == 0
+    page = Path(dataset.run_dir, layout.REPORT).read_text()
+    assert page.index('data-name="refund"') < page.index('data-name="late"')
+    assert "40 of eval have the features and the label of a row of train" in page
+
+
+def record_at(place: dict[str, Any]) -> str:
+    """The record that begins at a byte of a file."""
+    return Path(place["path"]).read_bytes()[place["offset"] :].split(b"\n")[0].decode()
+
+
+def test_a_split_by_row_leaves_no_equal_rows_with_one_label(tmp_path: Path) -> None:
+    """Equal rows with different keys are in different splits; without the key they are in one, by their hash."""
+    files = parcels(tmp_path / "raw")
+    every = pd.concat([files["train"], files["train"].assign(parcel=lambda frame: frame["parcel"] + "b")])
+    shutil.rmtree(tmp_path / "raw")
+    (tmp_path / "raw").mkdir()
+    every.to_csv(tmp_path / "raw" / "all.csv", index=False)
+    by_row = SCHEMA[: SCHEMA.index("split:")] + "split: {by: row, train: 0.5, eval: 0.5, test: 0.0}\n"
+    shares = {}
+    for name, schema in (("with_key", by_row), ("without", by_row.replace("kind: key", "kind: ignore"))):
+        (tmp_path / "raw" / "schema.yaml").write_text(schema)
+        dataset = run(tmp_path / "raw", "all.csv", tmp_path / name)
+        found = read_leakage(dataset.path, dataset.manifest)
+        assert found is not None
+        shares[name] = sum(each["records"] / each["of"] for each in found["rows"]["equal"])
+    assert shares["without"] == 0
+    assert 0.4 < shares["with_key"] < 0.6
+
+
+def test_a_job_that_was_told_not_to_look(tmp_path: Path, capsys) -> None:
+    parcels(tmp_path / "raw")
+    argv = ["--schema", str(tmp_path / "raw/schema.yaml"), "--input", str(tmp_path / "raw/*.csv"), "--quiet", "--json"]
+    argv += ["--output", str(tmp_path / "out"), "--no_leakage", "--no_statistics"]
+    assert preprocess(argv) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["leakage"] is None
+    assert [warning["code"] for warning in described["warnings"] if warning["code"].startswith("equal")] == []
+
+
+def test_a_damaged_file_is_named(leaking: tuple[Dataset, dict[str, pd.DataFrame]], tmp_path: Path) -> None:
+    dataset, _ = leaking
+    shutil.copytree(dataset.path, tmp_path / "copy")
+    path = tmp_path / "copy" / dataset.run / layout.LEAKAGE
+    for data, message in ((b"{", "cannot be read"), (b'{"format_version": 9}', "is of format version 9")):
+        path.write_bytes(data)
+        with pytest.raises(MillraceError, match=f"leakage.json: {message}"):
+            read_leakage(str(tmp_path / "copy"), dataset.manifest)
+
+
+def test_images_with_copies(tmp_path: Path, capsys) -> None:
+    """Three copies of a file, one of them with another label; one that was compressed again; and two of their own."""
+    drawn = np.random.default_rng(1)
+    for label in ("cats", "dogs"):
+        (tmp_path / "raw" / label).mkdir(parents=True)
+        for i in range(12):
+            cells = drawn.integers(0, 255, (12, 12, 3), np.uint8)
+            picture = PIL.Image.fromarray(cells).resize((90 + i, 80), PIL.Image.Resampling.BICUBIC)
+            picture.save(tmp_path / "raw" / label / f"{i}.png")
+            if i < 6:
+                picture.save(tmp_path / "raw" / label / f"{i}-again.jpg", quality=60)
+    for name in ("cats/copy0.png", "cats/copy1.png", "cats/copy2.png", "dogs/other.png"):
+        shutil.copy(tmp_path / "raw" / "cats" / "3.png", tmp_path / "raw" / name)
+    (tmp_path / "raw" / "schema.yaml").write_text(
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [48, 48]}}\n"
+        "split: {by: name, train: 0.5, eval: 0.25, test: 0.25}\n"
+    )
+    dataset = run(tmp_path / "raw", "*/*", tmp_path / "out")
+    found = read_leakage(dataset.path, dataset.manifest)
+    assert found is not None
+    images = found["images"]
+    assert (images["records"], images["repeated"], images["compared_by_look"]) == (40, 4, 40)
+    assert images["two_labels"]["images"] == 1
+    ((one, other),) = images["two_labels"]["examples"]
+    assert {one["label"], other["label"]} == {"cats", "dogs"}
+    pairs = [pair for each in (*images["near"], *images["near_within"]) for pair in each["examples"]]
+    names = {tuple(sorted(Path(image["path"]).stem.removesuffix("-again") for image in pair)) for pair in pairs}
+    assert all(first == second or "3" in (first, second) for first, second in names)  # 3 has copies of other names
+    assert [image["width"] for image in found["largest"][:2]] == [101, 101]
+    assert [image["width"] for image in found["smallest"][:2]] == [90, 90]
+    page = Path(dataset.run_dir, layout.REPORT).read_text()
+    assert page.count('src="data:image/jpeg;base64,') >= 2 * len(pairs)
+    assert dataset_command(["show", dataset.path]) == 0
+    assert "equal images with two labels: 1" in capsys.readouterr().out

@@ -1,0 +1,231 @@
+"""What is found among rows, against pandas and scikit-learn: 100,000 rows in any cut."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from beam_jobs.leakage.combine import FindLeaks
+from beam_jobs.leakage.rows import RowCollector, Watched, watched_rows
+from beam_jobs.leakage.sample import Sample
+from schemas.rows import list_array
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import SPLITS, Schema
+
+ROWS = 100_000
+SCHEMA = """\
+name: visits
+format: csv
+csv: {header: present, missing: ["", "?"]}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: none, missing: mean}
+  - {name: city, kind: category}
+  - {name: point, kind: numeric, columns: [x0, x1], transform: none}
+  - {name: copy, kind: numeric, transform: none}
+label: {name: late, kind: category}
+split: {by: file, train: '*.train', eval: '*.eval', test: '*.test'}
+"""
+
+
+def test_the_hash_is_of_the_values() -> None:
+    """Missing tokens, white space, zeros of both signs and NaN of any bits do not matter; nothing else is equal."""
+    ages = np.array([0.0, -0.0, np.nan, 1, 2], np.float32)
+    ages = np.concatenate([ages, np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)])
+    cities = [b"Oslo", b" Oslo", b"?", b"", b"Bern", b"", b" ? "]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "id": texts([b"%d" % i for i in range(7)]),
+            "age": lists(ages),
+            "city": texts(cities),
+            "point": lists(np.zeros((7, 2), np.float32)),
+            "copy": lists(np.zeros(7, np.float32)),
+            "late": texts([b"no"] * 7),
+        }
+    )
+    collector = RowCollector(watched())
+    collector.add(batch, np.zeros(7, np.int8), np.zeros(7, np.int64), np.arange(7))
+    assert collector.known is not None
+    hashes = np.asarray(collector.known.traces["rows"].table.column("hash"))
+    assert hashes[0] == hashes[1]
+    assert hashes[2] == hashes[5] == hashes[6]
+    assert len(set(hashes.tolist())) == 4
+
+
+def test_hundred_thousand_rows_against_pandas_and_scikit_learn() -> None:
+    drawn = np.random.default_rng(1)
+    rows = frame(drawn)
+    found = found_in(rows, drawn.permutation(np.arange(0, ROWS, 7_321))[:9])
+    features = ["age", "city", "x0", "x1", "copy"]
+
+    train = rows[rows["split"] == 0]
+    assert found["rows"]["records"] == ROWS
+    assert found["rows"]["share"] == 1
+    assert found["rows"]["repeated"]["records"] == int(train.duplicated(features).sum())
+    for second, first in ((1, 0), (2, 0), (2, 1)):
+        theirs, ours = rows[rows["split"] == second], rows[rows["split"] == first]
+        same, same_but_for_label = (
+            in_other(theirs, ours, columns).sum() for columns in ([*features, "late"], features)
+        )
+        between = (SPLITS[first], SPLITS[second])
+        assert of(found["rows"]["equal"], between) == same > 0
+        assert of(found["rows"]["equal_but_for_label"], between) == same_but_for_label - same > 0
+    for each in found["rows"]["equal"]:
+        for one, other in each["examples"]:
+            here, there = rows.loc[one["offset"]], rows.loc[other["offset"]]
+            assert here[[*features, "late"]].equals(there[[*features, "late"]])
+            assert [SPLITS[here["split"]], SPLITS[there["split"]]] == each["splits"]
+            assert [one["file"], other["file"]] == [here["split"], there["split"]]
+
+    for second, first in ((1, 0), (2, 0), (2, 1)):
+        ids = set(rows[rows["split"] == first]["id"])
+        between = (SPLITS[first], SPLITS[second])
+        assert of(found["keys"]["in_two_splits"], between) == rows[rows["split"] == second]["id"].isin(ids).sum()
+
+    told = {each["name"]: each for each in found["label"]["features"]}
+    assert [name for name, each in told.items() if each["leaks"]] == ["copy"]
+    for name in ("age", "x0", "x1", "copy"):
+        present = train[train[name].notna()]
+        area = roc_auc_score(present["late"] == "yes", present[name])
+        assert told[name if name[0] != "x" else f"point[{name}]"]["auc"] == pytest.approx(max(area, 1 - area), abs=0.03)
+
+
+def test_the_same_is_found_in_any_order() -> None:
+    rows = frame(np.random.default_rng(2)).iloc[:30_000]
+    cuts: tuple[list[int], ...] = ([], [9, 20_000], [3_000 * i for i in range(1, 10)])
+    found = [found_in(rows, np.array(cut, int), backwards=bool(i % 2)) for i, cut in enumerate(cuts)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_rare_class_is_drawn_as_often_as_a_common_one() -> None:
+    sample = Sample(64)
+    assert sample.rows == 8192
+    rows = frame(np.random.default_rng(3))
+    rows["late"] = np.where(np.arange(ROWS) % 500 == 0, "yes", "no")
+    found = found_in(rows, np.array([], int))
+    assert found["label"]["rows"] == 8192
+    assert {each["name"]: each["leaks"] for each in found["label"]["features"]}["copy"] is False
+
+
+@pytest.mark.parametrize(
+    ("labels", "because"),
+    [
+        (["no"] * 400, "it has one class"),
+        ([f"c{i}" for i in range(1001)], "it has more than 1,000 classes"),
+        (["no"] * 400 + ["yes"] * 5, "no class and its rest have 30 rows each in the train split"),
+    ],
+)
+def test_a_label_that_cannot_be_judged(labels: list[str], because: str) -> None:
+    rows = frame(np.random.default_rng(4)).iloc[: len(labels)].assign(late=labels, split=0)
+    found = found_in(rows, np.array([], int))["label"]
+    assert (found["judged"], found["because"]) == (False, because)
+
+
+def test_columns_that_are_missing_everywhere_are_not_judged() -> None:
+    rows = frame(np.random.default_rng(5)).iloc[:1000].assign(age=np.nan, city="", split=0)
+    names = {each["name"] for each in found_in(rows, np.array([], int))["label"]["features"]}
+    assert names == {"point[x0]", "point[x1]", "copy"}
+
+
+def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
+    schema = SCHEMA.replace("columns: [x0, x1]", "columns: [c0, c9999]")
+    wide = watched(schema)
+    drawn = np.random.default_rng(6)
+    labels = drawn.integers(0, 2, 600)
+    values = drawn.normal(size=(600, 10_000)).astype(np.float32)
+    values[:, 77] = labels
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "id": texts([b"%d" % i for i in range(600)]),
+            "age": lists(np.zeros(600, np.float32)),
+            "city": texts([b"Oslo"] * 600),
+            "point": lists(values),
+            "copy": lists(np.zeros(600, np.float32)),
+            "late": texts([b"ny"[i : i + 1] for i in labels]),
+        }
+    )
+    collector = RowCollector(wide)
+    collector.add(batch, np.zeros(600, np.int8), np.zeros(600, np.int64), np.arange(600))
+    assert collector.known is not None
+    assert len(collector.known.to_bytes()) < 12 * 2**20
+    combine = FindLeaks(wide)
+    found = json.loads(combine.extract_output(collector.known.to_bytes()))["label"]
+    assert [each["name"] for each in found["features"] if each["leaks"]] == ["point[c77]"]
+    assert found["rows"] == 256
+
+
+def watched(text: str = SCHEMA) -> Watched:
+    schema = parse_schema(text.encode(), "schema.yaml")
+    assert isinstance(schema, Schema)
+    return watched_rows(schema)
+
+
+def frame(drawn: np.random.Generator) -> pd.DataFrame:
+    """Rows of which many are equal, in one split or in two; `copy` tells the label but for a few."""
+    values = {
+        "age": np.where(drawn.random(ROWS) < 0.05, np.nan, drawn.integers(0, 40, ROWS)).astype(np.float32),
+        "city": drawn.choice(["Oslo", "Bern", "Rome", ""], ROWS),
+        "x0": drawn.integers(0, 6, ROWS).astype(np.float32),
+        "x1": (drawn.integers(0, 20, ROWS) / 8).astype(np.float32),
+    }
+    rows = pd.DataFrame(values)
+    late = drawn.random(ROWS) < 0.1
+    rows["copy"] = np.where(drawn.random(ROWS) < 0.004, ~late, late).astype(np.float32)
+    rows["late"] = np.where(late, "yes", "no")
+    rows["split"] = drawn.choice(3, ROWS, p=[0.8, 0.1, 0.1])
+    rows["id"] = [f"k{i}" for i in drawn.integers(0, 150_000, ROWS)]
+    return rows
+
+
+def of(found: list[dict], splits: tuple[str, str]) -> int:
+    """The records that two splits share."""
+    return sum(each["records"] for each in found if tuple(each["splits"]) == splits)
+
+
+def in_other(theirs: pd.DataFrame, ours: pd.DataFrame, columns: list[str]) -> pd.Series:
+    """Which of `theirs` have an equal row in `ours`, by a merge."""
+    keys = ours[columns].drop_duplicates().assign(there=True)
+    return theirs.merge(keys, on=columns, how="left")["there"].notna()
+
+
+def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -> dict:
+    """What is found in rows, cut into bundles of two batches. The file is the split, the offset the row."""
+    combine = FindLeaks(watched())
+    total = combine.create_accumulator()
+    bundles = np.split(np.arange(len(rows)), np.sort(cuts))
+    for bundle in reversed(bundles) if backwards else bundles:
+        collector = RowCollector(watched())
+        for places in np.array_split(bundle, 2):
+            some = rows.iloc[places]
+            if len(some):
+                splits = some["split"].to_numpy()
+                collector.add(batch_of(some), splits.astype(np.int8), splits.astype(np.int64), some.index.to_numpy())
+        if collector.known is not None:
+            total = combine.add_input(total, collector.known.to_bytes())
+    return json.loads(combine.extract_output(total))
+
+
+def batch_of(rows: pd.DataFrame) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": texts([value.encode() for value in rows["id"]]),
+            "age": lists(rows["age"].to_numpy(np.float32)),
+            "city": texts([value.encode() for value in rows["city"]]),
+            "point": lists(rows[["x0", "x1"]].to_numpy(np.float32)),
+            "copy": lists(rows["copy"].to_numpy(np.float32)),
+            "late": texts([value.encode() for value in rows["late"]]),
+        }
+    )
+
+
+def lists(values: np.ndarray) -> pa.ListArray:
+    return list_array(values.reshape(len(values), -1), np.arange(len(values)))
+
+
+def texts(values: list[bytes]) -> pa.ListArray:
+    return list_array(pa.array(values, pa.binary()), np.arange(len(values)))

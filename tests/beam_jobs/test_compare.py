@@ -1,0 +1,296 @@
+"""`compare`: a dataset against raw files, other datasets and its own splits."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import jensenshannon
+
+from beam_jobs.compare import main
+from beam_jobs.comparing.rows import read_rows
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.comparison import compare
+from schemas.dataset import Dataset
+from schemas.spec.loader import parse_schema
+from tests.support.html_page import Page
+from tests.support.people import HEADER, people_csv
+
+OLD = Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv" / "data"
+Row = dict[str, str]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Runs the command; returns the exit code and what --json prints."""
+
+    def run(*argv: object) -> tuple[int, dict[str, Any]]:
+        code = main([*map(str, argv), "--json", "--quiet"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def write(path: Path, change: Callable[[Row, int], Row | None] = lambda row, _: row, *, rows: int = 500) -> Path:
+    """The rows of the dataset as they were, each changed; None leaves it out."""
+    given = list(csv.DictReader(people_csv(rows).splitlines()))
+    changed = [found for i, row in enumerate(given) if (found := change(dict(row), i)) is not None]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, changed[0])
+        writer.writeheader()
+        writer.writerows(changed)
+    return path
+
+
+def features(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {feature["name"]: feature for feature in data["comparisons"][0]["features"]}
+
+
+def test_the_same_rows_stay_within_the_noise(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+    code, data = ask(all_kinds.path, write(tmp_path / "same.csv"), "--drift", 0.001)
+    assert code == 0
+    assert data["comparisons"][0]["verdict"] == "ok"
+    assert data["raw"] == {"files": 1, "read": 500, "rejected": {}, "complete": True, "lacks": []}
+    names = features(data).keys()
+    assert {"age", "point[p1]", "pet", "city", "w", "y"} <= names
+    assert not {"id", "note", "city_x_grade"} & names
+
+
+def test_served_requests_lack_the_label_and_have_other_columns(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+    def served(row: Row, i: int) -> Row:
+        kept = {name: row[name] for name in reversed(row) if name not in ("y", "w", "id", "note")}
+        return {"request_id": f"r{i}", **kept, "prediction": "yes", "model": "7", "time": "2026-01-01T00:00:00Z"}
+
+    _, whole = ask(all_kinds.path, write(tmp_path / "whole.csv"))
+    write(tmp_path / "a.csv", lambda row, i: served(row, i) if i < 200 else None)
+    write(tmp_path / "b.csv", lambda row, i: served(row, i) if i >= 200 else None)
+    code, data = ask(all_kinds.path, str(tmp_path / "[ab].csv"))
+    assert code == 0
+    assert data["raw"]["lacks"] == ["id", "w", "y"]
+    found, expected = features(data), features(whole)
+    assert found.keys() == expected.keys() - {"w", "y"}
+    for name, feature in found.items():
+        assert feature["distance"] == pytest.approx(expected[name]["distance"], abs=1e-12)
+        assert feature["missing"] == pytest.approx(expected[name]["missing"])
+
+
+DRIFTS: dict[str, tuple[Callable[[Row], dict[str, str]], str]] = {
+    "a shifted number": (lambda row: {"size": str(int(row["size"]) + 30)}, "size"),
+    "another unit": (lambda row: {"height": str(2.54 * int(row["height"] or 170))}, "height"),
+    "a renamed category": (lambda row: {"grade": row["grade"].replace("a", "alpha")}, "grade"),
+    "ten times as many missing": (lambda row: {"pay": "?"}, "pay"),
+    "a column of a vector": (lambda row: {"p1": str(int(row["p1"]) + 5)}, "point[p1]"),
+    "one place of a one-hot group": (lambda row: {"pet0": "1", "pet1": "0", "pet2": "0"}, "pet"),
+    "a constant": (lambda row: {"steps": "3"}, "steps"),
+    "the label": (lambda row: {"y": "no"}, "y"),
+}
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_what_has_drifted_comes_first(all_kinds: Dataset, tmp_path: Path, ask, name: str) -> None:
+    change, feature = DRIFTS[name]
+    raw = write(tmp_path / "new.csv", lambda row, _: row | change(row))
+    code, data = ask(all_kinds.path, raw, "--drift", 0.05)
+    assert code == 1
+    found = data["comparisons"][0]
+    assert [f["name"] for f in found["features"] if f["verdict"] == "fail"] == [feature]
+    assert found["features"][0]["name"] == feature
+    assert f"{feature} drifted by" in found["told"]
+
+
+def test_a_bool_is_what_it_means(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+    spelt = {"yes": "1", "No": "false", "TRUE": "t", "?": "?"}
+    raw = write(tmp_path / "spelt.csv", lambda row, _: row | {"member": spelt[row["member"]]})
+    _, same = ask(all_kinds.path, write(tmp_path / "same.csv"))
+    _, data = ask(all_kinds.path, raw)
+    assert features(data)["member"]["distance"] == features(same)["member"]["distance"]
+    assert features(data)["member"]["unseen"] is None
+
+
+def test_distances_to_raw_files_as_scipy_has_them(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+    """The train split is read back from the raw file by its keys, which hash as the job hashed them."""
+    from schemas.dataset.records import read_records
+
+    train = {record["id"] for record in read_records(all_kinds, "train", 500)}
+    raw = write(tmp_path / "new.csv", lambda row, i: row | {"size": str(int(row["size"]) + i % 40)})
+    rows = [list(csv.DictReader(text)) for text in (people_csv(500).splitlines(), raw.read_text().splitlines())]
+    first = [float(row["size"]) for row in rows[0] if row["id"] in train]
+    second = [float(row["size"]) for row in rows[1]]
+    _, data = ask(all_kinds.path, raw)
+    found = features(data)["size"]
+    ends = [float(label.rpartition(" ")[2]) for label, _, _ in found["cells"][:-1]]
+    assert found["cells"][-1][0] == f"above {ends[-1]:g}"
+    p, q = (np.histogram(side, [-1, *(end + 0.5 for end in ends), 1000])[0] / len(side) for side in (first, second))
+    assert found["distance"] == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-9)
+    assert found["l_infinity"] == pytest.approx(np.abs(p - q).max(), abs=1e-12)
+    assert found["range"]["outside"] == sum(not min(first) <= value <= max(first) for value in second)
+
+
+def test_rejects_are_counted_and_said(all_kinds: Dataset, tmp_path: Path, capsys) -> None:
+    raw = tmp_path / "bad.csv.gz"
+    no_class = people_csv(1).splitlines()[1].removesuffix("yes") + "maybe\n"
+    raw.write_bytes(gzip.compress((people_csv(100) + "too,few\n" * 3 + no_class).encode()))
+    assert main([all_kinds.path, str(raw)]) == 0
+    told = capsys.readouterr().out
+    assert "read       104 rows from 1 file(s); 4 rejected" in told
+    assert f"too_few_columns          3, such as {raw} at {len(people_csv(100)):,}: " in told
+    assert "label_not_in_values      1" in told
+
+
+def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, ask, capsys) -> None:
+    code, data = ask(all_kinds.path, all_kinds.path, "--drift", 1e-6)
+    assert (code, {feature["distance"] for feature in features(data).values()}) == (0, {0.0})
+    code, data = ask(all_kinds.path)
+    assert [found["second"] for found in data["comparisons"]] == ["eval", "test"]
+    code, data = ask(all_kinds.path, "--split", "eval", "--feature", "age", "point")
+    assert [found["second"] for found in data["comparisons"]] == ["train", "test"]
+    assert features(data).keys() == {"age", "point[p0]", "point[p1]", "point[p2]"}
+    assert main([all_kinds.path]) == 0
+    told = capsys.readouterr().out
+    assert "ok: no feature differs by more than chance explains" in told
+    assert [word in told for word in ("point[p1]", "city", "y (label)")] == [True] * 3
+
+
+def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+    raw = write(tmp_path / "new.csv", lambda row, _: row | {"city": "<script>alert(1)</script>"})
+    code, data = ask(all_kinds.path, raw, "--html", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    page = Page(text)
+    assert code == 0
+    assert data["html"] == str(tmp_path / "page.html")
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert not {"img", "link", "iframe"} & set(page.tags)
+    assert [value for name, value in page.attributes if name in ("src", "href")] == []
+    assert page.tags.count("rect") > 20
+    assert main([all_kinds.path, str(raw), "--html", str(tmp_path / "page.html")]) == 2, "it is there already"
+
+
+MISTAKES = {
+    "no dataset": (["{folder}"], "no manifest.json"),
+    "the dataset second": (["{raw}", "{data}"], "the dataset comes first"),
+    "an old dataset": ([str(OLD)], "has no statistics to compare"),
+    "an old dataset as the other": (["{data}", str(OLD)], "has no statistics to compare"),
+    "no such file": (["{data}", "{raw}/nothing"], "no such file"),
+    "a folder of rows": (["{data}", "{folder}"], "*.csv"),
+    "a file without a feature's column": (
+        ["{data}", "{lacking}"],
+        "the header lacks 'size', which the dataset's",
+    ),
+    "no records": (["{data}", "{empty}"], "none of 0 records can be compared"),
+    "nothing but rejects": (["{data}", "{broken}"], "none of 2 records can be compared"),
+    "no such split": (["{data}", "--split", "dev"], "is no split of"),
+    "no such feature": (["{data}", "{raw}", "--feature", "aeg"], "--feature aeg: is no feature of"),
+    "a sample of a dataset": (["{data}", "{data}", "--sample"], "--sample is for raw files"),
+    "a threshold above 1": (["{data}", "--drift", "1.5"], "--drift 1.5: must be more than 0 and at most 1"),
+    "--overwrite alone": (["{data}", "--overwrite"], "--overwrite is for --html FILE"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_one_line_and_exit_with_2(all_kinds: Dataset, tmp_path: Path, capsys, name: str) -> None:
+    argv, told = MISTAKES[name]
+    raw = write(tmp_path / "raw.csv")
+    lacking = write(tmp_path / "lacking.csv", lambda row, _: {k: v for k, v in row.items() if k != "size"})
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "broken.csv").write_text(f"{HEADER}\na,b\nc,d\n")
+    places = {"data": all_kinds.path, "raw": raw, "folder": tmp_path, "lacking": lacking}
+    places |= {word: tmp_path / f"{word}.csv" for word in ("empty", "broken")}
+    assert main([arg.format(**places) for arg in argv]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
+
+
+POSITIONAL = b"""\
+name: parcels
+format: csv
+csv: {header: none, num_columns: 4}
+features:
+  - {name: size, columns: [0, 1], kind: numeric}
+  - {name: city, column: 3, kind: category}
+label: {name: late, column: 2, kind: category, values: ["0", "1"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ("1,2,0,a\n3,4,1,b\n", ()),
+        ("1,2,a\n3,4,b\n", ("late",)),
+        ("id,city,size[1],size[0],prediction\n7,a,2,1,0\n8,b,4,3,1\n", ("late",)),
+    ],
+)
+def test_columns_by_their_places(tmp_path: Path, text: str, lacks: tuple[str, ...]) -> None:
+    (tmp_path / "raw.csv").write_text(text)
+    schema = parse_schema(POSITIONAL, "s.yaml")
+    found = read_rows([str(tmp_path / "raw.csv")], schema, max_input_ratio=100)  # type: ignore[arg-type]
+    assert (found.read, found.lacks, found.rejected) == (2, lacks, {})
+    assert found.sample is not None
+    assert [column.values.count for column in found.sample.columns.values()] == [2] * (4 - len(lacks))
+    same = read_rows([str(tmp_path / "raw.csv")], schema, max_input_ratio=100)  # type: ignore[arg-type]
+    assert same.sample is not None
+    assert not compare(found.sample, same.sample).drifted
+
+
+def test_a_sample_is_from_all_over_the_file(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    raw.write_text("".join(f"{i},{i % 7},0,a\n" for i in range(300_000)))
+    found = read_rows([str(raw)], parse_schema(POSITIONAL, "s.yaml"), max_input_ratio=100, sample=50_000)  # type: ignore[arg-type]
+    assert not found.complete
+    assert 50_000 <= found.read < 100_000
+    assert found.sample is not None
+    assert found.sample.columns["size[0]"].values.high > 150_000  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_images(tmp_path: Path, ask, labelled: bool) -> None:
+    from PIL import Image
+
+    from tests.support.drawn_images import write_folders
+
+    (tmp_path / "schema.yaml").write_text(
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
+        "split: {by: content, train: 1.0, eval: 0.0, test: 0.0}\ndrift: 0.2\n"
+    )
+    write_folders(tmp_path / "raw", each=15)
+    run_job(
+        JobOptions(
+            schema=str(tmp_path / "schema.yaml"),
+            input=(str(tmp_path / "raw/*/*"),),
+            output=str(tmp_path / "out"),
+            quiet=True,
+        )
+    )
+    code, data = ask(tmp_path / "out", tmp_path / "raw")
+    assert (code, {feature["distance"] for feature in features(data).values()}) == (0, {0.0})
+    for i, path in enumerate(sorted((tmp_path / "raw").glob("*/*"))):
+        with Image.open(path) as image:
+            bright = image.convert("RGB").point(lambda value: min(255, value + 100)).resize((80, 60))
+        folder = tmp_path / "new" / (path.parent.name if labelled else "served")
+        folder.mkdir(parents=True, exist_ok=True)
+        bright.save(folder / f"{i}.png")
+    (folder / "broken.png").write_bytes(b"no image")
+    code, data = ask(tmp_path / "out", tmp_path / "new/*/*")
+    found = features(data)
+    assert code == 1
+    assert data["raw"]["lacks"] == ([] if labelled else ["image/class/text"])
+    assert sum(data["raw"]["rejected"].values()) == 1
+    assert {"image/brightness", "image/file/width"} <= {name for name, f in found.items() if f["verdict"] == "fail"}
+    assert ("image/class/text" in found) == labelled
+    means = {name: (a, b) for name, a, b in data["comparisons"][0]["channels"]}
+    assert all(b > a + 50 for a, b in means.values())
+
+
+def test_a_dataset_of_fewer_features(all_kinds: Dataset, people_once, tmp_path: Path, capsys) -> None:
+    code = main([all_kinds.path, str(people_once.output)])
+    told = capsys.readouterr().out
+    assert code == 0
+    assert f"only in {all_kinds.path}" in told

@@ -1,0 +1,225 @@
+"""Distances against SciPy on raw columns; what is drift, and what is chance."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+
+from beam_jobs.statistics.columns import Role
+from schemas.comparison import compare
+from schemas.comparison.cells import edges
+from schemas.comparison.distances import jensen_shannon, l_infinity
+from schemas.comparison.samples import Numbers
+from schemas.spec.drift import Limits
+from tests.support.samples import sample_of
+
+WORDS = [b"Private", b"Self-emp", b"Local-gov", b"State-gov", b"Never-worked"]
+
+
+def words(rng: np.random.Generator, n: int, p=(0.6, 0.2, 0.1, 0.09, 0.01)) -> np.ndarray:
+    return np.array(WORDS, object)[rng.choice(len(WORDS), n, p=p)]
+
+
+def only(a: np.ndarray, b: np.ndarray, limits: Limits | None = None):
+    """The comparison of one column."""
+    return compare(sample_of({"x": a}), sample_of({"x": b}), lambda _: limits).features[0]
+
+
+def binned(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """The shares of raw values between (bound, next bound], counted one range at a time."""
+    ends = [-np.inf, *bounds.astype(np.float64), np.inf]
+    wide = values.astype(np.float64)
+    return np.array([np.mean((wide > low) & (wide <= high)) for low, high in itertools.pairwise(ends)])
+
+
+NUMBERS = {
+    "shifted": lambda r: (r.normal(size=5000), r.normal(0.7, 1, size=3000)),
+    "scaled": lambda r: (r.normal(size=5000), 3 * r.normal(size=5000)),
+    "few values": lambda r: (r.integers(0, 5, 900), r.integers(1, 6, 700)),
+    "mostly zero": lambda r: (np.where(r.random(4000) < 0.9, 0, 1), np.where(r.random(4000) < 0.7, 0, 7)),
+    "nothing in common": lambda r: (r.random(800), 10 + r.random(800)),
+    "one value each": lambda r: (np.full(50, 3.0), np.full(70, 4.0)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_as_scipy_has_them_on_raw_columns(name):
+    a, b = (np.asarray(side, np.float32) for side in NUMBERS[name](np.random.default_rng(1)))
+    first, second = sample_of({"x": a}), sample_of({"x": b})
+    sides = first.columns["x"].values, second.columns["x"].values
+    assert isinstance(sides[0], Numbers)
+    assert isinstance(sides[1], Numbers)
+    bounds = edges(sides[0], sides[1])
+    p, q = binned(a, bounds), binned(b, bounds)
+    found = compare(first, second).features[0]
+    exact = max(len(np.unique(a)), len(np.unique(b))) <= 1024
+    error = 1e-9 if exact else 0.02  # a share is off by twice the rank error
+    assert found.measure == "jensen_shannon"
+    assert found.jensen_shannon == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=error)
+    assert found.l_infinity == pytest.approx(np.abs(p - q).max(), abs=error)
+    assert found.distance is not None
+    assert found.distance > found.noise, "these are far apart"
+    assert found.range is not None
+    assert found.range.first == (a.min(), a.max())
+    outside = int(((b < a.min()) | (b > a.max())).sum())
+    assert found.range.outside == pytest.approx(outside, abs=1e-9 if exact else 0.01 * len(b) + 1)
+
+
+def test_strings_as_scipy_has_them_on_raw_columns():
+    rng = np.random.default_rng(2)
+    a, b = words(rng, 5000), words(rng, 3000, p=(0.3, 0.4, 0.1, 0.1, 0.1))
+    b[:60] = b"New"
+    b[60:63] = b"Newer"
+    values = sorted({*a, *b})
+    p, q = (np.array([np.mean(side == value) for value in values]) for side in (a, b))
+    found = only(a, b)
+    assert found.measure == "l_infinity"
+    assert found.l_infinity == pytest.approx(np.abs(p - q).max(), abs=1e-12)
+    assert found.jensen_shannon == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-12)
+    assert found.cell == ("Private", pytest.approx(np.mean(a == b"Private")), pytest.approx(np.mean(b == b"Private")))
+    assert found.unseen.examples == (("New", 60), ("Newer", 3))
+    assert (found.unseen.distinct, found.unseen.rows, found.unseen.at_most) == (2, 63, 0)
+
+
+SHARES = st.lists(st.integers(0, 1000), min_size=1, max_size=30).filter(any)
+
+
+@given(SHARES, SHARES)
+@settings(max_examples=200, deadline=None)
+def test_distances_keep_their_bounds_and_are_symmetric(p, q):
+    size = max(len(p), len(q))
+    a, b = (np.array(side + [0] * (size - len(side)), float) for side in (p, q))
+    a, b = a / a.sum(), b / b.sum()
+    for distance in (l_infinity, jensen_shannon):
+        assert 0 <= distance(a, b) <= 1
+        assert distance(a, b) == pytest.approx(distance(b, a), abs=1e-12)
+        assert distance(a, a) == 0
+    assert jensen_shannon(a, b) == pytest.approx(jensenshannon(a, b, base=2) ** 2, abs=1e-9)
+
+
+def table(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    gap = rng.random(n) < 0.03
+    return {
+        "normal": np.where(gap, np.nan, rng.normal(size=n)),
+        "zeros": np.where(rng.random(n) < 0.9, 0, rng.exponential(size=n)),
+        "few": rng.integers(0, 5, n).astype(float),
+        "word": words(rng, n),
+        "rare": np.array([b"%d" % i for i in rng.zipf(1.6, n).clip(max=3000)], object),
+        "flat": np.array([b"%d" % i for i in rng.integers(0, 800, n)], object),
+        "unique": np.array([b"%d" % i for i in rng.integers(0, 10**9, n)], object),
+    }
+
+
+@pytest.mark.parametrize(("first", "second"), [(20, 20), (20_000, 20), (20_000, 100), (2_000, 1_000), (8_000, 8_000)])
+def test_samples_of_the_same_data_stay_within_the_noise(first, second):
+    rng, exceeded = np.random.default_rng(3), []
+    for _ in range(6):
+        found = compare(sample_of(table(rng, first)), sample_of(table(rng, second)), lambda _: Limits(fail=1e-6))
+        exceeded += [feature.name for feature in found.features if feature.verdict != "ok"]
+    assert len(exceeded) <= 1  # of 42, where 1 comparison in 100 may exceed it
+
+
+def test_equal_data_has_no_drift():
+    same = table(np.random.default_rng(4), 3000)
+    found = compare(sample_of(same), sample_of(same))
+    assert not any(feature.missing_change for feature in found.features)
+    estimated = {"normal", "zeros"}  # quantiles of more values than are held
+    assert {f.distance for f in found.features if f.name not in estimated} == {0.0}
+    assert not found.drifted
+
+
+def test_twenty_rows_do_not_trip_a_threshold_that_a_shift_of_all_of_them_does():
+    rng = np.random.default_rng(5)
+    a = words(rng, 10_000)
+    assert only(a, words(rng, 20), Limits(fail=0.05)).verdict == "ok"
+    assert only(a, np.full(20, b"Other", object), Limits(fail=0.05)).verdict == "fail"
+
+
+def test_the_change_of_the_missing_share_is_drift_too():
+    rng = np.random.default_rng(6)
+    a = np.where(rng.random(5000) < 0.01, np.nan, rng.normal(size=5000))
+    b = np.where(rng.random(5000) < 0.1, np.nan, rng.normal(size=5000))
+    found = only(a, b, Limits(warn=0.05, fail=0.5))
+    assert found.distance <= found.noise
+    assert found.missing == (pytest.approx(np.isnan(a).mean()), pytest.approx(np.isnan(b).mean()))
+    assert found.verdict == "warn"
+    assert found.drift == pytest.approx(np.isnan(b).mean() - np.isnan(a).mean())
+
+
+def test_a_column_that_is_missing_as_a_whole_drifts_by_all_that_it_had():
+    values, none = np.arange(500.0), np.full(500, np.nan)
+    found = only(values, none, Limits(fail=0.9))
+    assert (found.distance, found.missing, found.verdict) == (None, (0.0, 1.0), "fail")
+    assert only(none, none, Limits(fail=0.9)).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [
+        (None, "ok"),
+        (Limits(fail=0.99), "ok"),
+        (Limits(warn=0.2), "warn"),
+        (Limits(fail=0.2), "fail"),
+        (Limits(warn=0.2, fail=0.99), "warn"),
+        (Limits(warn=0.1, fail=0.2), "fail"),
+    ],
+)
+def test_thresholds(limits, verdict):
+    a, b = np.full(900, b"yes", object), np.array([b"yes", b"no"] * 450, object)
+    assert only(a, b, limits).verdict == verdict
+
+
+def test_what_only_one_side_has_and_other_types_are_said():
+    a = sample_of({"both": np.arange(9.0), "left": np.arange(9.0), "other": np.arange(9.0)})
+    b = sample_of({"both": np.arange(9.0), "right": np.arange(9.0), "other": words(np.random.default_rng(0), 9)})
+    found = compare(a, b, names=("out/", "new.csv"))
+    assert {f.name: f.note for f in found.features} == {
+        "both": "",
+        "left": "only in out/",
+        "right": "only in new.csv",
+        "other": "a number in out/, a string in new.csv",
+    }
+
+
+def test_keys_are_no_drift():
+    a, b = (np.array([b"%d" % i for i in range(start, start + 50)], object) for start in (0, 100))
+    roles: dict[str, Role] = {"id": "key"}
+    assert compare(sample_of({"id": a}, roles=roles), sample_of({"id": b}, roles=roles)).features == ()
+
+
+def test_the_most_drifted_comes_first_and_what_fails_before_all():
+    rng = np.random.default_rng(7)
+    a = sample_of({"x": rng.normal(size=2000), "y": rng.normal(size=2000), "z": rng.normal(size=2000)})
+    b = sample_of({"x": rng.normal(size=2000), "y": rng.normal(2, 1, 2000), "z": rng.normal(0.5, 1, 2000)})
+    assert [f.name for f in compare(a, b).features] == ["y", "z", "x"]
+    limits = {"z": Limits(fail=0.01)}
+    assert [f.name for f in compare(a, b, limits.get).features] == ["z", "y", "x"]
+
+
+def test_values_beyond_those_that_are_held():
+    """More than 1,024 distinct strings: a value that one side does not hold may be rare in it, and is said so."""
+    rng = np.random.default_rng(8)
+    a = np.array([b"%d" % i for i in rng.integers(0, 5000, 40_000)], object)
+    b = a.copy()
+    b[:4000] = b"new"
+    found = only(a, b)
+    assert found.l_infinity == pytest.approx(0.1, abs=0.002)
+    assert found.cell[0] == "new"
+    assert found.unseen.examples[0][0] == "new"
+    assert 0 < found.unseen.at_most <= 40_000 / 1025
+    assert found.unseen.at_least
+
+
+def test_a_thousand_features():
+    rng = np.random.default_rng(9)
+    a, b = ({f"f{i}": rng.normal(size=200) for i in range(1000)} for _ in range(2))
+    b["f77"] = b["f77"] + 3
+    found = compare(sample_of(a), sample_of(b))
+    assert len(found.features) == 1000
+    assert found.features[0].name == "f77"
+    assert [f.name for f in found.drifted] == ["f77"]

@@ -1,0 +1,36 @@
+"""Samples to compare, from columns in memory: collected as a job collects statistics, and read back from its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.statistics.collect import Collector, Described
+from beam_jobs.statistics.columns import Column, Role
+from schemas.comparison import Sample, samples
+
+
+def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> bytes:
+    """The bytes of `statistics.arrow`. Numbers: NaN is missing; strings (bytes): b"" is."""
+    described, arrays = [], []
+    for name, values in columns.items():
+        numbers = values.dtype.kind == "f"
+        role = (roles or {}).get(name, "feature")
+        if numbers:
+            described.append(Column(name, "numbers", "numeric", role, (name,)))
+        else:
+            described.append(Column(name, "strings", "category", role, (name,), missing=("",)))
+        flat = pa.array(values.astype(np.float32), from_pandas=False) if numbers else pa.array(values, pa.binary())
+        offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
+        arrays.append(pa.ListArray.from_arrays(offsets, flat))
+    collector = Collector(Described(tuple(described)))
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    collector.add(batch, np.zeros(batch.num_rows, np.int8))
+    return collector.finish().to_bytes()
+
+
+def sample_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> Sample:
+    """The same, read back."""
+    return samples(sketches_of(columns, roles=roles))["train"]
