@@ -16,12 +16,11 @@ from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError
 from schemas.formats import row_format
 from schemas.rows import RowFile
-from schemas.spec.features import CategoryLabel
 from schemas.spec.raw_columns import SPLIT, raw_columns
-from schemas.spec.table import SPLITS, Schema
+from schemas.spec.table import SPLITS
 from trainer.predicting.rows import dense
 
 RANGE_BYTES = 8 << 20
@@ -115,16 +114,9 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalR
       inputs: files or patterns to read in place of the dataset's inputs.
 
     Raises:
-      UsageError: the dataset has no such rows, or is of images.
+      UsageError: there are no such files.
       MillraceError: none of its inputs is there any more.
     """
-    if not isinstance(dataset.declared, Schema):
-        raise UsageError(
-            f"{dataset.path}: holds {dataset.declared.records}; exports are compared on rows only. Compare reports of "
-            "`millrace evaluate`, and promote with --force"
-        )
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if inputs:
         return EvalRows(dataset, split, [(path, None) for path in storage.expand(tuple(inputs))], None)
     expected, gone, lost = dataset.rows(split), [], 0
@@ -166,8 +158,3 @@ def _taken(batch: RawBatch, places: np.ndarray) -> RawBatch:
 
 def _some(paths: Sequence[str]) -> str:
     return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
-
-
-def is_classes(dataset: Dataset) -> bool:
-    """Whether the label is a class."""
-    return isinstance(dataset.schema.label, CategoryLabel)

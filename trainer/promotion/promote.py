@@ -64,12 +64,8 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
     start_tensorflow(verbose=options.verbose)
     kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
     rules = _rules(options, schema)
-    if isinstance(dataset.declared, Schema) or not options.force:
-        decision, judgement = _scored(decision, options, dataset, rules, say)
-        decision = _decided(decision, judgement, options, (*kept, *decision.notes))
-    else:
-        why = f"the exports were not compared: {dataset.declared.records} are not scored here"
-        decision = dataclasses.replace(decision, reasons=(why,), forced=True, notes=tuple(kept))
+    decision, judgement = _scored(decision, options, dataset, rules, say)
+    decision = _decided(decision, judgement, options, (*kept, *decision.notes))
     if decision.outcome != "promoted":
         serving.log(decision.record())
         return decision
@@ -175,10 +171,19 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
 def _scored(
     decision: Decision, options: PromoteOptions, dataset: Dataset, rules: PromoteRules, say: Say
 ) -> tuple[Decision, Judgement]:
+    from trainer.promotion.eval_images import eval_images
     from trainer.promotion.eval_rows import eval_rows
     from trainer.promotion.scoring import Export, score
 
-    rows = eval_rows(dataset, options.split, options.eval_input)
+    split, images = options.split, dataset.image_schema
+    if split not in dataset.splits or not dataset.rows(split):
+        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    rows = (
+        eval_rows(dataset, split, options.eval_input)
+        if images is None
+        else eval_images(dataset, images, split, options.eval_input)
+    )
+    classes = images is not None or isinstance(dataset.schema.label, CategoryLabel)
     serving = ServingFolder(options.to)
     paths = [decision.export, *([serving.folder(decision.against)] if decision.against is not None else [])]
     say(f"scoring {len(paths)} exports on the raw rows of the split {options.split!r}")
@@ -186,11 +191,9 @@ def _scored(
         exports = []
         for path in paths:
             schema, notes = read_notes(path)
-            if not isinstance(schema, Schema) or bool(notes.classes) != bool(
-                isinstance(dataset.schema.label, CategoryLabel)
-            ):
-                raise UsageError(f"{path}: predicts something else than the label of {dataset.path}; give --force")
-            if schema.split != dataset.schema.split:
+            if bool(notes.classes) != classes:
+                raise UsageError(f"{path}: predicts something else than the label of {dataset.path}")
+            if images is None and isinstance(schema, Schema) and schema.split != dataset.schema.split:
                 rows.notes.append(f"{path} was trained with another split: it may have seen some of these rows")
             model = stack.enter_context(ServedModel(path, trust=options.trust))
             exports.append(Export(path, schema, notes.classes, model))

@@ -11,9 +11,11 @@ import numpy as np
 from schemas import interrupts
 from schemas.concurrency import prefetch
 from schemas.errors import UsageError
-from schemas.spec.raw_columns import serving_columns
+from schemas.spec.loader import AnySchema
+from schemas.spec.raw_columns import RawColumn, serving_columns
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel
+from trainer.promotion.eval_images import EvalImages
 from trainer.promotion.eval_rows import EvalRows, RawBatch
 from trainer.promotion.metrics import Answers
 from trainer.promotion.slices import Slice, slices_of
@@ -27,7 +29,7 @@ class Export:
     """An export to be scored: its path, schema, class names by id, and the model."""
 
     path: str
-    schema: Schema
+    schema: AnySchema
     classes: tuple[str, ...]
     model: ServedModel
 
@@ -49,10 +51,17 @@ class Scored:
     classes: tuple[str, ...]
 
 
-def check_inputs(export: Export, rows: Schema) -> None:
+def inputs_of(schema: AnySchema) -> tuple[RawColumn, ...]:
+    """What an export of a schema takes."""
+    if isinstance(schema, Schema):
+        return serving_columns(schema)
+    return tuple(RawColumn(name, "string") for name in schema.image_names)
+
+
+def check_inputs(export: Export, rows: AnySchema) -> None:
     """Raises UsageError where an export takes a column that these rows do not have, or of another form."""
-    given = {column.name: column for column in serving_columns(rows)}
-    for column in serving_columns(export.schema):
+    given = {column.name: column for column in inputs_of(rows)}
+    for column in inputs_of(export.schema):
         found = given.get(column.name)
         if found is None or (found.dtype, found.width) != (column.dtype, column.width):
             what = "no such column" if found is None else f"{found.dtype} of width {found.width}"
@@ -63,14 +72,14 @@ def check_inputs(export: Export, rows: Schema) -> None:
             )
 
 
-def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ()) -> Scored:
+def score(exports: Sequence[Export], rows: EvalRows | EvalImages, slices: Sequence[str] = ()) -> Scored:
     """Runs all exports on all rows.
 
     Raises:
       UsageError: an export takes other columns than the rows have.
     """
     for export in exports:
-        check_inputs(export, rows.dataset.schema)
+        check_inputs(export, rows.dataset.declared)
     classes = tuple(dict.fromkeys(name for export in exports for name in export.classes))
     judges: list[_Judge] = [_Classes(export, classes) if classes else _values for export in exports]
     parts: list[list[tuple[Answers, np.ndarray]]] = [[] for _ in exports]
@@ -83,8 +92,8 @@ def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ())
             parts[place].append((judges[place](batch, answer), answered))
         for name, held in sliced.items():
             held.append(batch.columns[name])
-    schema = rows.dataset.schema
-    found = (s for name, held in sliced.items() if held for s in slices_of(schema, name, np.concatenate(held)))
+    held_by = {name: np.concatenate(held) for name, held in sliced.items() if held}
+    found = (part for name, values in held_by.items() for part in slices_of(rows.dataset.schema, name, values))
     return Scored(
         tuple(_joined([answers for answers, _ in part]) for part in parts),
         tuple(np.concatenate([flags for _, flags in part]) if part else np.zeros(0, bool) for part in parts),
@@ -96,7 +105,7 @@ def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ())
 def _predicted(
     exports: Sequence[Export], batches: Iterator[RawBatch]
 ) -> Iterator[tuple[RawBatch, list[Mapping[str, Any]]]]:
-    columns = [[column.name for column in serving_columns(export.schema)] for export in exports]
+    columns = [[column.name for column in inputs_of(export.schema)] for export in exports]
     for batch in batches:
         yield (
             batch,

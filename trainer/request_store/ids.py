@@ -23,8 +23,9 @@ CREATE INDEX IF NOT EXISTS by_segment ON ids (segment);
 CREATE TABLE IF NOT EXISTS upto (segment INTEGER PRIMARY KEY, byte INTEGER);
 """
 _AT_ONCE = 500
-_LATE = 4096  # ids that wait, to be added in one transaction
+_LATE = 16_384  # ids that wait, to be added in one transaction
 _CACHE_KIB = 32 << 10
+_PAGES = 16_000  # of the log, 64 MB, until it is written into the table: each time takes two flushes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,12 @@ class Ids:
     def _open(self) -> None:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         self._database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
-        for setting in ("journal_mode=WAL", "synchronous=NORMAL", f"cache_size=-{_CACHE_KIB}"):
+        for setting in (
+            "journal_mode=WAL",
+            "synchronous=NORMAL",
+            f"cache_size=-{_CACHE_KIB}",
+            f"wal_autocheckpoint={_PAGES}",
+        ):
             self._database.execute(f"PRAGMA {setting}")
         self._database.executescript(_TABLES)
 

@@ -209,3 +209,13 @@ def test_training_promotes_by_itself(data, tmp_path, capfd):
     assert done["promotion"]["outcome"] == "promoted"
     assert ServingFolder(str(to)).versions() == [1]
     assert np.isclose(done["metrics"]["eval"]["accuracy"], done["promotion"]["metrics"][0]["candidate"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["stripes", "patterns"])
+def test_image_models_are_scored_on_the_files_that_were_read(run, request, tmp_path, name):
+    model = request.getfixturevalue(f"{name}_model")
+    code, first = run(model.export, "--metric", "accuracy")
+    assert (code, first["outcome"]) == (0, "promoted"), first
+    assert first["data"]["rows"] == first["data"]["of"] > 0
+    code, copy = run(model.model_dir / "export" / "final")
+    assert (code, copy["outcome"]) == (0, "unchanged")
