@@ -23,7 +23,7 @@ CREATE INDEX IF NOT EXISTS by_segment ON ids (segment);
 CREATE TABLE IF NOT EXISTS upto (segment INTEGER PRIMARY KEY, byte INTEGER);
 """
 _AT_ONCE = 500
-_LATE = 16_384  # ids that wait, to be added in one transaction
+_LATE = 16_384  # ids and groups that wait, to be added in one transaction
 _CACHE_KIB = 32 << 10
 _PAGES = 16_000  # of the log, 64 MB, until it is written into the table: each time takes two flushes
 
@@ -48,7 +48,9 @@ class Ids:
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, FILE)
-        self._late: dict[bytes, tuple[Place, int]] = {}  # on disk as rows, but not here yet
+        self._late: dict[bytes, Place] = {}  # on disk as rows, but not here yet
+        self._ends: dict[int, int] = {}  # how far segments will be known when these are added
+        self._waiting = 0
         try:
             self._open()
             self._database.execute("SELECT count(*) FROM upto").fetchone()
@@ -73,7 +75,7 @@ class Ids:
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
         """The places of those that are stored."""
-        found = {key: self._late[key][0] for key in keys if key in self._late}
+        found = {key: self._late[key] for key in keys if key in self._late}
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             asked = ",".join("?" * len(some))
@@ -84,31 +86,35 @@ class Ids:
                 found[key] = Place(*place)
         return found
 
-    def add(self, places: Iterable[tuple[bytes, Place]], *, upto: int) -> None:
-        """Adds rows that are on disk. `upto`: how many bytes of their segment are complete."""
-        self._late |= {key: (place, upto) for key, place in places}
-        if len(self._late) >= _LATE:
+    def add(self, places: Iterable[tuple[bytes, Place]], *, segment: int, upto: int) -> None:
+        """Adds rows that are on disk. `upto`: how many bytes of their segment are then known here."""
+        before = len(self._late)
+        self._late |= dict(places)
+        self._ends[segment] = upto
+        self._waiting += 1 + len(self._late) - before
+        if self._waiting >= _LATE:
             self.flush()
 
     def flush(self) -> None:
         """Adds what waits."""
-        if not self._late:
+        if not self._ends:
             return
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: they are added with the next ones
             self._database.execute("BEGIN")
             try:
                 self._database.executemany(
                     "INSERT OR IGNORE INTO ids VALUES (?, ?, ?, ?, ?)",
-                    [(key, *dataclasses.astuple(place)) for key, (place, _) in self._late.items()],
+                    [(key, *dataclasses.astuple(place)) for key, place in self._late.items()],
                 )
-                ends = sorted({(place.segment, end) for place, end in self._late.values()})
-                self._database.executemany("INSERT OR REPLACE INTO upto VALUES (?, ?)", ends)
+                self._database.executemany("INSERT OR REPLACE INTO upto VALUES (?, ?)", list(self._ends.items()))
                 self._database.execute("COMMIT")
             except sqlite3.OperationalError:
                 with contextlib.suppress(sqlite3.OperationalError):
                     self._database.execute("ROLLBACK")
                 raise
             self._late.clear()
+            self._ends.clear()
+            self._waiting = 0
 
     def upto(self, segment: int) -> int:
         """How many bytes of a segment are known here."""

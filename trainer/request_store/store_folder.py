@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping
 
 from schemas import storage
@@ -38,6 +39,8 @@ def store_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}; the requests were not stored") from error
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: {error}; the requests were not stored") from error
 
 
 def locked(path: str) -> int:
@@ -108,7 +111,7 @@ def index_segment(path: str, number: int, columns: Columns, head: Mapping[str, o
     for start, line, cells in _lines(path, number, after=known):
         values = digest_of_cells(columns, cells) if same else b""  # of other columns: other values
         places.append((key_of(cells[-len(ANSWER)].decode()), Place(number, start, len(line), values)))
-    ids.add(places, upto=journal.end)
+    ids.add(places, segment=number, upto=journal.end)
 
 
 def remove_old(path: str, *, before: float, spared: Segment | None) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import LATE, write_dataset
@@ -159,7 +160,9 @@ def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, capf
     stored.close()
     more = layout_of(schema, columns_of(schema).names).required  # which the split is by
     lines = [",".join(["_id", schema.label.name, *more])]
-    lines += [",".join([f"r{i}", schema.label.values[0], *("x" for _ in more)]) for i in range(4)]
+    assert isinstance(schema.label, CategoryLabel)
+    (known, *_) = schema.label.values or ()
+    lines += [",".join([f"r{i}", known, *("x" for _ in more)]) for i in range(4)]
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
     argv = ["--store", folder, "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
     code = label.main([*argv, "--json"])

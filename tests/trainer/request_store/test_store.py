@@ -18,11 +18,13 @@ from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
 from tests.support.stored_requests import CLASSES, SCHEMA, late_batch
+from trainer.request_store import writing
 from trainer.request_store.ids import Ids
 from trainer.request_store.options import StoreOptions
 from trainer.request_store.reading import stored_segments
 from trainer.request_store.segment import read_journal
-from trainer.request_store.store import DAY, RequestStore
+from trainer.request_store.store import RequestStore
+from trainer.request_store.writing import DAY
 
 
 @pytest.fixture
@@ -231,26 +233,27 @@ def test_a_folder_with_something_else_is_refused(folder):
         opened(folder)
 
 
-def test_old_files_are_removed_with_their_ids(folder):
+def test_old_files_are_removed_with_their_ids(folder, monkeypatch):
+    monkeypatch.setattr(writing, "RETENTION_SECONDS", 0.0)
     now = [1.8e9]
     store = opened(folder, segment_bytes=1, retain_days=2, clock=lambda: now[0])
     store.append(late_batch(["old"], at=now[0]))
     now[0] += 3 * DAY
     store.append(late_batch(["new"], at=now[0]))
-    store.remove_old()
-    assert ids(folder) == ["new"]
+    store.append(late_batch(["newer"], at=now[0]))
+    assert ids(folder) == ["new", "newer"]
     store.append(late_batch(["old"], at=now[0]))
     store.close()
-    assert ids(folder) == ["new", "old"]
+    assert ids(folder) == ["new", "newer", "old"]
 
 
-def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder):
+def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder, monkeypatch):
+    monkeypatch.setattr(writing, "RETENTION_SECONDS", 0.0)
     now = [1.8e9]
     store = opened(folder, segment_bytes=1, retain_days=1, clock=lambda: now[0])
     for i, jump in enumerate((0, -400 * DAY, -1.9e9, 10)):
         now[0] += jump
         store.append(late_batch([f"{i}"], at=now[0]))
-        store.remove_old()
     store.close()
     store = opened(folder, clock=lambda: 5.0)
     store.append(late_batch(["0"], at=5.0))
@@ -265,10 +268,10 @@ def test_another_schema_begins_another_file(folder):
     other = parse_schema(LATE.replace("name: hours", "name: minutes").encode(), "other.yaml")
     store = RequestStore(StoreOptions(path=str(folder)), other, classes=CLASSES)
     batch = late_batch(["b"])
-    batch.columns["minutes"] = batch.columns["hours"]
+    batch = dataclasses.replace(batch, columns={**batch.columns, "minutes": batch.columns["hours"]})
     store.append(batch)
     again = late_batch(["a"])
-    again.columns["minutes"] = again.columns["hours"]
+    again = dataclasses.replace(again, columns={**again.columns, "minutes": again.columns["hours"]})
     answer = store.append(again)
     store.close()
     assert b"is the id of another request" in answer["error"][0]
