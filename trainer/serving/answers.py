@@ -46,7 +46,10 @@ def _predictions(outputs: Outputs, *, columnar: bool) -> bytes:
     import orjson
 
     finite = not _any_error(outputs)
-    columns = {name: _values(name, values, views=finite and not columnar) for name, values in outputs.items()}
+    columns = {
+        name: _values(name, values, views=not columnar) if finite else _spelled(name, values)
+        for name, values in outputs.items()
+    }
     answer: Any
     if columnar:
         answer = {"outputs": columns}
@@ -55,11 +58,7 @@ def _predictions(outputs: Outputs, *, columnar: bool) -> bytes:
         answer = {"predictions": [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
     if finite:
         return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"), default=_plain_json).encode()
-
-
-def _plain_json(value: Any) -> Any:
-    return value.tolist()
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _results(outputs: Outputs, classes: Sequence[str]) -> bytes:
@@ -122,6 +121,14 @@ def _values(name: str, values: np.ndarray, *, views: bool) -> Any:
     if values.dtype == object:
         return [_text(name, value) for value in values.tolist()] if values.ndim == 1 else _texts(name, values.tolist())
     return list(values) if views else np.ascontiguousarray(values)
+
+
+def _spelled(name: str, values: np.ndarray) -> Any:
+    """The same for Python's own JSON, which knows no arrays, and writes NaN."""
+    if values.dtype.kind != "f":
+        return _values(name, values, views=False) if values.dtype == object else values.tolist()
+    spelled = np.array([float(str(value)) for value in values.ravel()]).reshape(values.shape)
+    return spelled.tolist()
 
 
 def _texts(name: str, values: Iterable[Any]) -> list[Any]:

@@ -75,12 +75,12 @@ class Application:
         if target is None:
             await self._pages(scope, receive, send)
             return
-        kind, version = target
+        kind, name, version = target
         begun = time.monotonic()
         status = 200
         extra: list[tuple[bytes, bytes]] = []
         try:
-            data, extra = await self._predict(kind, version, dict(scope["headers"]), receive)
+            data, extra = await self._predict(kind, name, version, dict(scope["headers"]), receive)
         except Refused as refused:
             status, data, extra = refused.status, error_body(str(refused)), _extra(refused)
         except Exception as error:  # a fault of this server: the log tells its kind, and no value of the request
@@ -93,21 +93,24 @@ class Application:
         await send({"type": "http.response.body", "body": data})
         state.metrics.request(kind, status, time.monotonic() - begun)
 
-    def _target(self, path: str) -> tuple[Kind, str | None] | None:
-        """What an address asks for, and of which version."""
+    def _target(self, path: str) -> tuple[Kind, str, str | None] | None:
+        """What an address asks for, of which model, and of which version."""
         if path == PLAIN:
-            return "plain", None
+            return "plain", self._state.name, None
         found = _ADDRESS.fullmatch(path)
-        if found is None or found["name"] != self._state.name:
+        if found is None:
             return None
-        return found["kind"], found["version"] or found["label"]  # type: ignore[return-value] # one of the address's
+        kind: Any = found["kind"]
+        return kind, found["name"], found["version"] or found["label"]
 
     async def _predict(
-        self, kind: Kind, version: str | None, headers: Headers, receive: Receive
+        self, kind: Kind, name: str, version: str | None, headers: Headers, receive: Receive
     ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         state = self._state
         state.guard.check_host(headers)
         state.guard.check_token(headers)
+        if name != state.name:
+            raise Refused(404, f"Servable not found for request: Latest({name[:100]})")
         given = headers.get(b"x-request-id", b"")
         if given and not _REQUEST_ID.fullmatch(given):
             raise bad_request("X-Request-Id: expected 1 to 128 visible ASCII characters")

@@ -48,6 +48,7 @@ class ConnectionLimits:
     Attributes:
       connections: at a time; more are refused.
       header_bytes: of a request, with its first line.
+      requests_ahead: that a client sends before it has the answers to earlier ones; more end the connection.
       request_secs: from a request's first byte to its last, and from the connection to the first byte.
       answer_secs: until the client has read what it was sent.
       idle_secs: between requests.
@@ -55,6 +56,7 @@ class ConnectionLimits:
 
     connections: int = 1000
     header_bytes: int = 32 << 10
+    requests_ahead: int = 1000
     request_secs: float = 30.0
     answer_secs: float = 30.0
     idle_secs: int = 75

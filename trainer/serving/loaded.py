@@ -35,8 +35,9 @@ class Loaded:
     compared: int
 
     def run(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of a batch, by name, `[rows, ...]`."""
-        return self.model.predict(columns, signature=RAW)
+        """The outputs of a batch, sorted by name, `[rows, ...]`."""
+        found = self.model.predict(columns, signature=RAW)
+        return {name: found[name] for name in self.interface.outputs}
 
     def close(self) -> None:
         """Frees its memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from trainer.serving.batcher import Batcher
 from trainer.serving.versions import Versions
@@ -33,12 +33,13 @@ class Metrics:
         self._gauge = Gauge
         self.answered = 0
 
-    def follow(self, batcher: Batcher, versions: Versions) -> None:
+    def follow(self, batcher: Batcher, versions: Versions, connections: Collection[object]) -> None:
         """Adds what is read from the server when it is asked for."""
         Gauge, registry = self._gauge, self.registry  # noqa: N806 - a class
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "millrace_queued_rows": ("Rows that wait for the model", lambda: batcher.queued_rows),
             "millrace_queued_bytes": ("Bytes that wait for the model", lambda: batcher.queued_bytes),
+            "millrace_connections": ("Open connections", lambda: len(connections)),
             "millrace_model_version": ("The version in service", lambda: float(versions.current.version)),
             "millrace_model_swaps": ("How often another version was put into service", lambda: versions.swaps),
             "millrace_model_refused": ("Versions that were refused", lambda: len(versions.refused)),

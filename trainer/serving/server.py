@@ -62,10 +62,15 @@ class Server:
         self._guard = Guard(tokens, options.allowed_hosts)
         _check_tls(options)
         self._batcher: Batcher | None = None
-        self.versions = Versions(find_source(options.model_dir), trust=options.trust, retire=self._retire)
-        self._sink = sink or _store(options, self.versions.current)
+        source = find_source(options.model_dir)
+        self._socket = _bound(options)  # before a model is loaded in vain
+        try:
+            self.versions = Versions(source, trust=options.trust, retire=self._retire)
+            self._sink = sink or _store(options, self.versions.current)
+        except BaseException:
+            self._socket.close()
+            raise
         self.name = options.name or self.versions.current.interface.schema.name
-        self._socket = _listen(options)
         self.port: int = self._socket.getsockname()[1]
         self.state: State | None = None
         self._server: Any = None
@@ -94,12 +99,12 @@ class Server:
             sink=self._sink,
             watch=metrics.batch,
         )
-        metrics.follow(batcher, versions)
         state = self.state = State(self.name, versions, batcher, metrics, self._guard, options.requests)
         watcher = Watcher(versions, poll_secs=options.poll_secs)
         app = Application(state, make_pages(state, watcher))
         server = self._server = _uvicorn_server(app, options, state)
         server.should_exit = self._stop.is_set()
+        metrics.follow(batcher, versions, server.server_state.connections)
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
             loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(watcher.refresh()))
@@ -180,6 +185,8 @@ def _uvicorn_server(app: Any, options: ServeOptions, state: State) -> Any:
             until = loop.time() + LINGER
             while self.server_state.connections and loop.time() < until and not self.force_exit:
                 await asyncio.sleep(0.02)
+            for connection in list(self.server_state.connections):
+                connection.end_if_idle()  # type: ignore[union-attr] # our own protocol's
             await super().shutdown(sockets)
 
     tls = {} if options.certificate is None else {"ssl_certfile": options.certificate, "ssl_keyfile": options.key}
@@ -208,20 +215,22 @@ def _check_tls(options: ServeOptions) -> None:
             raise UsageError(f"--certificate {options.certificate}, --key {options.key}: {error}") from None
 
 
-def _listen(options: ServeOptions) -> socket.socket:
-    """A socket that listens."""
+def _bound(options: ServeOptions) -> socket.socket:
+    """A socket at the address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
     except socket.gaierror as error:
         raise UsageError(f"--host {options.host}: {error.strerror}") from None
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
+        bound.close()
         raise MillraceError(
             f"--host {options.host} --port {options.port}: {error.strerror}; stop what listens there, or give another "
             "port"
         ) from None
-    return listening
+    return bound

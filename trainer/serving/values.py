@@ -49,14 +49,13 @@ def array_of(values: Sequence[Any], column: RawColumn, place: Place, *, image: b
     """
     if column.dtype == "string":
         return strings(values, column, place, image=image)
-    wrong = ValueError
     try:
         if column.width is None:
             return _floats(values, len(values))
         if set(map(type, values)) <= {list} and set(map(len, values)) <= {column.width}:
             size = len(values) * column.width
-            return _floats(itertools.chain.from_iterable(values), size, values).reshape(len(values), column.width)
-    except (wrong, OverflowError):
+            return _floats(list(itertools.chain.from_iterable(values)), size).reshape(len(values), column.width)
+    except (ValueError, OverflowError):
         pass
     row = next(row for row, value in enumerate(values) if not _is_numbers(value, column))
     raise _mistyped(values[row], column, place(row), image=image)
@@ -80,10 +79,9 @@ def strings(values: Sequence[Any], column: RawColumn, place: Place, *, image: bo
     return found
 
 
-def _floats(values: Any, size: int, nested: Sequence[Any] | None = None) -> np.ndarray:
-    """float32 `[size]`; ValueError where one is no number. `nested`: the lists that `values` runs through."""
-    checked = values if nested is None else itertools.chain.from_iterable(nested)
-    if not set(map(type, checked)) <= _NUMBERS:
+def _floats(values: Sequence[Any], size: int) -> np.ndarray:
+    """float32 `[size]`; ValueError where one is no number."""
+    if not set(map(type, values)) <= _NUMBERS:
         raise ValueError
     with np.errstate(over="ignore"):
         return np.fromiter(values, np.float32, size)
