@@ -1,7 +1,6 @@
 """Joins labels that came later to the requests that a server has stored, for preprocessing.
 
     python -m trainer.label --store store/ --join labels.csv --on parcel --output labelled/
-    python -m beam_jobs.preprocess --append_to out/ --input 'labelled/*.csv'
 
 The labels are CSV files with a header: the column of --on, and that of the label, under the name that it has in the raw
 files. --on is a column of the requests, or _id, the request's id. Each run writes one more file into --output, with the

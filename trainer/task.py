@@ -157,8 +157,8 @@ def add_training_flags(parser: Any) -> None:
     add(
         "--promote_to",
         metavar="DIR",
-        help="at the end put the best export in service in this folder, as `millrace promote` does: if it is no worse "
-        "than the one that is",
+        help="at the end put the best export in service in this folder, if it is no worse than the one that is: "
+        "docs/promote.md",
     )
     add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(

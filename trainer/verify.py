@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from schemas import command
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
+from schemas.exports.notes import check_files, read_notes
 from schemas.graphs.trust import TRUST_HELP
-from trainer.export.saved_model import check_files, read_notes
 from trainer.verbosity import start_tensorflow
 
 PROG = "python -m trainer.verify"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from schemas.exports.notes import NOTES_FORMAT, Notes, write_notes
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
-from trainer.export.saved_model import NOTES_FORMAT, Notes, write_notes
 
 
 def write_export(folder: Path, content: str, *, files: int = 3) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from schemas.exports.notes import Notes, write_notes
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import NUMBERS
-from trainer.export.saved_model import Notes, write_notes
 from trainer.export.warmup import Recorded, write_warmup
 
 

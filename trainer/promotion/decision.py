@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from trainer.export.saved_model import Notes
+from schemas.exports.notes import Notes
 from trainer.promotion.gate import Judged
 
 Outcome = Literal["promoted", "refused", "undecided", "unchanged", "rolled_back"]

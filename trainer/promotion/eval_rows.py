@@ -18,10 +18,9 @@ from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
 from schemas.errors import MillraceError
 from schemas.formats import row_format
-from schemas.rows import RowFile
+from schemas.rows import RowFile, dense
 from schemas.spec.raw_columns import SPLIT, raw_columns
 from schemas.spec.table import SPLITS
-from trainer.predicting.rows import dense
 
 RANGE_BYTES = 8 << 20
 BATCH = 4096

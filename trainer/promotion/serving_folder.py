@@ -24,8 +24,8 @@ from typing import Any
 
 from schemas import interrupts, storage
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import check_files, read_notes
 from schemas.storage import folders
-from trainer.export.saved_model import check_files, read_notes
 
 LOG = "decisions.jsonl"
 ASIDE = ".incoming-"

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from schemas.errors import MillraceError
+from schemas.exports.notes import Notes, read_notes
 from trainer.export.compare import first_difference
-from trainer.export.saved_model import Notes, ServedModel, read_notes
+from trainer.export.saved_model import ServedModel
 from trainer.export.warmup import read_warmup
 from trainer.serving.interface import RAW, Interface, interface_of
 

@@ -15,7 +15,7 @@ from typing import Any
 from schemas import storage
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
-from trainer.export.saved_model import EXTRA
+from schemas.exports.notes import EXTRA
 from trainer.request_store.store import RequestStore
 from trainer.serving.app import Application, State
 from trainer.serving.batcher import Batcher

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import check_files, read_notes
 from tests.support.light_exports import write_export
-from trainer.export.saved_model import check_files, read_notes
 from trainer.promotion.options import RollbackOptions
 from trainer.promotion.promote import roll_back
 from trainer.promotion.serving_folder import ASIDE, LOG, ServingFolder
