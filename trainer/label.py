@@ -19,11 +19,14 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.interrupts import how_ended, interruptible
-from trainer.request_store.joining import NAME, Joined, LabelOptions
-from trainer.request_store.labels import join_labels
+from trainer.request_store.options import LABELLED
+
+if TYPE_CHECKING:
+    from trainer.request_store.joining import Joined
 
 PROG = "python -m trainer.label"
 _TOLD = {
@@ -50,7 +53,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--join", required=True, nargs="+", action="extend", metavar="FILE", help="CSV files with labels")
     add("--on", metavar="COLUMN", help="column that says which request a label is of (default: _id, or the key)")
     add("--output", required=True, metavar="DIR", help="folder for the labelled rows")
-    add("--name", default=NAME, help="name of a new file there; {} is its number (default: %(default)s)")
+    add("--name", default=LABELLED, help="name of a new file there; {} is its number (default: %(default)s)")
     add("--json", action="store_true", help=command.JSON_HELP)
     return result
 
@@ -62,6 +65,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
     given = parser(prog).parse_args(argv)
+    from trainer.request_store.joining import LabelOptions
+    from trainer.request_store.labels import join_labels
+
     options = LabelOptions(store=given.store, join=tuple(given.join), on=given.on, output=given.output, name=given.name)
     try:
         with interruptible(sigterm=True):

@@ -23,14 +23,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.errors import UsageError
 from schemas.graphs.trust import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
-from trainer.promotion.decision import Decision
 from trainer.promotion.options import PromoteOptions, RollbackOptions
-from trainer.promotion.promote import promote, roll_back
+
+if TYPE_CHECKING:
+    from trainer.promotion.decision import Decision
 
 PROG = "python -m trainer.promote"
 
@@ -78,8 +80,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     add("--force", action="store_true", help="promote an export that is refused; the record says so")
     add("--rollback", action="store_true", help="put the version before the one in service in service again")
-    add("--version", type=int, metavar="N", help="with --rollback: return to this version")
-    add("--keep", type=int, default=10, metavar="N", help="versions that stay in --to (default: %(default)s)")
+    add("--to_version", type=int, metavar="N", help="with --rollback: return to this version")
+    add("--keep_versions", type=int, default=10, metavar="N", help="versions that stay in --to (default: %(default)s)")
     add("--trust", action="store_true", help=TRUST_HELP)
     add("--quiet", action="store_true", help=command.QUIET_HELP)
     add("--verbose", action="store_true", help=command.VERBOSE_HELP)
@@ -105,14 +107,16 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def _decide(given: argparse.Namespace) -> Decision:
+    from trainer.promotion.promote import promote, roll_back
+
     if given.rollback:
         if given.export is not None:
             raise UsageError("--rollback returns to a version in --to; give it, or --from")
-        return roll_back(RollbackOptions(to=given.to, version=given.version, keep=given.keep))
+        return roll_back(RollbackOptions(to=given.to, version=given.to_version, keep=given.keep_versions))
     if given.export is None:
         raise UsageError("--from: give the export to promote, such as model/export/best; or --rollback")
-    if given.version is not None:
-        raise UsageError("--version: belongs to --rollback; a promotion takes the next number")
+    if given.to_version is not None:
+        raise UsageError("--to_version: belongs to --rollback; a promotion takes the next number")
     margin, margins = _margins(given.margin)
     options = PromoteOptions(
         export=given.export,
@@ -126,7 +130,7 @@ def _decide(given: argparse.Namespace) -> Decision:
         margins=margins,
         if_undecided=given.if_undecided,
         force=given.force,
-        keep=given.keep,
+        keep=given.keep_versions,
         trust=given.trust,
         verbose=given.verbose,
     )

@@ -56,7 +56,9 @@ class PromoteOptions:
                 "export; promote to a folder of this machine, and copy it there"
             )
         if self.keep < 2:
-            raise UsageError(f"--keep {self.keep}: must be 2 or more: the version in service, and one to return to")
+            raise UsageError(
+                f"--keep_versions {self.keep}: must be 2 or more: the version in service, and one to return to"
+            )
         for name, value in {"": self.margin, **self.margins}.items():
             if value is not None and not 0 <= value < float("inf"):
                 raise UsageError(f"--margin {name + '=' if name else ''}{value}: must be 0 or more")

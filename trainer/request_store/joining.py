@@ -10,9 +10,8 @@ from schemas.errors import UsageError
 from trainer.request_store.columns import ERROR
 from trainer.request_store.emitted import Emitted, label_code
 from trainer.request_store.known_labels import KnownLabels, Label
+from trainer.request_store.options import LABELLED
 from trainer.request_store.reading import StoredRow, StoredSegment
-
-NAME = "labelled-{}.csv"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,11 +30,11 @@ class LabelOptions:
     join: tuple[str, ...]
     on: str | None = None
     output: str
-    name: str = NAME
+    name: str = LABELLED
 
     def __post_init__(self) -> None:
         if "{}" not in self.name or "/" in self.name:
-            raise UsageError(f"--name {self.name}: a file name in which {{}} stands for the number, such as {NAME}")
+            raise UsageError(f"--name {self.name}: a file name in which {{}} stands for the number, such as {LABELLED}")
         for path in (self.store, self.output):
             if not storage.is_local(path):
                 raise UsageError(f"{path}: must be on local disk")

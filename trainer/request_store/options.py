@@ -8,6 +8,8 @@ import math
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 
+LABELLED = "labelled-{}.csv"  # a file of labelled rows; {} is its number
+
 
 class StoreError(MillraceError):
     """Requests could not be stored, and so are not answered."""

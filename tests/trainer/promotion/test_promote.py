@@ -183,8 +183,8 @@ def test_an_export_whose_file_was_changed_is_not_promoted(run, good, tmp_path):
         (["--margin", "big"], "expected a number, or NAME=NUMBER"),
         (["--margin", "-1"], "must be 0 or more"),
         (["--metric", "mean_absolute_error"], "is not a metric of this label"),
-        (["--version", "1"], "belongs to --rollback"),
-        (["--keep", "1"], "must be 2 or more"),
+        (["--to_version", "1"], "belongs to --rollback"),
+        (["--keep_versions", "1"], "must be 2 or more"),
         (["--data_dir", "nowhere"], "no manifest.json"),
     ],
 )
