@@ -50,9 +50,12 @@ ORDER = """
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
     trainer.report
-    trainer.loop trainer.predicting trainer.serving
+    trainer.predicting
+    trainer.promotion trainer.request_store
+    trainer.loop trainer.serving
     trainer.profiling
     trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.serve
+    trainer.promote trainer.label
     trainer.replica
     trainer.tuning
     trainer.tune

@@ -63,6 +63,19 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     limits = result.add_argument_group("limits; what exceeds them is refused at once")
     for name, kind, default, text in LIMITS:
         limits.add_argument(f"--{name}", type=kind, default=default, metavar="N" if kind is int else "X", help=text)
+    kept = result.add_argument_group("what is kept of requests")
+    kept.add_argument(
+        "--store",
+        metavar="DIR",
+        help="store each request's raw values with its prediction here, on disk before the answer leaves; "
+        "`millrace label` joins labels to them",
+    )
+    kept.add_argument(
+        "--store_async",
+        action="store_true",
+        help="answer before it is on disk: a kill loses the last answered requests",
+    )
+    kept.add_argument("--retain_days", type=float, metavar="X", help="remove stored requests that are older")
     result.add_argument("--trust", action="store_true", help=TRUST_HELP)
     result.add_argument("--json", action="store_true", help=command.JSON_HELP)
     result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)

@@ -10,5 +10,6 @@ __all__ = [
     "restore",
     "saved_model",
     "skew_check",
+    "verified",
     "warmup",
 ]

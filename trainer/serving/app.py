@@ -139,12 +139,12 @@ class Application:
                 rows = label_rows(body, interface, kind)
         if rows.count > state.limits.rows:
             raise Refused(413, f"{rows.count:,} rows; at most {state.limits.rows:,} are taken in a request")
-        name, ids = _ids(given, body, rows.count)
+        name, ids, own = _ids(given, body, rows.count)
         sent = [row_id for i, row_id in enumerate(ids) if i not in rows.errors] if rows.errors else ids
         if sent:
             images = interface.schema if isinstance(interface.schema, ImageSchema) else None
             errors, costs = ({}, None) if images is None else refuse_images(rows.arrays, images)
-            answer = await state.batcher.submit(Ask(rows.arrays, len(sent), sent, version, errors, costs))
+            answer = await state.batcher.submit(Ask(rows.arrays, len(sent), sent, version, own, errors, costs))
             outputs, loaded = answer.outputs, answer.loaded
         else:
             outputs = {}
@@ -160,8 +160,8 @@ def _count_errors(rows: Rows, outputs: Any, metrics: Metrics) -> None:
         metrics.row_errors.inc(count)
 
 
-def _ids(given: bytes, body: Any, rows: int) -> tuple[str, list[str]]:
-    """The request's id, and those of its rows: given in the header or the body, or made.
+def _ids(given: bytes, body: Any, rows: int) -> tuple[str, list[str], bool]:
+    """The request's id, those of its rows, and whether the client gave them, in the header or the body.
 
     Raises:
       Refused: an id is not a short text, there are not as many as rows, or one is there twice.
@@ -173,12 +173,13 @@ def _ids(given: bytes, body: Any, rows: int) -> tuple[str, list[str]]:
         ids = body.get("ids")
     if name is not None and not _is_id(name):
         raise bad_request('"id": expected 1 to 128 visible ASCII characters')
+    own = name is not None or ids is not None
     name = name or secrets.token_hex(12)
     if ids is None:
-        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)]
+        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)], own
     if type(ids) is not list or len(ids) != rows or not all(map(_is_id, ids)) or len(set(ids)) != rows:
         raise bad_request(f'"ids": expected {rows} different ids, one a row, each 1 to 128 visible ASCII characters')
-    return name, ids
+    return name, ids, own
 
 
 def _is_id(value: Any) -> bool:

@@ -26,7 +26,7 @@ from trainer.serving.errors import Refused
 from trainer.serving.interface import Interface
 from trainer.serving.limits import BatchLimits
 from trainer.serving.loaded import Loaded
-from trainer.serving.sink import RequestSink, ServedBatch
+from trainer.serving.sink import RequestSink, ServedBatch, SinkThread
 
 log = logging.getLogger(__name__)
 ERROR = "error"
@@ -42,6 +42,7 @@ class Ask:
       rows: how many.
       ids: one a row.
       version: its number or label; None: the current one.
+      given: whether the client gave the ids.
       errors: why rows get no prediction that the model would not find, by row.
       costs: bytes that decoding the images of each row takes; None where there are none.
     """
@@ -50,6 +51,7 @@ class Ask:
     rows: int
     ids: Sequence[str]
     version: str | None = None
+    given: bool = False
     errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
     costs: np.ndarray | None = None
 
@@ -97,7 +99,8 @@ class Batcher:
         self._named = named
         self._interface = interface
         self._limits = limits
-        self._sink = sink
+        self._sink = None if sink is None else SinkThread(sink)
+        self._unstored = 0  # batches that the sink has not taken yet
         self._watch = watch
         self._waiting: collections.deque[Waiting] = collections.deque()
         self.queued_rows = self.queued_bytes = 0
@@ -168,46 +171,59 @@ class Batcher:
 
     def _answer(self, batch: list[Waiting], loaded: Loaded) -> None:
         """Runs a batch, in the thread."""
-        answers: list[Answer | Exception]
+        answers: Sequence[Answer | Exception] | None
         begun = time.perf_counter()
         try:
             answers = self._answers(batch, loaded)
-        except MillraceError as error:  # of the sink: nothing is the matter with the requests
-            answers = [error] * len(batch)
         except Exception as error:
-            answers = self._one_by_one(batch, loaded) if len(batch) > 1 else [error]
+            answers = [error] if len(batch) == 1 else None
+            if answers is None:
+                self._one_by_one(batch, loaded)
         seconds = time.perf_counter() - begun
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._done, batch, answers, seconds)
+        self._in_loop(self._free, sum(waiting.ask.rows for waiting in batch), seconds)
+        if answers is not None:
+            self._in_loop(self._give, batch, answers)
 
-    def _one_by_one(self, batch: list[Waiting], loaded: Loaded) -> list[Answer | Exception]:
+    def _one_by_one(self, batch: list[Waiting], loaded: Loaded) -> None:
         """The same for each request alone: what makes a batch fail fails for its own client only."""
-        answers: list[Answer | Exception] = []
         for waiting in batch:
             try:
-                answers += self._answers([waiting], loaded)
+                answers = self._answers([waiting], loaded)
             except Exception as error:
-                answers.append(error)
-        return answers
+                answers = [error]
+            if answers is not None:
+                self._in_loop(self._give, [waiting], answers)
 
-    def _answers(self, batch: list[Waiting], loaded: Loaded) -> list[Answer | Exception]:
+    def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _answers(self, batch: list[Waiting], loaded: Loaded) -> Sequence[Answer | Exception] | None:
+        """Has the model answer a batch. None: a sink takes it first, and the answers are given then."""
         columns = {c.name: _column(c.name, batch) for c in self._interface.columns}
         ends = list(itertools.accumulate(waiting.ask.rows for waiting in batch))
         outputs = self._outputs(batch, columns, ends[-1], loaded)
         for waiting, end in zip(batch, ends, strict=True):
             for row, error in waiting.ask.errors.items():
                 outputs[ERROR][end - waiting.ask.rows + row] = error.encode()
-        if self._sink is not None:
-            ids = [each for waiting in batch for each in waiting.ask.ids]
-            received = [waiting.received for waiting in batch for _ in range(waiting.ask.rows)]
-            self._sink.append(ServedBatch(ids, columns, outputs, loaded.version, received, time.time()))
-        if len(batch) == 1:
-            return [Answer(outputs, loaded)]
-        starts = [0, *ends]
-        return [
-            Answer({name: values[start:end] for name, values in outputs.items()}, loaded)
-            for start, end in zip(starts, ends, strict=False)
-        ]
+        if self._sink is None:
+            return _parts(outputs, ends, loaded)
+        ids = [each for waiting in batch for each in waiting.ask.ids]
+        given = [waiting.ask.given for waiting in batch for _ in range(waiting.ask.rows)]
+        received = [waiting.received for waiting in batch for _ in range(waiting.ask.rows)]
+
+        def stored(result: Outputs | Exception) -> None:
+            self._in_loop(self._count_unstored, -1)
+            answers: list[Answer | Exception]
+            answers = [result] * len(batch) if isinstance(result, Exception) else _parts(result, ends, loaded)
+            self._in_loop(self._give, batch, answers)
+
+        self._in_loop(self._count_unstored, 1)
+        self._sink.put(ServedBatch(ids, given, columns, outputs, loaded.version, received, time.time()), stored)
+        return None
+
+    def _count_unstored(self, more: int) -> None:
+        self._unstored += more
 
     def _outputs(
         self, batch: list[Waiting], columns: Mapping[str, np.ndarray], rows: int, loaded: Loaded
@@ -222,12 +238,15 @@ class Batcher:
         ]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _done(self, batch: list[Waiting], answers: Sequence[Answer | Exception], seconds: float) -> None:
-        """Gives the answers, in the event loop."""
+    def _free(self, rows: int, seconds: float) -> None:
+        """Begins the next batch, in the event loop."""
         self._busy = False
         if self._waiting:
             self._begin()
-        self._watch(sum(waiting.ask.rows for waiting in batch), seconds)
+        self._watch(rows, seconds)
+
+    def _give(self, batch: list[Waiting], answers: Sequence[Answer | Exception]) -> None:
+        """Gives the answers, in the event loop."""
         for waiting, answer in zip(batch, answers, strict=True):
             if waiting.future.done():
                 continue
@@ -238,10 +257,23 @@ class Batcher:
 
     async def close(self) -> None:
         """Waits for everything that was accepted, and ends the thread."""
-        while self._busy or self._waiting:
+        while self._busy or self._waiting or self._unstored:
             await asyncio.sleep(0.005)
         self._work.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
+        if self._sink is not None:
+            await self._loop.run_in_executor(None, self._sink.close)
+
+
+def _parts(outputs: Outputs, ends: Sequence[int], loaded: Loaded) -> list[Answer | Exception]:
+    """The answer of each request, whose rows end there."""
+    if len(ends) == 1:
+        return [Answer(outputs, loaded)]
+    starts = [0, *ends]
+    return [
+        Answer({name: values[start:end] for name, values in outputs.items()}, loaded)
+        for start, end in zip(starts, ends, strict=False)
+    ]
 
 
 def _column(name: str, batch: list[Waiting]) -> np.ndarray:

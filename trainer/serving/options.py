@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 
 from schemas.errors import UsageError
+from trainer.request_store.options import StoreOptions
 from trainer.serving.limits import BatchLimits, ConnectionLimits, RequestLimits
 
 TOKEN_VARIABLE = "MILLRACE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
@@ -38,6 +39,9 @@ class ServeOptions:
       answer_secs: until a client has read its answer, and until a request that waits is refused.
       drain_secs: after a signal, until requests that are not answered yet are given up.
       poll_secs: between looks for newer exports on stores that tell of no changes.
+      store: a folder that answered requests are stored in, before the answers leave.
+      store_async: answer before they are on disk.
+      retain_days: files of stored requests are removed when they are older; None: never.
       trust: load graphs that can do more than compute.
       verbose: also show TensorFlow's log.
 
@@ -65,6 +69,9 @@ class ServeOptions:
     answer_secs: float = 30.0
     drain_secs: float = 30.0
     poll_secs: float = 30.0
+    store: str | None = None
+    store_async: bool = False
+    retain_days: float | None = None
     trust: bool = False
     verbose: bool = False
 
@@ -78,6 +85,8 @@ class ServeOptions:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"--{name} {value:g}: must be more than 0")
+        if self.store is None and (self.store_async or self.retain_days is not None):
+            raise UsageError("--store_async and --retain_days: belong to --store")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("--certificate and --key: give both of them, or neither")
 
@@ -92,6 +101,13 @@ class ServeOptions:
                 f"--host {self.host}: other machines can reach this address, and there is no token. Give --token_file "
                 f"or the environment variable {TOKEN_VARIABLE}; or --insecure to answer everybody"
             )
+
+    @property
+    def storing(self) -> StoreOptions | None:
+        """How requests are stored; None: they are not."""
+        if self.store is None:
+            return None
+        return StoreOptions(path=self.store, asynchronous=self.store_async, retain_days=self.retain_days)
 
     def batches(self, *, images: bool) -> BatchLimits:
         """How requests are batched."""

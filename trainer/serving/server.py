@@ -12,7 +12,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from schemas import storage
+from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import EXTRA
+from trainer.request_store.store import RequestStore
 from trainer.serving.app import Application, State
 from trainer.serving.batcher import Batcher
 from trainer.serving.connections import end_late_connections, protocol_with
@@ -53,7 +57,6 @@ class Server:
     def __init__(self, options: ServeOptions, *, sink: RequestSink | None = None) -> None:
         check_packages()
         self._options = options
-        self._sink = sink
         tokens = read_tokens(options.token_file)
         options.check_reachable(has_token=bool(tokens))
         self._guard = Guard(tokens, options.allowed_hosts)
@@ -63,6 +66,7 @@ class Server:
         self._socket = _bound(options)  # before a model is loaded in vain
         try:
             self.versions = Versions(source, trust=options.trust, retire=self._retire)
+            self._sink = sink or _store(options, self.versions.current)
         except BaseException:
             self._socket.close()
             raise
@@ -125,6 +129,15 @@ class Server:
     def _retire(self, loaded: Loaded) -> None:
         assert self._batcher is not None  # noqa: S101 - nothing is retired before there is a loop
         self._batcher.after_batches(loaded.close)
+
+
+def _store(options: ServeOptions, loaded: Loaded) -> RequestSink | None:
+    """The store of requests that the options ask for."""
+    if options.storing is None:
+        return None
+    schema_yaml = storage.read_bytes(storage.join(loaded.folder, EXTRA, SCHEMA_YAML))
+    interface = loaded.interface
+    return RequestStore(options.storing, interface.schema, classes=interface.classes, schema_yaml=schema_yaml)
 
 
 def check_packages() -> None:
