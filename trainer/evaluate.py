@@ -23,10 +23,10 @@ from typing import Any
 from schemas import command, storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
+from schemas.exports.notes import check_files, read_notes
 from schemas.graphs.trust import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.storage.gcs_credentials import check_tensorflow
-from trainer.export.saved_model import check_files, read_notes
 from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow

@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from schemas import command
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
+from schemas.exports.notes import check_files, read_notes
 from schemas.graphs.trust import TRUST_HELP
 from trainer.export.parity_records import read_parity_records
-from trainer.export.saved_model import check_files, read_notes
 from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.verbosity import start_tensorflow
 

@@ -10,6 +10,7 @@ __all__ = [
     "parity_files",
     "parity_sample",
     "progress",
+    "runner_options",
     "shuffle_plan",
     "source",
     "steps",

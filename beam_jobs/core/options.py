@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check_unknown
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
@@ -43,30 +42,16 @@ replay that finds nothing left to replay exits with 0.
 """
 
 
-# Beam's own names; one with a dot is a class's path.
-RUNNERS = (
-    "FnApiRunner",
-    "DirectRunner",
-    "PrismRunner",
-    "FlinkRunner",
-    "SparkRunner",
-    "PortableRunner",
-    "DataflowRunner",
-)
-
-
 REPLAY = ("replay", "append_to")  # the options that only a replay has
-_SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key|private_key|api_key")
 
 
 @dataclasses.dataclass(frozen=True)
-class JobOptions:
+class JobOptions(RunnerOptions):
     """The options of one job."""
 
     schema: str  # a file, or the name of a shipped schema
     input: tuple[str, ...]
     output: str
-    runner: str = "FnApiRunner"
     num_shards: int | None = None
     shard_size_mb: float = 64.0
     compression: Literal["none", "gzip"] = "none"
@@ -81,19 +66,10 @@ class JobOptions:
     compare_to: str | None = None
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
-    start_timeout: float = 900.0
-    quiet: bool = False
-    verbose: bool = False
-    trust: bool = False
-    no_wait: bool = False
-    on_interrupt: Literal["ask", "cancel", "leave"] = "ask"
-    shared_disk: bool = False
-    any_region: bool = False
-    flex_template: bool = False  # set by `beam_jobs.flex_template` alone
-    beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0), ("start_timeout", 0)):
+        super().__post_init__()
+        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and not value >= low:  # so that NaN is refused, too
                 raise UsageError(f"--{name} {value}: must be {low} or more")
@@ -111,18 +87,12 @@ class JobOptions:
         check_characters(self.output, "--output ")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(f"--max_reject_fraction {self.max_reject_fraction:g}: must be from 0 to 1")
-        if self.runner not in RUNNERS and "." not in self.runner:
-            near = difflib.get_close_matches(self.runner, RUNNERS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"--runner {self.runner}: unknown runner{hint}; choose from {', '.join(RUNNERS)}")
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:
             raise UsageError(
                 "--preprocessing_fn and --transform_from: give only one; --transform_from brings its own transform"
             )
-        if self.no_wait and self.is_local:
-            raise UsageError("--no_wait: the job runs in this process with FnApiRunner; use --runner DataflowRunner")
         if not self.is_local and not storage.tensorflow_reads(self.output):
             scheme = self.output.partition("://")[0]
             use = "gs://" if self.runner.endswith("DataflowRunner") else "a local folder or gs://"
@@ -130,16 +100,6 @@ class JobOptions:
                 f"{self.output}: TensorFlow cannot read or write {scheme}://, and writes the transform there "
                 f"on {self.runner}; use {use}, or leave out --runner"
             )
-
-    @property
-    def is_local(self) -> bool:
-        """Whether Beam's in-process runner does the work."""
-        return self.runner in ("FnApiRunner", "DirectRunner")
-
-    @property
-    def shuffles_in_memory(self) -> bool:
-        """Whether the runner may hold all that it shuffles in memory, as Prism does. A PortableRunner may be Prism."""
-        return self.runner in ("PrismRunner", "PortableRunner")
 
 
 def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser:
@@ -263,13 +223,7 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "the first 64 MB are exempt (default: %(default)g)",
     )
     run = p.add_argument_group("execution")
-    run.add_argument(
-        "--runner",
-        default="FnApiRunner",
-        metavar="NAME",
-        help="the Beam runner: FnApiRunner (in-process, default; DirectRunner means the same here), DataflowRunner, "
-        "FlinkRunner, PrismRunner, SparkRunner, PortableRunner, or the dotted name of a class",
-    )
+    add_runner_flags(run)
     run.add_argument(
         "--no_wait",
         action="store_true",
@@ -284,32 +238,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
     )
     run.add_argument(
-        "--shared_disk",
-        action="store_true",
-        help="local paths are on a file system that every worker of the cluster has under the same name",
-    )
-    run.add_argument(
-        "--any_region",
-        action="store_true",
-        help="allow buckets in other regions than the job on Dataflow, which costs money and time",
-    )
-    run.add_argument(
         "--range_mb",
         type=float,
         default=8.0,
         metavar="MB",
         help="size of the byte ranges that files are read in (default: %(default)g)",
     )
-    run.add_argument(
-        "--start_timeout",
-        type=float,
-        default=900.0,
-        metavar="SECONDS",
-        help="on Prism, Flink and Spark: cancel the job if no worker has begun to read by then; 0: wait without limit "
-        "(default: %(default)g)",
-    )
-    run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    run.add_argument("--verbose", action="store_true", help="also show the logs of TensorFlow and the Beam runner")
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)
     run.add_argument("--trust", action="store_true", help=f"with --transform_from or --append_to: {TRUST_HELP}")
     return p
@@ -336,16 +270,5 @@ def parse_known(
       UsageError: an option is missing or misspelt.
     """
     known, rest = parser(replay=replay, prog=prog).parse_known_args(list(argv))
-    own = [f"--{name}" for name in vars(known)]
-    for flag in (arg.split("=")[0] for arg in rest):
-        if not flag.startswith("--"):
-            continue
-        if _SECRET.search(flag):
-            raise UsageError(
-                f"{flag}: do not pass secrets on the command line: pipeline options appear in process lists, logs and "
-                "the runner's console. Provide credentials through the environment, as their library documents."
-            )
-        near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), own, n=1, cutoff=0.85)
-        if near:
-            raise UsageError(f"{flag}: unknown option; did you mean {near[0]}?")
+    check_unknown(rest, vars(known))
     return vars(known), tuple(rest)

@@ -7,6 +7,7 @@ __all__ = [
     "data_report",
     "drift",
     "encode",
+    "manifest_inputs",
     "pipeline_end",
     "result",
     "tfrecord_frames",

@@ -6,13 +6,13 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Literal, Protocol
 
 import apache_beam as beam
 
 from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
 from beam_jobs.core.inputs import InputFile, StagedInputs
-from beam_jobs.rows.groups import Group, grouped
+from beam_jobs.rows.groups import GROUP_BYTES, Group, grouped
 from schemas import storage
 from schemas.formats import row_format
 from schemas.rows import RowFile, RowRange
@@ -41,6 +41,8 @@ class FileRanges:
     schema: Schema
     range_bytes: int
     max_input_ratio: float
+    label: Literal["required", "optional"] = "required"
+    group_bytes: int = GROUP_BYTES
     _columns: dict[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict, compare=False)
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
@@ -73,7 +75,7 @@ class FileRanges:
 
     def _opened(self, path: str) -> RowFile:
         file: RowFile = row_format(self.schema).open_file(
-            path, self.schema, label="required", max_input_ratio=self.max_input_ratio
+            path, self.schema, label=self.label, max_input_ratio=self.max_input_ratio
         )
         return file
 
@@ -102,7 +104,8 @@ class OpenFiles(beam.DoFn):
                 description = json.dumps([file.codec, file.header])
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), DESCRIBED, description), 1))
         plan = row_format(self.ranges.schema).plan_ranges
-        yield from grouped(part for file in opened for part in plan(file, range_bytes=self.ranges.range_bytes))
+        parts = (part for file in opened for part in plan(file, range_bytes=self.ranges.range_bytes))
+        yield from grouped(parts, group_bytes=self.ranges.group_bytes)
 
     def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
         """The files, opened."""

@@ -76,7 +76,7 @@ def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray, *, sta
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True, statistics=statistics))
 
 
-class _ReadRanges(beam.DoFn):
+class ReadRanges(beam.DoFn):
     """Reads groups of ranges, prefetching one batch; counts records and writes rejects to separate files.
 
     Ends the job if the reject limit is exceeded even if all remaining records are valid.
@@ -102,7 +102,8 @@ class _ReadRanges(beam.DoFn):
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
         unknown = any(part.file.gzip for part in group)  # how many records remain
-        size, consumed = sum(map(range_bytes, group)), 0
+        sizes = [range_bytes(part) for part in group]
+        size, consumed = sum(sizes), 0
         worker_metrics.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
@@ -110,7 +111,7 @@ class _ReadRanges(beam.DoFn):
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
                     rejects += decoded.rejects
-                    so_far = min(decoded.consumed, size) if len(group) == 1 else 0
+                    so_far = sum(sizes[:part]) + min(decoded.consumed, sizes[part])
                     progress.add(
                         piece, read=decoded.read, rejected=len(decoded.rejects), consumed=max(0, so_far - consumed)
                     )
@@ -133,7 +134,7 @@ class _ReadRanges(beam.DoFn):
                 yield place, decoded
 
 
-class ReadForAnalysis(_ReadRanges):
+class ReadForAnalysis(ReadRanges):
     """A group of ranges -> RecordBatches of the raw features of the train split."""
 
     phase = "analyzing"
@@ -149,7 +150,7 @@ class ReadForAnalysis(_ReadRanges):
                 yield batch
 
 
-class ReadForTransform(_ReadRanges):
+class ReadForTransform(ReadRanges):
     """A group of ranges -> RecordBatches of all rows with the passthrough columns.
 
     Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.

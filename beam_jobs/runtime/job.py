@@ -22,6 +22,7 @@ from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
+from schemas.predictions.manifest import is_predictions
 from schemas.spec import shipped
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import SPLITS
@@ -115,6 +116,8 @@ def check_output(options: JobOptions) -> None:
         if not os.path.isdir(options.output):
             raise UsageError(f"--output {options.output}: is not a folder; use a folder or a new name")
         storage.check_output(layout.join(options.output, layout.MANIFEST))
+    if layout.MANIFEST in names and is_predictions(options.output):
+        raise UsageError(f"--output {options.output}: holds predictions, and no dataset; use another folder")
     if layout.MANIFEST in names and not options.overwrite:
         raise UsageError(
             f"--output {options.output}: already contains a dataset. Give --overwrite to replace it "

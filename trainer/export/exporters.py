@@ -21,13 +21,13 @@ import tensorflow as tf
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import SkewError, UsageError
+from schemas.exports.notes import NOTES_FORMAT, Notes, write_notes
 from schemas.graphs.check import graph_problem
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.parity_records import ParityRecords, read_parity_records
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
-from trainer.export.saved_model import NOTES_FORMAT, Notes, write_notes
 from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.model_dir.cleanup import TEMPORARY
 from trainer.spec.metrics import BestMetric, best_metric
