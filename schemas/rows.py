@@ -34,6 +34,12 @@ class Decoded:
     read: int
     consumed: int = 0
 
+    def numbers(self) -> np.ndarray:
+        """The index of each row among these records, rejects included: int64 `[rows]`."""
+        offsets = np.asarray(self.batch.column(OFFSET))
+        rejected = np.sort(np.array([reject.offset for reject in self.rejects], np.int64))
+        return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
+
 
 class RowFile(Protocol):
     """A file of rows as it was found when it was opened. It holds no open file and can be pickled."""
