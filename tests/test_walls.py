@@ -38,7 +38,7 @@ ORDER = """
     beam_jobs.output
     beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
-    beam_jobs.replay beam_jobs.predicting
+    beam_jobs.replay beam_jobs.append beam_jobs.predicting
     beam_jobs.planning beam_jobs.comparing
     beam_jobs.preprocess beam_jobs.plan beam_jobs.compare beam_jobs.predict
     beam_jobs.job beam_jobs.flex_template

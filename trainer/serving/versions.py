@@ -19,6 +19,7 @@ from trainer.serving.loaded import Loaded, load
 
 log = logging.getLogger(__name__)
 ROLLED_BACK = "rolled back"
+REMEMBERED = 100  # refused versions
 CURRENT, PREVIOUS = "stable", "previous"  # labels in addresses
 
 
@@ -66,25 +67,29 @@ class Versions:
             return Refusal(f"{folder}: cannot be loaded: {type(error).__name__}: {error}", state)
 
     def load_newer(self) -> Loaded | tuple[str, Refusal] | None:
-        """The newest version, if it is newer than the current one and not refused already. Runs in any thread.
+        """The newest version that is newer than the current one and not refused already. Runs in any thread.
 
         Returns:
           The version, loaded; or its number and why it is refused; or None if there is none.
         """
         current = self.current
-        newest = next(iter(self.source.versions()), None)
-        if newest is None or self.source.single or int(newest) <= int(current.version):
+        if self.source.single:
             return None
-        known = self.refused.get(newest)
-        if known is not None and known.state in (_state(self.source.path(newest)), ROLLED_BACK):
-            return None
-        found = self._try(newest, current)
-        return found if isinstance(found, Loaded) else (newest, found)
+        for version in self.source.versions():
+            if int(version) <= int(current.version):
+                return None
+            known = self.refused.get(version)
+            if known is None or known.state not in (ROLLED_BACK, _state(self.source.path(version))):
+                found = self._try(version, current)
+                return found if isinstance(found, Loaded) else (version, found)
+        return None
 
     def take(self, found: Loaded | tuple[str, Refusal]) -> None:
         """Puts a version into service, or notes that it was refused."""
         if isinstance(found, tuple):
             self.refused[found[0]] = found[1]
+            for version in sorted(self.refused, key=int)[:-REMEMBERED]:
+                del self.refused[version]
             return
         if self.previous is not None:
             self._retire(self.previous)

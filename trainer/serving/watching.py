@@ -13,6 +13,7 @@ from trainer.serving.versions import Versions
 
 log = logging.getLogger(__name__)
 SETTLE = 200  # milliseconds without a change, after which a folder is looked at
+AGAIN = 1.0  # seconds after a sign, until the folder is looked at once more
 LISTED = 60.0  # seconds after which a local folder is listed even so: network file systems tell of no changes
 
 
@@ -44,6 +45,8 @@ class Watcher:
             return
         await self.refresh()
         async for _ in self._signs():
+            await self.refresh()
+            await asyncio.sleep(AGAIN)  # for a change that came while the signs were read, and gave none
             await self.refresh()
 
     async def _signs(self) -> AsyncIterator[None]:

@@ -142,6 +142,19 @@ def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw,
         until(lambda: server.versions.current.version == "2")
 
 
+def test_the_newest_that_is_good_takes_over(tmp_path):
+    write_export(tmp_path, 1)
+    with serving(tmp_path, poll_secs=1000) as server, Client(server) as client:
+        aside = tmp_path / "aside"
+        aside.mkdir()
+        for number, flaw in ((2, None), (3, None), (4, Flaw(off=1))):
+            write_export(aside, number, flaw)
+        for number in (4, 3, 2):
+            (aside / str(number)).rename(tmp_path / str(number))
+        assert client.post("/admin/reload", None)[1]["version"] == "3"
+        assert sorted(server.versions.refused) == ["4"]
+
+
 def test_rolling_back(tmp_path):
     write_export(tmp_path, 1)
     with serving(tmp_path) as server, Client(server) as client:
