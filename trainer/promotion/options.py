@@ -50,11 +50,7 @@ class PromoteOptions:
     verbose: bool = False
 
     def __post_init__(self) -> None:
-        if not storage.is_local(self.to):
-            raise UsageError(
-                f"--to {self.to}: an object store cannot rename a folder in one step, so a server could load half an "
-                "export; promote to a folder of this machine, and copy it there"
-            )
+        _check_local(self.to)
         if self.keep < 2:
             raise UsageError(
                 f"--keep_versions {self.keep}: must be 2 or more: the version in service, and one to return to"
@@ -66,8 +62,24 @@ class PromoteOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RollbackOptions:
-    """Which version to return to: None is the one before that in service. `keep`: how many versions stay."""
+    """Which version to return to: None is the one before that in service. `keep`: how many versions stay.
+
+    Raises:
+      UsageError: `to` is not a local folder.
+    """
 
     to: str
     version: int | None = None
     keep: int = 10
+
+    def __post_init__(self) -> None:
+        _check_local(self.to)
+
+
+def _check_local(to: str) -> None:
+    storage.check_scheme(to, "--to ")
+    if not storage.is_local(to):
+        raise UsageError(
+            f"--to {to}: an object store cannot rename a folder in one step, so a server could load half an export; "
+            "give a local folder, and copy the version that is in service to the bucket afterwards (docs/promote.md)"
+        )

@@ -194,9 +194,21 @@ def test_usage(run, good, flags, message):
     assert message in error["error"]
 
 
-def test_an_export_to_an_object_store_is_refused(capsys):
-    assert promote.main(["--from", "x", "--to", "gs://bucket/serving"]) == 2
-    assert "cannot rename a folder in one step" in capsys.readouterr().err
+@pytest.mark.parametrize("flags", [("--from", "x"), ("--rollback",)])
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("gs://bucket/serving", "copy the version that is in service to the bucket afterwards"),
+        ("s3://bucket/serving", "copy the version that is in service to the bucket afterwards"),
+        ("gs:/bucket/serving", "did you mean gs://bucket/serving?"),
+        ("hdfs://host/serving", "unsupported address"),
+    ],
+)
+def test_only_a_local_folder_takes_versions(capsys, flags, to, said):
+    assert promote.main([*flags, "--to", to]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --to {to}: ")
+    assert said in error
 
 
 def test_training_promotes_by_itself(data, tmp_path, capfd):
