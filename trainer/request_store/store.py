@@ -95,7 +95,9 @@ class RequestStore:
         size = _size(batch.columns)
         with self._room:
             full = self._pending_bytes and self._pending_bytes + size > self._options.pending_bytes
-            if not full:
+            if full:
+                self.counts.failed += len(batch.ids)
+            else:
                 self._pending_bytes += size
         if full:
             done.set_exception(StoreError(f"{self._options.path}: {self._pending_bytes:,} bytes wait to be stored"))
@@ -145,6 +147,8 @@ class RequestStore:
                     self._store([pending])
                 return
             (pending,) = group
+            with self._room:
+                self.counts.failed += len(pending.batch.ids)
             if self._options.asynchronous:
                 self._writer.counts.lost += len(pending.batch.ids)
                 print(f"error: {len(pending.batch.ids):,} answered rows were not stored: {error}", file=sys.stderr)

@@ -48,12 +48,14 @@ class Answered(Protocol):
 
 @dataclasses.dataclass
 class Counts:
-    """What was done: rows and bytes written, flushes, rows that repeat an id, rows lost (only if asynchronous)."""
+    """What was done: rows and bytes written, flushes, rows that repeat an id, rows that could not be stored, and those
+    of them that were answered (only if asynchronous)."""
 
     rows: int = 0
     bytes: int = 0
     flushes: int = 0
     repeated: int = 0
+    failed: int = 0
     lost: int = 0
 
 

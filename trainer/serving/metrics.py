@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
+from trainer.request_store.store import RequestStore
 from trainer.serving.batcher import Batcher
 from trainer.serving.versions import Versions
 
@@ -47,6 +49,10 @@ class Metrics:
         for name, (text, read) in gauges.items():
             Gauge(name, text, registry=registry).set_function(read)
 
+    def follow_store(self, store: RequestStore) -> None:
+        """Adds what a store of requests counts."""
+        self.registry.register(_StoreCounts(store))
+
     def batch(self, rows: int, seconds: float) -> None:
         """Counts a batch."""
         self.rows.inc(rows)
@@ -67,3 +73,18 @@ class Metrics:
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
+
+
+class _StoreCounts:
+    """A collector of prometheus_client: reads the counts when it is asked for them."""
+
+    def __init__(self, store: RequestStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily
+
+        counts = self._store.counts
+        yield CounterMetricFamily("millrace_stored_rows", "Rows that were stored", counts.rows)
+        yield CounterMetricFamily("millrace_store_errors", "Rows that could not be stored", counts.failed)
+        yield CounterMetricFamily("millrace_repeated_ids", "Rows whose id was stored already", counts.repeated)

@@ -105,6 +105,8 @@ class Server:
         server = self._server = _uvicorn_server(app, options, state)
         server.should_exit = self._stop.is_set()
         metrics.follow(batcher, versions, server.server_state.connections)
+        if isinstance(self._sink, RequestStore):
+            metrics.follow_store(self._sink)
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
             loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(watcher.refresh()))

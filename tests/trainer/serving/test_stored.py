@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,10 @@ def test_repeats_full_disks_and_the_end(late_exports, tmp_path):
         assert status == 503
         assert "File too large; the requests were not stored" in refused["error"]
         assert ask(port, "b", 33)[0] == 200
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            metrics = page.read().decode().splitlines()
+        counts = ("millrace_stored_rows_total 3.0", "millrace_store_errors_total 5000.0")
+        assert {*counts, "millrace_repeated_ids_total 2.0"} <= set(metrics)
         os.kill(server.pid, signal.SIGTERM)
         assert server.wait(60) == 0
     found = stored(tmp_path / "store")
