@@ -38,7 +38,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--model_dir",
         required=True,
         metavar="DIR",
-        help="a model directory, an export, or a folder of exports whose names are numbers; the last two on gs://, too",
+        help="a model directory, an export, or a folder of exports whose names are numbers; on gs:// and s3://, too",
     )
     where.add_argument("--name", help="the model's name in addresses (default: the schema's)")
     where.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
@@ -89,7 +89,7 @@ LIMITS = (
     ("queue_mb", int, 256, "megabytes that may wait (default: %(default)s)"),
     ("max_body_mb", float, 32.0, "megabytes of a request (default: %(default)g)"),
     ("max_rows", int, 10_000, "rows of a request (default: %(default)s)"),
-    ("poll_secs", float, 30.0, "seconds between looks for newer exports on gs:// (default: %(default)g)"),
+    ("poll_secs", float, 30.0, "seconds between looks for newer exports in a bucket (default: %(default)g)"),
     ("connections", int, 1000, "open connections (default: %(default)s)"),
     ("request_secs", float, 30.0, "seconds until a request has arrived (default: %(default)g)"),
     ("answer_secs", float, 30.0, "seconds until an answer is read, and that a request may wait (default: %(default)g)"),

@@ -15,7 +15,7 @@ from schemas.spec.loader import AnySchema, parse_schema
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
-_NOTES = f"{EXTRA}/{NOTES}"
+NOTES_PATH = f"{EXTRA}/{NOTES}"
 NOTES_FORMAT = 3
 _PREDICTS_ALL_ROWS = 2  # the format of exports that give predictions even for rows that the job would have rejected
 
@@ -50,7 +50,7 @@ class Notes:
 def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
     """Writes the notes and the schema to the SavedModel's `assets.extra/`; fills in `Notes.files`."""
     storage.write_bytes(os.path.join(export_dir, EXTRA, SCHEMA_YAML), schema_yaml)
-    notes = dataclasses.replace(notes, files=checksums(export_dir, exclude=[_NOTES]))
+    notes = dataclasses.replace(notes, files=checksums(export_dir, exclude=[NOTES_PATH]))
     storage.write_bytes(os.path.join(export_dir, EXTRA, NOTES), notes.to_json())
 
 
@@ -60,7 +60,7 @@ def check_files(export_dir: str, notes: Notes) -> None:
     Raises:
       MillraceError: a file was changed, is missing, or is not named by the notes.
     """
-    problem = difference(export_dir, notes.files, source=_NOTES, exclude=[_NOTES])
+    problem = difference(export_dir, notes.files, source=NOTES_PATH, exclude=[NOTES_PATH])
     if problem is not None:
         raise MillraceError(f"{problem}. It is not loaded, because loading a model runs its graph. Export it again.")
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+from schemas.errors import MillraceError
 from schemas.storage.paths import for_each, is_local, join, store_of, wrap_errors
 
 
@@ -38,12 +39,15 @@ def upload(local: str, target: str) -> None:
 
 
 def copy(source: str, target: str, *, exclude: str | None = None) -> None:
-    """Copies all files of a folder. Replaces files of the same names.
+    """Copies all files of a folder, and nothing beside it. Replaces files of the same names.
 
     Args:
       source: the folder, local or gs://.
       target: the folder to copy to, local or gs://.
       exclude: folders of this name are not copied.
+
+    Raises:
+      MillraceError: a file cannot be read or written, or an object's name would lead out of a local folder.
     """
 
     def copy_one(name: str) -> None:
@@ -56,6 +60,9 @@ def copy(source: str, target: str, *, exclude: str | None = None) -> None:
                 store_of(source).copy(join(source, name), there)
 
     names = [name for name in walk(source) if exclude not in name.split("/")[:-1]]
+    for name in names if is_local(target) else ():
+        if ".." in name.split("/") or "\0" in name:
+            raise MillraceError(f"{join(source, name)!r}: is no name of a local file; nothing was copied. Remove it")
     for_each(source if is_local(target) else target, copy_one, names)
 
 

@@ -41,6 +41,7 @@ def find_source(path: str) -> Source:
     Raises:
       UsageError: none of these.
     """
+    storage.check_scheme(path, "--model_dir ")
     path = path.rstrip("/")
     if storage.exists(storage.join(path, GRAPH)):
         return Source(path, single=True)

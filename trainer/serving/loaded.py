@@ -12,6 +12,7 @@ from schemas.exports.notes import Notes, read_notes
 from trainer.export.compare import first_difference
 from trainer.export.saved_model import ServedModel
 from trainer.export.warmup import read_warmup
+from trainer.serving.fetched import on_local_disk
 from trainer.serving.interface import RAW, Interface, interface_of
 
 
@@ -56,24 +57,26 @@ def load(folder: str, version: str, *, like: Interface | None = None, trust: boo
 
     Raises:
       UsageError: the folder is not an export.
+      NotFetched: it is in a bucket and cannot be read, or is not whole yet.
       MillraceError: its files differ from its notes, its graph can do more than compute, it takes or gives something
         else, or its answers differ from those of the model as it was trained.
     """
     import tensorflow as tf
 
-    schema, notes = read_notes(folder)
-    model = ServedModel(folder, trust=trust)
-    try:
-        interface = interface_of(schema, notes.classes, model.signatures[RAW])
-        if like is not None and (problem := like.difference(interface)) is not None:
-            raise MillraceError(f"{folder}: {problem}; serve it by a server of its own")
-        return Loaded(version, folder, notes, interface, model, _compare(model, folder))
-    except tf.errors.OpError as error:
-        model.close()
-        raise MillraceError(f"{folder}: fails on its warm-up requests: {error.message}") from error
-    except BaseException:
-        model.close()
-        raise
+    with on_local_disk(folder) as here:
+        schema, notes = read_notes(here)
+        model = ServedModel(here, trust=trust)
+        try:
+            interface = interface_of(schema, notes.classes, model.signatures[RAW])
+            if like is not None and (problem := like.difference(interface)) is not None:
+                raise MillraceError(f"{folder}: {problem}; serve it by a server of its own")
+            return Loaded(version, folder, notes, interface, model, _compare(model, here))
+        except tf.errors.OpError as error:
+            model.close()
+            raise MillraceError(f"{folder}: fails on its warm-up requests: {error.message}") from error
+        except BaseException:
+            model.close()
+            raise
 
 
 def _compare(model: ServedModel, folder: str) -> int:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.storage import folders
 from trainer.serving.exports import Source
+from trainer.serving.fetched import NotFetched
 from trainer.serving.loaded import Loaded, load
 
 log = logging.getLogger(__name__)
 ROLLED_BACK = "rolled back"
+NOT_FETCHED = "not fetched"  # the state of what is tried again at every look
 REMEMBERED = 100  # refused versions
 CURRENT, PREVIOUS = "stable", "previous"  # labels in addresses
 
@@ -38,20 +40,19 @@ class Versions:
         self.source = source
         self._trust = trust
         self._retire = retire
+        self.refused: dict[str, Refusal] = {}
         self.current: Loaded = self._first()
         self.previous: Loaded | None = None
-        self.refused: dict[str, Refusal] = dict(self._passed_over)
         self.swaps = 0
 
     def _first(self) -> Loaded:
         """The newest version that can be served."""
-        self._passed_over: dict[str, Refusal] = {}
         for version in self.source.versions():
             found = self._try(version, None)
             if isinstance(found, Loaded):
                 return found
-            self._passed_over[version] = found
-        reasons = "\n".join(refusal.reason for refusal in self._passed_over.values())
+            self.refused[version] = found
+        reasons = "\n".join(refusal.reason for refusal in self.refused.values())
         raise MillraceError(f"{self.source.folder}: no export in it can be served:\n{reasons}")
 
     def _try(self, version: str, like: Loaded | None) -> Loaded | Refusal:
@@ -59,15 +60,24 @@ class Versions:
         state = _state(folder)
         try:
             return load(folder, version, like=None if like is None else like.interface, trust=self._trust)
+        except NotFetched as error:
+            return self._refused(version, str(error), NOT_FETCHED)
         except MillraceError as error:
-            log.error("version %s is not served: %s", version, error)
-            return Refusal(str(error), state)
+            return self._refused(version, str(error), state)
         except Exception as error:  # whatever a broken export makes TensorFlow raise: the version in service goes on
-            log.error("version %s is not served: %s: %s", version, type(error).__name__, error)
-            return Refusal(f"{folder}: cannot be loaded: {type(error).__name__}: {error}", state)
+            return self._refused(version, f"{folder}: cannot be loaded: {type(error).__name__}: {error}", state)
 
-    def load_newer(self) -> Loaded | tuple[str, Refusal] | None:
+    def _refused(self, version: str, reason: str, state: str) -> Refusal:
+        refusal = Refusal(reason, state)
+        if self.refused.get(version) != refusal:  # told once, however often it is tried
+            log.error("version %s is not served: %s", version, reason)
+        return refusal
+
+    def load_newer(self, passed: Collection[str] = ()) -> Loaded | tuple[str, Refusal] | None:
         """The newest version that is newer than the current one and not refused already. Runs in any thread.
+
+        Args:
+          passed: versions that are left out, because they were tried a moment ago.
 
         Returns:
           The version, loaded; or its number and why it is refused; or None if there is none.
@@ -78,6 +88,8 @@ class Versions:
         for version in self.source.versions():
             if int(version) <= int(current.version):
                 return None
+            if version in passed:
+                continue
             known = self.refused.get(version)
             if known is None or known.state not in (ROLLED_BACK, _state(self.source.path(version))):
                 found = self._try(version, current)

@@ -28,15 +28,18 @@ class Watcher:
     async def refresh(self) -> None:
         """Looks for a newer export, and puts it into service; until there is none."""
         loop = asyncio.get_running_loop()
+        passed: set[str] = set()  # each is tried once, also those that the next look will try again
         async with self._one:
             while True:
                 try:
-                    found = await loop.run_in_executor(None, self._versions.load_newer)
+                    found = await loop.run_in_executor(None, self._versions.load_newer, passed)
                 except MillraceError as error:
                     log.error("the exports cannot be listed: %s", error)
                     return
                 if found is None:
                     return
+                if isinstance(found, tuple):
+                    passed.add(found[0])
                 self._versions.take(found)
 
     async def run(self) -> None:
