@@ -118,6 +118,11 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
     given = vars(parser(prog).parse_args(argv))
     given.pop("json", None)
     verify = bool(given.pop("verify_data", False))
+    if "promote_to" in given:
+        raise UsageError(
+            f"--promote_to {given['promote_to']}: every trial would be put in service; promote the best one when the "
+            "study has ended"
+        )
     names = {field.name for field in dataclasses.fields(Settings)} - {"parameters"}
     own: dict[str, Any] = {name: given.pop(name) for name in names & given.keys()}
     own["parameters"] = read_parameters(given.pop("space"), "--space")
