@@ -27,13 +27,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.demo_loop_summary import Day, draw, summary
 from tools.demo_steps import python
-from tools.demo_traffic import Counts, Row, Traffic
+from tools.demo_traffic import Row, Traffic
 
 DAYS, DRIFT_DAY = 10, 6
 HISTORY, ROWS, STEPS = 6000, 1500, 400  # rows before the first day, rows and training steps a day
 PATIENCE = 120  # seconds until the server must answer
 LABEL = "cover_type"
+PLOT = "loop.png"
 _TERRAIN, _AREA, _SOIL = slice(0, 10), slice(10, 14), slice(14, 54)  # columns of a raw file
 
 
@@ -185,8 +187,11 @@ def _demonstrate(loop: Loop) -> int:
             print(f"day {day}: accuracy {served[day]:.3f} as served{changed}; {_told(promotion)}\n", flush=True)
         counts = traffic.counts
     frozen = _frozen(loop, first)
-    _draw(loop.folder / "loop.png", served, frozen, decisions)
-    _summarize(loop, counts, totals, served, frozen, decisions, seconds=time.monotonic() - begun)
+    days = [Day(day, served[day], frozen[day], decisions[day]) for day in served]
+    draw(loop.folder / PLOT, days, DRIFT_DAY)
+    print(summary(days, counts, totals), flush=True)
+    print(f"{time.monotonic() - begun:>8.0f} seconds in all\n")
+    print(f"the plot: {loop.folder}/{PLOT}; what the commands said: {loop.folder}/log.txt")
     return 1 if counts.failed else 0
 
 
@@ -261,56 +266,6 @@ def _frozen(loop: Loop, export: str) -> dict[int, float]:
             day, true = labels[predicted["source"]]
             right[day] += predicted["class"] == true[predicted["row"]]
     return {day: right[day] / len(true) for day, true in labels.values()}
-
-
-def _draw(path: Path, served: dict[int, float], frozen: dict[int, float], decisions: dict[int, str]) -> None:
-    """Accuracy by day, with and without refresh."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.2), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
-    axes.axvline(DRIFT_DAY - 0.5, color="#94a3b8", linestyle="--", linewidth=1)
-    axes.text(DRIFT_DAY - 0.45, 0.99, " the data changes", transform=axes.get_xaxis_transform(), va="top", fontsize=9)
-    axes.plot(frozen.keys(), frozen.values(), color="#94a3b8", marker="o", label="the first model")
-    axes.plot(served.keys(), served.values(), color="#2563eb", marker="o", label="as served, refreshed every evening")
-    fresh = [day + 1 for day, outcome in decisions.items() if outcome == "promoted" and day + 1 in served]
-    axes.plot(fresh, [served[day] for day in fresh], "o", color="#ea580c", label="by a model that is new this day")
-    axes.set(title="Accuracy by day", xlabel="day", ylabel="accuracy", xticks=[*served])
-    axes.legend(loc="lower left", frameon=False, fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
-
-
-def _summarize(
-    loop: Loop,
-    counts: Counts,
-    totals: dict[str, int],
-    served: dict[int, float],
-    frozen: dict[int, float],
-    decisions: dict[int, str],
-    *,
-    seconds: float,
-) -> None:
-    print("\nday   as served   first model   in the evening")
-    for day, accuracy in served.items():
-        print(f"{day:>3}   {accuracy:>9.3f}   {frozen[day]:>11.3f}   {decisions[day]}")
-    outcomes = [*decisions.values()]
-    promoted = outcomes.count("promoted")
-    versions = ", ".join(f"{name}: {count:,}" for name, count in sorted(counts.versions.items(), key=_by_number))
-    print(
-        f"\n{counts.sent:>8,} requests were sent, {counts.failed:,} failed"
-        f"\n{totals['stored']:>8,} were in the store when the last labels arrived"
-        f"\n{totals['labelled']:>8,} received their label, {totals['appended']:,} of them were added to the dataset"
-        f"\n{promoted:>8,} models were put in service, {len(outcomes) - promoted:,} were not"
-        f"\n         requests by version: {versions}"
-        f"\n         {seconds:.0f} s; the plot: {loop.folder}/loop.png; the commands' output: {loop.folder}/log.txt"
-    )
-    for fault in counts.faults:
-        print(f"failed   {fault}")
-
-
-def _by_number(item: tuple[str, int]) -> tuple[int, str]:
-    return len(item[0]), item[0]
 
 
 if __name__ == "__main__":
