@@ -47,8 +47,8 @@ def draw(path: Path, days: Sequence[Day], drift_day: int) -> None:
     axes.plot(numbers, [day.frozen for day in days], color=GREY, marker="o", label="the first model")
     axes.plot(numbers, [day.served for day in days], color=BLUE, marker="o", label="as served")
     fresh = [day for before, day in itertools.pairwise(days) if before.decision == "promoted"]
-    style = {"color": ORANGE, "label": "as served, by a model that is new this day"}
-    axes.plot([day.number for day in fresh], [day.served for day in fresh], "o", **style)
+    label = "as served, by a model that is new this day"
+    axes.plot([day.number for day in fresh], [day.served for day in fresh], "o", color=ORANGE, label=label)
     axes.set(title="Accuracy by day", xlabel="day", ylabel="accuracy", xticks=numbers)
     axes.legend(loc="lower left", frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
