@@ -49,8 +49,11 @@ COMMANDS = {
     "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
     "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
+    "promote": Command("trainer.promote", "put an export in service if it is no worse"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
     "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
+    "serve": Command("trainer.serve", "serve an export over HTTP, and newer ones after it"),
+    "label": Command("trainer.label", "join labels to stored requests, for preprocessing"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }
 

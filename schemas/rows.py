@@ -6,7 +6,7 @@ Jobs, replays, predictions and the check of an export go through `RowFormat`; `s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ import pyarrow as pa
 from schemas.rejects import Reject
 from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn
 from schemas.spec.table import Schema
+
+Digests = Callable[[Mapping[int, str]], None]  # by block
 
 _ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
 
@@ -31,6 +33,12 @@ class Decoded:
     rejects: list[Reject]
     read: int
     consumed: int = 0
+
+    def numbers(self) -> np.ndarray:
+        """The index of each row among these records, rejects included: int64 `[rows]`."""
+        offsets = np.asarray(self.batch.column(OFFSET))
+        rejected = np.sort(np.array([reject.offset for reject in self.rejects], np.int64))
+        return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
 
 
 class RowFile(Protocol):
@@ -124,11 +132,19 @@ class RowFormat(Protocol[File, Range]):
         """
 
     def read_range(
-        self, part: Range, schema: Schema, *, with_split: bool, cells: Sequence[str] = ()
+        self,
+        part: Range,
+        schema: Schema,
+        *,
+        with_split: bool,
+        cells: Sequence[str] = (),
+        digests: Digests | None = None,
     ) -> Iterator[Decoded]:
         """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
 
         `with_split` adds the column `_split`; `cells` the cells of these columns of the file, as `cell_field` has them.
+        `digests` is called at the end with those of the blocks of the file that begin in the range (see
+        `schemas.storage.content`); the first range begins with the file.
 
         Raises:
           MillraceError: the file cannot be read, or has changed since it was opened.

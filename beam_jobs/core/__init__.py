@@ -6,6 +6,7 @@ __all__ = [
     "counting",
     "display",
     "inputs",
+    "keeping",
     "options",
     "parity_files",
     "parity_sample",

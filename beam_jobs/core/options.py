@@ -17,6 +17,7 @@ from schemas.storage.tensorflow_paths import check_characters
 PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
+       %(prog)s --append_to DIR --input PATTERN [PATTERN ...] [--skip_known] [--reanalyze] [option ...]
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--start_timeout SECONDS] [--quiet]
            [--verbose] [--trust] [--json]"""
 
@@ -32,17 +33,21 @@ examples:
   %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
   %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --no_wait
+  %(prog)s --append_to out/ --input 'new/*.csv'
   %(prog)s --replay corrected.jsonl --append_to out/
 
 Other options are Apache Beam pipeline options and are passed to the runner, such as --job_endpoint HOST:PORT and
 --job_server_timeout SECONDS of PortableRunner. docs/dataflow.md has a worked example.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A job that fails or is interrupted commits nothing. A
-replay that finds nothing left to replay exits with 0.
+replay that finds nothing left to replay, or an append whose files are all known, exits with 0.
 """
 
 
-REPLAY = ("replay", "append_to")  # the options that only a replay has
+Mode = Literal["job", "append", "replay"]
+# The options of each mode that an ordinary job does not have.
+APPEND = ("append_to", "skip_known", "allow_drift", "reanalyze")
+REPLAY = ("replay", "append_to")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +69,7 @@ class JobOptions(RunnerOptions):
     preprocessing_fn: str | None = None
     transform_from: str | None = None
     compare_to: str | None = None
+    keep_analysis: bool = False
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
 
@@ -102,8 +108,8 @@ class JobOptions(RunnerOptions):
             )
 
 
-def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser: of a job from raw files, or of a replay, which must name other things."""
+def parser(*, mode: Mode = "job", prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser: of a job from raw files, of an append or of a replay, which must name other things."""
     p = command.Parser(
         prog=prog,
         usage=_USAGE,
@@ -113,13 +119,13 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
     must = p.add_argument_group("input and output")
     must.add_argument(
         "--schema",
-        required=not replay,
+        required=mode == "job",
         metavar="FILE",
         help="the schema, a YAML file (see docs/schema.md), or the name of one that ships, such as covertype",
     )
     must.add_argument(
         "--input",
-        required=not replay,
+        required=mode != "replay",
         nargs="+",
         action="extend",
         metavar="PATTERN",
@@ -127,7 +133,7 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
     )
     must.add_argument(
         "--output",
-        required=not replay,
+        required=mode == "job",
         metavar="DIR",
         help="the dataset directory to write, local or gs://; with the default runner also s3://",
     )
@@ -140,6 +146,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         help="apply the transform of the dataset in DIR instead of computing a new one",
     )
     must.add_argument(
+        "--keep_analysis",
+        action="store_true",
+        help="keep what the analysis measures, so that --reanalyze need not read these records again; see "
+        "docs/append.md",
+    )
+    must.add_argument(
         "--compare_to",
         metavar="DIR",
         help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
@@ -150,20 +162,43 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         metavar="MODULE:FUNCTION",
         help="use your own tf.Transform preprocessing_fn instead of the schema's",
     )
+    more = p.add_argument_group(
+        "append (instead of --schema and --output)",
+        "Adds new input to a dataset, with its own schema and transform, as a new run;\n"
+        "the existing shards stay. See docs/append.md.",
+    )
+    more.add_argument(
+        "--append_to", required=mode != "job", metavar="DIR", help="the dataset directory to add --input to"
+    )
+    more.add_argument(
+        "--skip_known",
+        action="store_true",
+        help="leave out files whose content the dataset holds already, instead of refusing them",
+    )
+    more.add_argument(
+        "--allow_drift",
+        action="store_true",
+        help="add records that have drifted beyond the thresholds in the schema that make a job fail",
+    )
+    more.add_argument(
+        "--reanalyze",
+        action="store_true",
+        help="measure the transform anew, and write all records again; what earlier runs have measured is not read "
+        "again if they kept it (--keep_analysis)",
+    )
     again = p.add_argument_group(
         "replay (instead of --schema, --input and --output)",
-        "Adds corrected rejects to a dataset, with its own schema and transform, as a\n"
-        "new run; the existing shards stay. See docs/rejects.md.",
+        "Adds corrected rejects to the dataset in --append_to, with its own schema and\n"
+        "transform, as a new run; the existing shards stay. See docs/rejects.md.",
     )
     again.add_argument(
         "--replay",
-        required=replay,
+        required=mode == "replay",
         nargs="+",
         action="extend",
         metavar="JSONL",
         help="copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix the image file",
     )
-    again.add_argument("--append_to", required=replay, metavar="DIR", help="the dataset directory that rejected them")
     shape = p.add_argument_group("output format")
     size = shape.add_mutually_exclusive_group()
     size.add_argument(
@@ -256,19 +291,17 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
       UsageError: an option is missing, misspelt or out of its range.
     """
     values, beam_args = parse_known(argv, prog=prog)
-    own = {name: value for name, value in values.items() if name not in (*REPLAY, "json")}
+    own = {name: value for name, value in values.items() if name not in (*APPEND, *REPLAY, "json")}
     own["input"] = tuple(own["input"])
     return JobOptions(**own, beam_args=beam_args)
 
 
-def parse_known(
-    argv: Sequence[str], *, replay: bool = False, prog: str = PROG
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def parse_known(argv: Sequence[str], *, mode: Mode = "job", prog: str = PROG) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of this command's options, and the arguments that are Beam's.
 
     Raises:
       UsageError: an option is missing or misspelt.
     """
-    known, rest = parser(replay=replay, prog=prog).parse_known_args(list(argv))
+    known, rest = parser(mode=mode, prog=prog).parse_known_args(list(argv))
     check_unknown(rest, vars(known))
     return vars(known), tuple(rest)

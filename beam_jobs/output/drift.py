@@ -86,7 +86,8 @@ def check(comparisons: Sequence[Comparison]) -> None:
         )
         raise Unfit(
             f"the data has drifted: {told}. Nothing was committed, and an earlier dataset stays as it was. If this is "
-            "expected, set `drift` in the schema higher, or to {warn: ...} (docs/compare.md)"
+            "expected, set `drift` in the schema higher, or to {warn: ...} (docs/compare.md); an append "
+            "takes --allow_drift"
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +13,14 @@ from typing import Literal, Protocol
 import apache_beam as beam
 
 from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
+from beam_jobs.core.counting import digested
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.rows.groups import GROUP_BYTES, Group, grouped
 from schemas import storage
 from schemas.formats import row_format
 from schemas.rows import RowFile, RowRange
 from schemas.spec.table import Schema
+from schemas.storage.content import digest_blocks
 
 FILES_AT_ONCE = 256  # opened by one worker in one go; small ones are read together
 REMOTE_OPENERS = 16  # threads, where opening takes requests to the cloud
@@ -31,6 +35,9 @@ class Ranges(Protocol):
 
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         """The columns of a file that features and the label are read from, as the file calls them."""
+
+    def of(self, inputs: StagedInputs) -> Ranges:
+        """The ranges of other inputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +68,9 @@ class FileRanges:
                 self._columns.clear()
             self._columns[path] = dict(self._opened(path).labels)
         return self._columns[path]
+
+    def of(self, inputs: StagedInputs) -> FileRanges:
+        return dataclasses.replace(self, inputs=inputs)
 
     def open(self, file: InputFile) -> RowFile:
         """Opens an input, which must be the version that was listed.
@@ -103,9 +113,13 @@ class OpenFiles(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), COVERED, ""), listed.bytes - file.covers))
                 description = json.dumps([file.codec, file.header])
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), DESCRIBED, description), 1))
-        plan = row_format(self.ranges.schema).plan_ranges
-        parts = (part for file in opened for part in plan(file, range_bytes=self.ranges.range_bytes))
-        yield from grouped(parts, group_bytes=self.ranges.group_bytes)
+        plan = functools.partial(row_format(self.ranges.schema).plan_ranges, range_bytes=self.ranges.range_bytes)
+        parts = [plan(file) for file in opened]
+        for listed, found in zip(files, parts, strict=True):
+            if self.count and not found:  # without records; all others are digested where they are read
+                blocks = digest_blocks(listed.path, version=listed.version)
+                yield from digested(listed.key, blocks)
+        yield from grouped(itertools.chain.from_iterable(parts), group_bytes=self.ranges.group_bytes)
 
     def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
         """The files, opened."""
@@ -127,6 +141,9 @@ class GivenRanges:
             pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),
             pipeline | f"{label}NoCounts" >> beam.Create([], reshuffle=False),
         )
+
+    def of(self, inputs: StagedInputs) -> GivenRanges:
+        return self
 
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         return next((dict(part.file.labels) for part in self.ranges if part.file.path == path), {})

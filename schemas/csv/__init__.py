@@ -14,4 +14,5 @@ __all__ = [
     "rows",
     "stream",
     "strings",
+    "text",
 ]

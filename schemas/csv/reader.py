@@ -19,7 +19,7 @@ from schemas.csv.lines import Records, in_utf8
 from schemas.csv.parse import Dialect, Parsed, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import Decoded, batch_schema, list_array
+from schemas.rows import Decoded, Digests, batch_schema, list_array
 from schemas.spec.raw_columns import raw_columns
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import FileSplit, Schema
@@ -39,6 +39,7 @@ def read_range(
     max_record_bytes: int = MAX_RECORD_BYTES,
     threads: int = 2,
     decoder: type[RecordDecoder] | None = None,
+    digests: Digests | None = None,
     cells: Sequence[str] = (),
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
@@ -53,6 +54,7 @@ def read_range(
         max_record_bytes: a longer record is rejected as record_too_long.
         threads: how many pieces of a batch are decoded in parallel.
         decoder: the decoder for another format of lines; None: CSV.
+        digests: see `schemas.rows.RowFormat`.
         cells: columns of the file whose cells are added as they stand there; see `schemas.rows.cell_field`.
 
     Raises:
@@ -60,7 +62,7 @@ def read_range(
         UsageError: the split is by file, and the file matches no pattern or several.
     """
     reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split, cells=cells)
-    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
+    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, digests=digests)
     small = not part.file.gzip and (part.end or part.file.size) - part.start <= _PIECE_BYTES
     with contextlib.closing(blocks):
         filled = (block for block in blocks if len(block.records) or block.too_long)

@@ -14,7 +14,7 @@ from schemas.exports.notes import Notes
 from schemas.exports.verdicts import refused_rows
 from schemas.formats import row_format
 from schemas.rejects import Reject
-from schemas.rows import Decoded, RowFile, dense
+from schemas.rows import RowFile, dense
 from schemas.spec.raw_columns import OFFSET, serving_columns
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel
@@ -78,7 +78,7 @@ def _read(file: RowFile, schema: Schema, batch_size: int, *, before: int, total:
     for part in rows.plan_ranges(file, range_bytes=RANGE_BYTES):
         for decoded in rows.read_range(part, schema, with_split=False):
             done = (before + min(decoded.consumed, part.covers)) / total
-            numbers = first + _numbers(decoded)
+            numbers = first + decoded.numbers()
             first += decoded.read
             batch = decoded.batch
             yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows, done)
@@ -86,13 +86,6 @@ def _read(file: RowFile, schema: Schema, batch_size: int, *, before: int, total:
                 some = batch.slice(start, batch_size)
                 yield _Rows(file, some, numbers[start : start + batch_size], [], some.num_rows, done)
         before += part.covers
-
-
-def _numbers(decoded: Decoded) -> np.ndarray:
-    """The index of each row among the batch's records, including rejected ones."""
-    offsets = np.asarray(decoded.batch.column(OFFSET))
-    rejected = np.sort(np.array([reject.offset for reject in decoded.rejects], np.int64))
-    return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
 
 
 def _predicted(
