@@ -31,7 +31,6 @@ from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
-from schemas.comparison import Comparison
 from schemas.dataset import layout
 from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
@@ -116,7 +115,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
-    comparisons: Sequence[Comparison] = (),
+    compared: drift.Compared | None = None,
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -126,7 +125,7 @@ def commit(
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
-      comparisons: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
+      compared: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -137,7 +136,7 @@ def commit(
     place_parity(run, result)
     statistics = place_statistics(run.folder, result)
     leakage = place_leakage(run.folder, result, run.inputs)
-    drift.place(run.folder, comparisons)
+    drift.place(run.folder, compared.comparisons if compared else ())
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     listed = write_parts(
         run.output,
@@ -149,7 +148,7 @@ def commit(
         *(messages.warnings(leakage) if leakage else ()),
         *find_warnings(result, derived_from(run), classes=run.source.classes),
         *(one_class_elsewhere(statistics) if statistics else ()),
-        *drift.warnings(comparisons),
+        *(drift.warnings(compared, run.source.schema) if compared else ()),
     )
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     if not run.keeps_staging:
