@@ -107,7 +107,8 @@ def plan(given: argparse.Namespace) -> Plan:
     from beam_jobs.planning.measure import measure
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
-    from beam_jobs.runtime.job import check_inputs, plan_shards
+    from beam_jobs.runtime.job import plan_shards
+    from beam_jobs.runtime.job_checks import check_inputs
     from schemas import storage
     from schemas.spec.images import ImageSchema
     from schemas.spec.loader import parse_schema

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_jobs.append.options import parse_append, wants_append
 from beam_jobs.core.options import PROG, JobOptions, parse
 from beam_jobs.core.options import parser as job_parser
 from beam_jobs.replay.options import parse_replay, wants_replay
@@ -15,6 +16,7 @@ from schemas.dataset import layout
 from schemas.dataset.show import describe
 
 if TYPE_CHECKING:
+    from beam_jobs.append.run import Outcome as Appended
     from beam_jobs.replay.run import Outcome
     from schemas.dataset.manifest import Manifest
     from schemas.dataset.submitted import Submitted
@@ -80,6 +82,26 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
+def summarize_append(output: str, outcome: Appended) -> str:
+    """What became of an append, and what the dataset holds now."""
+    from schemas.spec.loader import records_called
+
+    before, manifest = outcome.before, outcome.manifest
+    records = records_called(manifest.format)
+    skipped = [f"skipped    {path}: known as {known}" for path, known in outcome.skipped]
+    if manifest.run == before.run:
+        return "\n".join([f"nothing to add: {output} is unchanged", *storage.few(skipped)])
+    lines = [f"read       {manifest.read - before.read:>12,} {records} more", *storage.few(skipped)]
+    lines.append(f"added      {outcome.added:>12,} {records}")
+    for split, now in manifest.splits.items():
+        more = now.rows - before.splits[split].rows
+        lines.append(f"{split:<10} {now.rows:>12,} {records} in {len(now.shards)} shard(s), {more:,} of them new")
+    lines.append(f"rejected   {manifest.rejected:>12,} {records}, {manifest.rejected - before.rejected:,} of them new")
+    lines += [f"warning    {w.message}" for w in manifest.warnings if w not in before.warnings]
+    lines.append(f"time       {manifest.seconds:>12,.1f} s")
+    return "\n".join([*lines, *places(output, manifest)])
+
+
 def places(output: str, manifest: Manifest) -> list[str]:
     """Where the manifest, the rejects and the report are."""
     lines = [f"manifest   {layout.join(output, layout.MANIFEST)}"]
@@ -101,7 +123,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
-        return _replay(argv, prog) if wants_replay(argv) else _preprocess(argv, prog)
+        if wants_replay(argv):
+            return _replay(argv, prog)
+        return _append(argv, prog) if wants_append(argv) else _preprocess(argv, prog)
     except KeyboardInterrupt:
         raise command.Interrupted("interrupted; nothing was committed") from None
 
@@ -131,6 +155,27 @@ def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> c
     lines.append(f"next       `millrace job wait {place}` commits it; job status {place} asks how it is doing")
     data = {"path": options.output, "run": submitted.run, "job": job.model_dump()}
     return command.Report("\n".join(lines), data if as_json else {})
+
+
+def _append(argv: Sequence[str], prog: str) -> command.Report:
+    options, as_json = parse_append(argv, prog=prog), command.wants_json(argv)
+    from beam_jobs.append.run import run_append
+
+    notes: list[str] = []
+
+    def report(lines: Sequence[str]) -> None:
+        storage.print_notes(lines)
+        notes.extend(storage.few(lines))
+
+    outcome = run_append(options, report=report)
+    told = {
+        "added": outcome.added,
+        "skipped": [{"path": path, "known_as": known} for path, known in outcome.skipped],
+        "notes": notes,
+    }
+    data = {**describe(options.append_to), **told} if as_json else {}
+    text = "\n".join([summarize_append(options.append_to, outcome), *(f"note       {note}" for note in notes)])
+    return command.Report(text, data)
 
 
 def _replay(argv: Sequence[str], prog: str) -> command.Report:

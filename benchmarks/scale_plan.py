@@ -69,7 +69,7 @@ class Submitted(Exception):
 def plan(kind: str, files: int, total: int, folder: str) -> None:
     """Runs a job until its pipeline is built, and prints the figures."""
     from beam_jobs.core.options import JobOptions
-    from beam_jobs.runtime import job
+    from beam_jobs.runtime import job, job_checks
 
     schema, pattern = KINDS[kind]
     store: Any = ManyFiles(files, total // files, kind)
@@ -78,7 +78,7 @@ def plan(kind: str, files: int, total: int, folder: str) -> None:
         os.mkdir(staging)
         options = JobOptions(schema=schema, input=(pattern,), output=output, runner="PrismRunner", quiet=True)
         begun = time.monotonic()
-        source = job.check_inputs(options)
+        source = job_checks.check_inputs(options)
         listed, peak_listed = time.monotonic() - begun, peak_mb()
         source.stage(staging)
         staged, peak_staged = time.monotonic() - begun - listed, peak_mb()

@@ -40,7 +40,7 @@ COMMANDS = {
     "init": Command("schemas.inference.command", "write a schema from raw data, or compare one with new data"),
     "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
     "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
-    "job": Command("beam_jobs.job", "ask about a job on a cluster, wait for it, commit or cancel it"),
+    "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
     "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
     "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
     "doctor": Command("trainer.doctor", "find out what limits the speed of a training"),
@@ -49,7 +49,11 @@ COMMANDS = {
     "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
     "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     "verify": Command("trainer.verify", "check that an export sees what training saw"),
+    "promote": Command("trainer.promote", "put an export in service if it is no worse"),
     "predict": Command("trainer.predict", "predict on raw files with an export"),
+    "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
+    "serve": Command("trainer.serve", "serve an export over HTTP, and newer ones after it"),
+    "label": Command("trainer.label", "join labels to stored requests, for preprocessing"),
     "completion": Command("millrace.completion", "print a shell script for tab completion"),
 }
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from millrace.requests import Request, image_request, row_request
 from schemas.errors import MillraceError
+from schemas.exports.notes import read_notes
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
-from trainer.export.saved_model import ServedModel, read_notes
+from trainer.export.saved_model import ServedModel
 
 KEY, ERROR = "key", "error"
 ROWS, IMAGES = 4096, 64  # per batch

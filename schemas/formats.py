@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from schemas.csv import text
 from schemas.csv.rows import CsvRows
 from schemas.rows import AnyRowFormat
 from schemas.spec.table import Schema
 
 # By a schema's `format`, whose names `schemas.spec.table.RowFormatName` lists.
 ROW_FORMATS: Mapping[str, AnyRowFormat] = {"csv": CsvRows()}
+
+__all__ = ["ROW_FORMATS", "row_format", "text"]  # `text`: lines of cells, which a store of requests is written in
 
 
 def row_format(schema: Schema) -> AnyRowFormat:

@@ -6,7 +6,7 @@ Jobs, replays, predictions and the check of an export go through `RowFormat`; `s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ import pyarrow as pa
 from schemas.rejects import Reject
 from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn
 from schemas.spec.table import Schema
+
+Digests = Callable[[Mapping[int, str]], None]  # by block
 
 _ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
 
@@ -31,6 +33,12 @@ class Decoded:
     rejects: list[Reject]
     read: int
     consumed: int = 0
+
+    def numbers(self) -> np.ndarray:
+        """The index of each row among these records, rejects included: int64 `[rows]`."""
+        offsets = np.asarray(self.batch.column(OFFSET))
+        rejected = np.sort(np.array([reject.offset for reject in self.rejects], np.int64))
+        return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
 
 
 class RowFile(Protocol):
@@ -116,10 +124,27 @@ class RowFormat(Protocol[File, Range]):
     def plan_ranges(self, file: File, *, range_bytes: int) -> Sequence[Range]:
         """The file's records as ranges of about `range_bytes`, each record in exactly one."""
 
-    def read_range(self, part: Range, schema: Schema, *, with_split: bool) -> Iterator[Decoded]:
+    def cell_position(self, file: File, schema: Schema, name: str) -> int:
+        """The position of a column, by its name in the file or by that of the feature that it is.
+
+        Raises:
+          UsageError: there is no such column in the file.
+        """
+
+    def read_range(
+        self,
+        part: Range,
+        schema: Schema,
+        *,
+        with_split: bool,
+        cells: Sequence[str] = (),
+        digests: Digests | None = None,
+    ) -> Iterator[Decoded]:
         """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
 
-        `with_split` adds the column `_split`.
+        `with_split` adds the column `_split`; `cells` the cells of these columns of the file, as `cell_field` has them.
+        `digests` is called at the end with those of the blocks of the file that begin in the range (see
+        `schemas.storage.content`); the first range begins with the file.
 
         Raises:
           MillraceError: the file cannot be read, or has changed since it was opened.
@@ -145,15 +170,27 @@ class RowFormat(Protocol[File, Range]):
 AnyRowFormat = RowFormat[Any, Any]
 
 
-def batch_schema(columns: Sequence[RawColumn], *, with_split: bool) -> pa.Schema:
-    """The Arrow schema of decoded batches: raw columns, `_offset` int64, and if asked for `_split` int8."""
+def batch_schema(columns: Sequence[RawColumn], *, with_split: bool, cells: int = 0) -> pa.Schema:
+    """The Arrow schema of decoded batches: raw columns, `_offset` int64, and if asked for `_split` int8 and cells."""
     fields = [*raw_fields(columns), pa.field(OFFSET, pa.int64())]
-    return pa.schema(fields + ([pa.field(SPLIT, pa.int8())] if with_split else []))
+    fields += [pa.field(SPLIT, pa.int8())] if with_split else []
+    return pa.schema([*fields, *map(cell_field, range(cells))])
+
+
+def cell_field(index: int) -> pa.Field:
+    """The column of a batch with the cells of a column of the file as they stand there, in UTF-8 if it is Latin-1."""
+    return pa.field(f"_cell_{index}", pa.binary())
 
 
 def raw_fields(columns: Sequence[RawColumn]) -> list[pa.Field]:
     """Raw columns in Arrow: `list<float32>` and `list<binary>`."""
     return [pa.field(column.name, _ARROW_TYPES[column.dtype]) for column in columns]
+
+
+def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
+    """A raw column of a batch as a model takes it: float32 or objects of `bytes`, `[rows]` or `[rows, width]`."""
+    flat = values.flatten().to_numpy(zero_copy_only=False)
+    return flat if column.width is None else flat.reshape(-1, column.width)
 
 
 def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:

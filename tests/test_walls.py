@@ -29,7 +29,7 @@ ORDER = """
     schemas.images
     schemas.inference
     schemas.dataset
-    schemas.comparison
+    schemas.exports schemas.predictions schemas.comparison
     schemas.report
     beam_jobs.core
     beam_jobs.statistics
@@ -38,9 +38,9 @@ ORDER = """
     beam_jobs.output
     beam_jobs.rows beam_jobs.images
     beam_jobs.runtime
-    beam_jobs.replay
+    beam_jobs.replay beam_jobs.append beam_jobs.predicting
     beam_jobs.planning beam_jobs.comparing
-    beam_jobs.preprocess beam_jobs.plan beam_jobs.compare
+    beam_jobs.preprocess beam_jobs.plan beam_jobs.compare beam_jobs.predict
     beam_jobs.job beam_jobs.flex_template
     trainer.estimator trainer.spec
     trainer.strategies
@@ -50,9 +50,12 @@ ORDER = """
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
     trainer.report
-    trainer.loop trainer.predicting
+    trainer.predicting
+    trainer.promotion trainer.request_store
+    trainer.loop trainer.serving
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.serve
+    trainer.promote trainer.label
     trainer.replica
     trainer.tuning
     trainer.tune

@@ -23,10 +23,10 @@ from typing import Any
 from schemas import command, storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
+from schemas.exports.notes import check_files, read_notes
 from schemas.graphs.trust import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.storage.gcs_credentials import check_tensorflow
-from trainer.export.saved_model import check_files, read_notes
 from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
@@ -58,6 +58,7 @@ def evaluate(
     eval_steps: int | None = None,
     batch_size: int | None = None,
     output: str | None = None,
+    search_inputs: bool = False,
     trust: bool = False,
     verbose: bool = False,
 ) -> Evaluation:
@@ -72,6 +73,7 @@ def evaluate(
       eval_steps: how many batches are evaluated; None: all.
       batch_size: rows or images in a batch; None: those of a training by default.
       output: the folder of the report; None: the model directory.
+      search_inputs: look for the raw rows that were most wrong however large the inputs are.
       trust: load the graphs of the dataset even if they can do more than compute.
       verbose: whether TensorFlow logs more than errors.
 
@@ -105,10 +107,12 @@ def evaluate(
     from trainer.loop.reporting import check_slices
 
     check_slices(dataset, slice_by)
-    return _evaluated(dataset, options, model_dir, export)
+    return _evaluated(dataset, options, model_dir, export, search_inputs=search_inputs)
 
 
-def _evaluated(dataset: Dataset, options: TrainOptions, model_dir: str, export: str) -> Evaluation:
+def _evaluated(
+    dataset: Dataset, options: TrainOptions, model_dir: str, export: str, *, search_inputs: bool
+) -> Evaluation:
     from trainer.data.input_fn import input_fn
     from trainer.data.reading import input_options
     from trainer.export.restore import restore_estimator
@@ -133,7 +137,7 @@ def _evaluated(dataset: Dataset, options: TrainOptions, model_dir: str, export: 
             )
         )
         step = int(metrics["global_step"])
-        evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by)
+        evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by, search_inputs)
         curves = read_curves(dataset, dataclasses.replace(options, model_dir=model_dir))
         content = whole_report(estimator, checkpoint, evaluated, options, curves, steps=options.eval_steps)
     content["export"] = export
@@ -179,6 +183,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
     add("--batch_size", type=int, metavar="N", help="rows or images in a batch (default: 2048 rows, 64 images)")
     add("--output", metavar="DIR", help="folder of the report (default: --model_dir)")
+    add(
+        "--search_inputs",
+        action="store_true",
+        help="read the inputs again to tell where the rows that were most wrong come from (default: up to 256 MB)",
+    )
     add("--trust", action="store_true", help=TRUST_HELP)
     add("--verbose", action="store_true", help=command.VERBOSE_HELP)
     add("--json", action="store_true", help=command.JSON_HELP)

@@ -74,9 +74,10 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     if trained is None:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
+    promoted = None if trained.promotion is None else trained.promotion.record()
     return command.Report(
         json.dumps({split: finite(metrics) for split, metrics in trained.metrics.items()}),
-        {**dataclasses.asdict(trained), "export_dir": trained.export_dir},
+        {**dataclasses.asdict(trained), "export_dir": trained.export_dir, "promotion": promoted},
     )
 
 
@@ -153,6 +154,12 @@ def add_training_flags(parser: Any) -> None:
         help="features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
     )
     add("--no_report", action="store_true", help="write no model report, which takes some seconds at the end")
+    add(
+        "--promote_to",
+        metavar="DIR",
+        help="at the end put the best export in service in this folder, if it is no worse than the one that is: "
+        "docs/promote.md",
+    )
     add("--evaluate_test", action="store_true", help="also evaluate on the test split, once, at the end")
     add(
         "--keep_checkpoints",
@@ -226,6 +233,8 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None,
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     files = "raw.csv" if images is None else images.example_input
     lines.append(f"         {predict} --saved_model {trained.export_dir} --input {files} --output predictions.jsonl")
+    if trained.promotion is not None:
+        lines += trained.promotion.lines()
     if trained.reports:
         lines.append(f"report   {', '.join(trained.reports.values())}")
     return "\n".join(lines)

@@ -20,16 +20,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 
 from schemas import command
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
+from schemas.exports.notes import check_files, read_notes
 from schemas.graphs.trust import TRUST_HELP
-from trainer.export.parity_records import read_parity_records
-from trainer.export.saved_model import check_files, read_notes
-from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.verbosity import start_tensorflow
 
 PROG = "python -m trainer.verify"
@@ -66,20 +63,9 @@ def verify(
 
         check_graph(saved_model)
     start_tensorflow(verbose=verbose)
-    from trainer.export.restore import restore_estimator
+    from trainer.export.verified import check_saved_model
 
-    records = read_parity_records(dataset)
-    check_transform(dataset, records)
-    with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
-        check_export(
-            dataset,
-            records,
-            export_dir=saved_model,
-            estimator=restore_estimator(model_dir or _model_dir(saved_model), dataset, scratch=scratch),
-            checkpoint_path=os.path.join(saved_model, "variables", "variables"),
-            judged=judge(dataset, records) if notes.advice is None else None,
-        )
-    return len(records.raw)
+    return check_saved_model(dataset, saved_model, model_dir or _model_dir(saved_model), judged=notes.advice is None)
 
 
 def _model_dir(saved_model: str) -> str:

@@ -23,10 +23,11 @@ COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
 
 # (input's key, stage, reason) of what was rejected; (key, READ, "") and (key, WRITTEN, split) of the rest. COVERED is
 # how much of the input was gone through (see InputFile.covers): a range that no worker was given, or two, is missing
-# here. (key, DESCRIBED, JSON of its encoding and header) is counted once, where a file of rows is opened.
+# here. (key, DESCRIBED, JSON of its encoding and header) is counted once, where a file of rows is opened;
+# (key, DIGESTED, "<block> <SHA-256>") once for each block of its content (`schemas.storage.content`).
 CountKey = tuple[str, str, str]
-READ, WRITTEN, COVERED, DESCRIBED = "*read", "*written", "*covered", "*described"
-BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED})
+READ, WRITTEN, COVERED, DESCRIBED, DIGESTED = "*read", "*written", "*covered", "*described", "*digested"
+BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED, DIGESTED})
 
 
 def rejects(stage: str) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 
-from beam_jobs.core.accounting import COUNTS, COVERED, READ, REJECTS, RejectFile, write_reject_file
+from beam_jobs.core.accounting import COUNTS, COVERED, DIGESTED, READ, REJECTS, RejectFile, write_reject_file
 from schemas.rejects import Reject
 
 
@@ -20,6 +20,12 @@ def counted(key: int, *, read: int, rejects: Iterable[Reject]) -> Iterator[beam.
 def covered(key: int, amount: int) -> beam.pvalue.TaggedOutput:
     """For COUNTS: how much of an input was gone through, in the units of `InputFile.covers`."""
     return beam.pvalue.TaggedOutput(COUNTS, ((str(key), COVERED, ""), amount))
+
+
+def digested(key: int, blocks: Mapping[int, str]) -> Iterator[beam.pvalue.TaggedOutput]:
+    """For COUNTS: digests of blocks of an input."""
+    for number, digest in blocks.items():
+        yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), DIGESTED, f"{number} {digest}"), 1))
 
 
 def kept_rejects(staging: str, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:

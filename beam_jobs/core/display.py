@@ -13,7 +13,7 @@ from beam_jobs.core.progress import Counters
 from schemas.command import duration
 
 # How long the passes take beside each other, as measured on rows and images; a job has some of them.
-_WEIGHTS = {"analyzing": 5, "transforming": 3, "ingesting": 8, "writing": 2}
+_WEIGHTS = {"analyzing": 5, "transforming": 3, "ingesting": 8, "predicting": 8, "writing": 2}
 _ENOUGH = 0.02  # of a job, to say how long the rest will take
 
 

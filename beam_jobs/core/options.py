@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check_unknown
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
@@ -18,6 +17,7 @@ from schemas.storage.tensorflow_paths import check_characters
 PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
+       %(prog)s --append_to DIR --input PATTERN [PATTERN ...] [--skip_known] [--reanalyze] [option ...]
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--start_timeout SECONDS] [--quiet]
            [--verbose] [--trust] [--json]"""
 
@@ -33,40 +33,30 @@ examples:
   %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
   %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --no_wait
+  %(prog)s --append_to out/ --input 'new/*.csv'
   %(prog)s --replay corrected.jsonl --append_to out/
 
 Other options are Apache Beam pipeline options and are passed to the runner, such as --job_endpoint HOST:PORT and
 --job_server_timeout SECONDS of PortableRunner. docs/dataflow.md has a worked example.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A job that fails or is interrupted commits nothing. A
-replay that finds nothing left to replay exits with 0.
+replay that finds nothing left to replay, or an append whose files are all known, exits with 0.
 """
 
 
-# Beam's own names; one with a dot is a class's path.
-RUNNERS = (
-    "FnApiRunner",
-    "DirectRunner",
-    "PrismRunner",
-    "FlinkRunner",
-    "SparkRunner",
-    "PortableRunner",
-    "DataflowRunner",
-)
-
-
-REPLAY = ("replay", "append_to")  # the options that only a replay has
-_SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key|private_key|api_key")
+Mode = Literal["job", "append", "replay"]
+# The options of each mode that an ordinary job does not have.
+APPEND = ("append_to", "skip_known", "allow_drift", "reanalyze")
+REPLAY = ("replay", "append_to")
 
 
 @dataclasses.dataclass(frozen=True)
-class JobOptions:
+class JobOptions(RunnerOptions):
     """The options of one job."""
 
     schema: str  # a file, or the name of a shipped schema
     input: tuple[str, ...]
     output: str
-    runner: str = "FnApiRunner"
     num_shards: int | None = None
     shard_size_mb: float = 64.0
     compression: Literal["none", "gzip"] = "none"
@@ -79,21 +69,13 @@ class JobOptions:
     preprocessing_fn: str | None = None
     transform_from: str | None = None
     compare_to: str | None = None
+    keep_analysis: bool = False
     range_mb: float = 8.0
     max_input_ratio: float = MAX_INPUT_RATIO
-    start_timeout: float = 900.0
-    quiet: bool = False
-    verbose: bool = False
-    trust: bool = False
-    no_wait: bool = False
-    on_interrupt: Literal["ask", "cancel", "leave"] = "ask"
-    shared_disk: bool = False
-    any_region: bool = False
-    flex_template: bool = False  # set by `beam_jobs.flex_template` alone
-    beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0), ("start_timeout", 0)):
+        super().__post_init__()
+        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and not value >= low:  # so that NaN is refused, too
                 raise UsageError(f"--{name} {value}: must be {low} or more")
@@ -111,18 +93,12 @@ class JobOptions:
         check_characters(self.output, "--output ")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(f"--max_reject_fraction {self.max_reject_fraction:g}: must be from 0 to 1")
-        if self.runner not in RUNNERS and "." not in self.runner:
-            near = difflib.get_close_matches(self.runner, RUNNERS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"--runner {self.runner}: unknown runner{hint}; choose from {', '.join(RUNNERS)}")
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:
             raise UsageError(
                 "--preprocessing_fn and --transform_from: give only one; --transform_from brings its own transform"
             )
-        if self.no_wait and self.is_local:
-            raise UsageError("--no_wait: the job runs in this process with FnApiRunner; use --runner DataflowRunner")
         if not self.is_local and not storage.tensorflow_reads(self.output):
             scheme = self.output.partition("://")[0]
             use = "gs://" if self.runner.endswith("DataflowRunner") else "a local folder or gs://"
@@ -131,19 +107,9 @@ class JobOptions:
                 f"on {self.runner}; use {use}, or leave out --runner"
             )
 
-    @property
-    def is_local(self) -> bool:
-        """Whether Beam's in-process runner does the work."""
-        return self.runner in ("FnApiRunner", "DirectRunner")
 
-    @property
-    def shuffles_in_memory(self) -> bool:
-        """Whether the runner may hold all that it shuffles in memory, as Prism does. A PortableRunner may be Prism."""
-        return self.runner in ("PrismRunner", "PortableRunner")
-
-
-def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser: of a job from raw files, or of a replay, which must name other things."""
+def parser(*, mode: Mode = "job", prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser: of a job from raw files, of an append or of a replay, which must name other things."""
     p = command.Parser(
         prog=prog,
         usage=_USAGE,
@@ -153,13 +119,13 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
     must = p.add_argument_group("input and output")
     must.add_argument(
         "--schema",
-        required=not replay,
+        required=mode == "job",
         metavar="FILE",
         help="the schema, a YAML file (see docs/schema.md), or the name of one that ships, such as covertype",
     )
     must.add_argument(
         "--input",
-        required=not replay,
+        required=mode != "replay",
         nargs="+",
         action="extend",
         metavar="PATTERN",
@@ -167,7 +133,7 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
     )
     must.add_argument(
         "--output",
-        required=not replay,
+        required=mode == "job",
         metavar="DIR",
         help="the dataset directory to write, local or gs://; with the default runner also s3://",
     )
@@ -180,6 +146,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         help="apply the transform of the dataset in DIR instead of computing a new one",
     )
     must.add_argument(
+        "--keep_analysis",
+        action="store_true",
+        help="keep what the analysis measures, so that --reanalyze need not read these records again; see "
+        "docs/append.md",
+    )
+    must.add_argument(
         "--compare_to",
         metavar="DIR",
         help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
@@ -190,20 +162,43 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         metavar="MODULE:FUNCTION",
         help="use your own tf.Transform preprocessing_fn instead of the schema's",
     )
+    more = p.add_argument_group(
+        "append (instead of --schema and --output)",
+        "Adds new input to a dataset, with its own schema and transform, as a new run;\n"
+        "the existing shards stay. See docs/append.md.",
+    )
+    more.add_argument(
+        "--append_to", required=mode != "job", metavar="DIR", help="the dataset directory to add --input to"
+    )
+    more.add_argument(
+        "--skip_known",
+        action="store_true",
+        help="leave out files whose content the dataset holds already, instead of refusing them",
+    )
+    more.add_argument(
+        "--allow_drift",
+        action="store_true",
+        help="add records that have drifted beyond the thresholds in the schema that make a job fail",
+    )
+    more.add_argument(
+        "--reanalyze",
+        action="store_true",
+        help="measure the transform anew, and write all records again; what earlier runs have measured is not read "
+        "again if they kept it (--keep_analysis)",
+    )
     again = p.add_argument_group(
         "replay (instead of --schema, --input and --output)",
-        "Adds corrected rejects to a dataset, with its own schema and transform, as a\n"
-        "new run; the existing shards stay. See docs/rejects.md.",
+        "Adds corrected rejects to the dataset in --append_to, with its own schema and\n"
+        "transform, as a new run; the existing shards stay. See docs/rejects.md.",
     )
     again.add_argument(
         "--replay",
-        required=replay,
+        required=mode == "replay",
         nargs="+",
         action="extend",
         metavar="JSONL",
         help="copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix the image file",
     )
-    again.add_argument("--append_to", required=replay, metavar="DIR", help="the dataset directory that rejected them")
     shape = p.add_argument_group("output format")
     size = shape.add_mutually_exclusive_group()
     size.add_argument(
@@ -263,13 +258,7 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "the first 64 MB are exempt (default: %(default)g)",
     )
     run = p.add_argument_group("execution")
-    run.add_argument(
-        "--runner",
-        default="FnApiRunner",
-        metavar="NAME",
-        help="the Beam runner: FnApiRunner (in-process, default; DirectRunner means the same here), DataflowRunner, "
-        "FlinkRunner, PrismRunner, SparkRunner, PortableRunner, or the dotted name of a class",
-    )
+    add_runner_flags(run)
     run.add_argument(
         "--no_wait",
         action="store_true",
@@ -284,32 +273,12 @@ def parser(*, replay: bool = False, prog: str = PROG) -> argparse.ArgumentParser
         "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
     )
     run.add_argument(
-        "--shared_disk",
-        action="store_true",
-        help="local paths are on a file system that every worker of the cluster has under the same name",
-    )
-    run.add_argument(
-        "--any_region",
-        action="store_true",
-        help="allow buckets in other regions than the job on Dataflow, which costs money and time",
-    )
-    run.add_argument(
         "--range_mb",
         type=float,
         default=8.0,
         metavar="MB",
         help="size of the byte ranges that files are read in (default: %(default)g)",
     )
-    run.add_argument(
-        "--start_timeout",
-        type=float,
-        default=900.0,
-        metavar="SECONDS",
-        help="on Prism, Flink and Spark: cancel the job if no worker has begun to read by then; 0: wait without limit "
-        "(default: %(default)g)",
-    )
-    run.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    run.add_argument("--verbose", action="store_true", help="also show the logs of TensorFlow and the Beam runner")
     run.add_argument("--json", action="store_true", help=command.JSON_HELP)
     run.add_argument("--trust", action="store_true", help=f"with --transform_from or --append_to: {TRUST_HELP}")
     return p
@@ -322,30 +291,17 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
       UsageError: an option is missing, misspelt or out of its range.
     """
     values, beam_args = parse_known(argv, prog=prog)
-    own = {name: value for name, value in values.items() if name not in (*REPLAY, "json")}
+    own = {name: value for name, value in values.items() if name not in (*APPEND, *REPLAY, "json")}
     own["input"] = tuple(own["input"])
     return JobOptions(**own, beam_args=beam_args)
 
 
-def parse_known(
-    argv: Sequence[str], *, replay: bool = False, prog: str = PROG
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def parse_known(argv: Sequence[str], *, mode: Mode = "job", prog: str = PROG) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of this command's options, and the arguments that are Beam's.
 
     Raises:
       UsageError: an option is missing or misspelt.
     """
-    known, rest = parser(replay=replay, prog=prog).parse_known_args(list(argv))
-    own = [f"--{name}" for name in vars(known)]
-    for flag in (arg.split("=")[0] for arg in rest):
-        if not flag.startswith("--"):
-            continue
-        if _SECRET.search(flag):
-            raise UsageError(
-                f"{flag}: do not pass secrets on the command line: pipeline options appear in process lists, logs and "
-                "the runner's console. Provide credentials through the environment, as their library documents."
-            )
-        near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), own, n=1, cutoff=0.85)
-        if near:
-            raise UsageError(f"{flag}: unknown option; did you mean {near[0]}?")
+    known, rest = parser(mode=mode, prog=prog).parse_known_args(list(argv))
+    check_unknown(rest, vars(known))
     return vars(known), tuple(rest)

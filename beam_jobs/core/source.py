@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from beam_jobs.core.inputs import InputFile, StagedInputs
+from beam_jobs.core.keeping import Keeping
 from beam_jobs.core.options import JobOptions
 from schemas import storage
 from schemas.dataset import Dataset
@@ -60,8 +61,8 @@ class Source(Described, Protocol):
     def shares(self) -> dict[str, float]:
         """Each split's share of the data."""
 
-    def preprocessing_fn(self) -> Any:
-        """The tf.Transform `preprocessing_fn` that the schema implies."""
+    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+        """The tf.Transform `preprocessing_fn` that the schema implies. `keeping`: what its analysis keeps."""
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """Writes the description of the raw data to the run's folder: raw features of rows, the ingest graph of images.
@@ -122,6 +123,7 @@ class RawFiles:
       listing: the input files, each once.
       duplicates: (path that is read, other path of the same file), for files that are named more than once.
       report: called with notes about the input.
+      classes: the classes of the images that these join; empty: these define them.
     """
 
     options: JobOptions
@@ -129,6 +131,7 @@ class RawFiles:
     listing: storage.Listing
     duplicates: Sequence[tuple[str, str]]
     report: Callable[[Sequence[str]], None]
+    classes: tuple[str, ...] = ()
 
 
 S = TypeVar("S", bound=AnySchema)

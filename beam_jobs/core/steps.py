@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import apache_beam as beam
 
 from beam_jobs.core.accounting import RejectLimit
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.keeping import Analysis
 from beam_jobs.core.shuffle_plan import ShardOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownIds:
+    """The ids of a feature's known values: from `first` up to, and without, `end`. Ids below `first` are padding."""
+
+    first: int
+    end: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +37,8 @@ class Plan:
     derived: bool  # the transform that is applied is the schema's own, and no function of the user's
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
     statistics: bool = True  # whether statistics of the written records are collected
+    known_ids: Mapping[str, KnownIds] = dataclasses.field(default_factory=dict)  # whose unknown values are counted
+    analysis: Analysis | None = None  # what is kept of the analysis; None: nothing
     leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
 
@@ -48,5 +59,6 @@ class Steps:
     parity_raw: beam.PCollection | None = None  # of (place, tf.Example)
     parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
     parity_files: beam.PCollection | None = None  # of ParityFiles
+    content_files: beam.PCollection | None = None  # of paths of files that say what images hold
     statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles
     leakage: beam.PCollection | None = None  # of the JSON of what is found, of which there is one at most

@@ -17,7 +17,7 @@ from schemas.dataset import layout
 
 NAMESPACE = "millrace"
 BEGUN = "worker-begun-"  # how the names of the files begin
-_PHASES = ("analyzing", "transforming", "ingesting", "writing")  # in the order of a job
+_PHASES = ("analyzing", "transforming", "ingesting", "predicting", "writing")  # in the order of a job
 
 
 class Meter:

@@ -63,7 +63,7 @@ def open_folders(schema: ImageFolderSchema, raw: RawFiles) -> FolderSource:
     """
     listed = list_images(schema, raw)
     source = listing_input(schema, raw, listed)
-    classes = schema.label.values or listed.classes
+    classes = raw.classes or schema.label.values or listed.classes
     if len(classes) < 2:
         raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a classifier needs two or more")
     raw.report(listed.repeated)

@@ -35,6 +35,7 @@ from beam_jobs.images.records import RECORDS, ImageBatch
 from beam_jobs.images.seen import FindImageLeaks
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
+from beam_jobs.output.contents import write_contents
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
 from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.observed import Watched
@@ -48,7 +49,7 @@ from schemas.spec.image_options import ImageOptions, ImageSplit
 from schemas.spec.images import ImageFolderSchema
 from schemas.spec.raw_columns import OFFSET
 
-MOMENTS = "moments"
+MOMENTS, CONTENTS = "moments", "contents"
 
 beam.coders.registry.register_coder(ImageBatch, BatchCoder)
 
@@ -72,7 +73,7 @@ def image_steps(
     ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
     rows = ingested | "Account" >> beam.ParDo(AccountImages(plan, known_as)).with_output_types(
         pa.RecordBatch
-    ).with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, main="records")
+    ).with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, CONTENTS, main="records")
     encoded = rows.records | "Encode" >> beam.ParDo(
         EncodeExamples(
             Outputs(key.CLASS),
@@ -90,6 +91,7 @@ def image_steps(
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
         parity_files=rows[PARITY],
+        content_files=rows[CONTENTS],
         statistics=encoded[STATISTICS] if plan.statistics else None,
         leakage=ingested | FindImageLeaks() if plan.leakage else None,
     )
@@ -178,7 +180,8 @@ class IngestImages(beam.DoFn):
 
 
 class AccountImages(beam.DoFn):
-    """ImageBatch -> its records. Side outputs: counts, reject files, parity records, moments of the train split."""
+    """ImageBatch -> its records. Side outputs: counts, reject files, parity records, moments of the
+    train split, files of contents."""
 
     def __init__(self, plan: Plan, known_as: Callable[[Reject], Reject] | None = None) -> None:
         self.known_as = known_as
@@ -192,6 +195,7 @@ class AccountImages(beam.DoFn):
         yield from kept_rejects(self.staging, rejects)
         if not batch.records.num_rows:
             return
+        yield beam.pvalue.TaggedOutput(CONTENTS, write_contents(self.staging, batch.contents))
         yield from self.parity(batch)
         if batch.moments.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, preprocessing.to_analyze(batch.moments))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.images.records import NO_MOMENTS, ImageBatch, RecordMaker, Stored, moments
 from beam_jobs.leakage.images import Seen
 from beam_jobs.leakage.looks import UNSEEN, look_of
+from beam_jobs.output.contents import image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
 from schemas.images.file import ERRORS, ImageFile, undecodable
@@ -128,8 +128,8 @@ class ImageReader:
                 with self._decodes.reserve(decoding_bytes(header, self._images, scales=self._ingest.scales)):
                     encoded, height, width, pixels = self._store(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
-                digest = _digest(name.encode() if by_name else data)
-                of_file = _digest(data) if by_name and self._looks else digest
+                content = image_digest(data)
+                digest = image_digest(name.encode()) if by_name else content
                 kept = None
                 if self._keeper is not None and rank is not None:
                     kept = self._keeper.keep(rank, data, decoding_branches(header, self._images))
@@ -141,8 +141,9 @@ class ImageReader:
         seen = None
         if self._looks:
             look = UNSEEN if pixels is None else look_of(pixels)
-            seen = Seen(path, of_file, header.height, header.width, look)
-        return Stored(place, name, label, encoded, height, width, facts, digest, kept, seen)
+            seen = Seen(path, int.from_bytes(content, "little"), header.height, header.width, look)
+        split_by, held = int.from_bytes(digest, "little"), (content.hex(), path)
+        return Stored(place, name, label, encoded, height, width, facts, split_by, held, kept, seen)
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:
@@ -151,10 +152,6 @@ class ImageReader:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
             raise undecodable(header, data, error) from error
-
-
-def _digest(data: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def default_threads(paths: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile
 from beam_jobs.images.facts import Facts
 from beam_jobs.leakage.images import Seen
+from beam_jobs.output.contents import Content
 from schemas.rejects import Reject
 from schemas.spec import image_keys as key
 from schemas.spec.image_options import ImageSplit
@@ -47,6 +48,7 @@ class ImageBatch:
     moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
     kept: copies of some rows' files, by place, for parity records.
     facts: what the statistics say of each row of `records`.
+    contents: what each row's file holds.
     seen: what each row leaves behind to find leakage by; nothing if it is not looked for.
     """
 
@@ -56,6 +58,7 @@ class ImageBatch:
     rejects: tuple[Reject, ...]
     kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
     facts: tuple[Facts, ...] = ()
+    contents: tuple[Content, ...] = ()
     seen: tuple[Seen, ...] = ()
 
     @property
@@ -75,6 +78,7 @@ class Stored:
     width: int
     facts: Facts
     digest: int
+    content: Content
     kept: KeptFile | None = None
     seen: Seen | None = None
 
@@ -120,8 +124,9 @@ class RecordMaker:
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
         kept = {row.place: row.kept for row in rows if row.kept is not None}
         facts = tuple(row.facts for row in rows)
+        read, contents = count + len(rejects), tuple(row.content for row in rows)
         seen = tuple(row.seen for row in rows if row.seen is not None)
-        return ImageBatch(count + len(rejects), records, of_all.filter(in_train), tuple(rejects), kept, facts, seen)
+        return ImageBatch(read, records, of_all.filter(in_train), tuple(rejects), kept, facts, contents, seen)
 
     def splits(self, rows: Sequence[Stored]) -> np.ndarray:
         """int8 `[rows]`: indices into SPLITS."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.keeping import Keeping
 from beam_jobs.core.source import RawFiles
 from beam_jobs.images.image_lists import ImageList, ImagesInMemory, images_in_folders
 from schemas.dataset import Dataset, layout
@@ -70,7 +71,7 @@ class ImageSource(abc.ABC):
     def estimated_rows(self) -> int:
         return self.records
 
-    def preprocessing_fn(self) -> Any:
+    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.images.preprocessing import ImagePreprocessing
 
         return ImagePreprocessing(self.schema.images.channels, self.classes)

@@ -2,12 +2,18 @@
 
 __all__ = [
     "accounts",
+    "base",
     "cleanup",
     "commit",
+    "contents",
     "data_report",
     "drift",
     "encode",
+    "joined",
+    "kept_files",
+    "manifest_inputs",
     "pipeline_end",
     "result",
+    "run_files",
     "tfrecord_frames",
 ]

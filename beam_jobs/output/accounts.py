@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_jobs.core.accounting import BY_INPUT, COVERED, DESCRIBED, READ, WRITTEN, CountKey, rejects
+from beam_jobs.core.accounting import BY_INPUT, COVERED, DESCRIBED, DIGESTED, READ, WRITTEN, CountKey, rejects
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Count
 from schemas.errors import MillraceError
+from schemas.storage.content import content_digest
 
 OBSERVED = -1  # the part of counts that belong to no input
 Row = tuple[str, str, str, int]  # a CountKey, and its count
@@ -102,6 +103,14 @@ class InputAccount:
                 encoding, header = json.loads(text)
                 return encoding, None if header is None else tuple(header)
         return None, None
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of its content; None if it was not taken, as for images."""
+        if not any(at == DESCRIBED for at, _ in self.counts):
+            return None
+        blocks = (text.split() for at, text in self.counts if at == DIGESTED)
+        return content_digest(self.file.bytes, {int(number): found for number, found in blocks})
 
     def check(self) -> None:
         """Checks that every record is accounted for.

@@ -5,23 +5,32 @@ from __future__ import annotations
 import collections
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from beam_jobs.transform.rejects import PHASE, RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease, LeaseError
-from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
 from schemas.storage import compare_and_swap, folders
 from schemas.storage.disk_errors import refused_by_disk
 
+M = TypeVar("M")  # a manifest
+
 
 def after_failure(
-    error: BaseException, *, output: str, run_id: str, staging: str, held: Lease, raw_bytes: RawBytes
-) -> Manifest:
+    error: BaseException,
+    *,
+    output: str,
+    run_id: str,
+    staging: str,
+    held: Lease,
+    raw_bytes: RawBytes,
+    read: Callable[[str], M],
+) -> M:
     """Saves the rejects of a failed run, removes its other files, and raises `error` again.
 
     Args:
@@ -31,6 +40,7 @@ def after_failure(
       staging: its staging folder.
       held: the lease of the job.
       raw_bytes: reads the raw bytes of rejects from the input.
+      read: reads the manifest of the output.
 
     Returns:
       The manifest, if the error came after the commit: then the dataset is complete, and nothing is removed.
@@ -41,7 +51,7 @@ def after_failure(
     """
     manifest = compare_and_swap.look(layout.join(output, layout.MANIFEST)).data
     if manifest is not None and run_id.encode() in manifest:
-        return read_manifest(output)
+        return read(output)
     rejected = keep_failed(output, run_id, staging, error, raw_bytes)
     folders.remove(layout.join(output, run_id))
     if isinstance(error, Exception) and not isinstance(error, LeaseError) and held.is_lost():

@@ -11,33 +11,34 @@ import dataclasses
 import datetime as dt
 import hashlib
 import importlib.metadata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
-from beam_jobs.core import parity_files, parity_sample
-from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
+from beam_jobs.core.accounting import READ, WRITTEN, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.leakage import messages
-from beam_jobs.output import drift, tfrecord_frames
+from beam_jobs.output import drift
 from beam_jobs.output.accounts import Unfit, accounts
+from beam_jobs.output.added_warnings import warnings_of_added
+from beam_jobs.output.contents import place_contents
 from beam_jobs.output.data_report import place_report
 from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere
 from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.output.joined import count_inputs, joined_inputs, joined_manifest
+from beam_jobs.output.kept_files import place_kept
 from beam_jobs.output.leakage import place_leakage
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
-from beam_jobs.statistics import files
-from beam_jobs.statistics.state import Statistics
+from beam_jobs.output.run_files import described_before, place_parity, place_rejects, place_statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
-from schemas.dataset import layout
-from schemas.dataset.input_files import write_parts
+from schemas.dataset import Dataset, layout
+from schemas.dataset.input_files import InputPart, write_parts
 from schemas.dataset.lease import Lease
-from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
-from schemas.rejects import Reject
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
 from schemas.storage import compare_and_swap, folders
@@ -68,6 +69,8 @@ class Run:
     lease: Lease
     replaces: Seen  # the manifest at the time the lease was taken
     keeps_staging: bool = False
+    onto: Dataset | None = None  # the dataset that the records are added to
+    known: Mapping[str, int] = dataclasses.field(default_factory=dict)  # runs whose analysis is in the run's folder
 
     @property
     def folder(self) -> str:
@@ -100,12 +103,15 @@ def check(run: Run, result: Result) -> None:
         raise Unfit(f"{', '.join(first)}: the input contains no records")
     if not in_shards:
         raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
-    for split in run.source.schema.split_names:
+    for split in run.source.schema.split_names if run.onto is None else ():
         if not sum(s.rows for s in result.shards if s.split == split):
             raise Unfit(
                 f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
                 "schema, set it to 0 to drop the split, or add input."
             )
+
+
+NOT_COMPARED = drift.Compared()
 
 
 def commit(
@@ -115,7 +121,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
-    compared: drift.Compared | None = None,
+    compared: drift.Compared = NOT_COMPARED,
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -132,25 +138,35 @@ def commit(
     """
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
-    place_rejects(run, result, late_rejects(result, raw_bytes))
-    place_parity(run, result)
-    statistics = place_statistics(run.folder, result)
+    place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto)
+    place_contents(run.folder, result.content_files, onto=run.onto)
+    if run.onto is None:  # else they are the dataset's, whose transform is the same
+        place_parity(run.folder, result)
+    before = None if run.onto is None else described_before(run.onto)
+    statistics = place_statistics(run.folder, result, more=before)
     leakage = place_leakage(run.folder, result, run.inputs)
-    drift.place(run.folder, compared.comparisons if compared else ())
+    drift.place(run.folder, compared.comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
-    listed = write_parts(
-        run.output,
-        run.id,
-        (input_part(part) for part in accounts(run.inputs, result.count_files)),
-        count=run.inputs.files,
-    )
-    warnings = (
-        *(messages.warnings(leakage) if leakage else ()),
-        *find_warnings(result, derived_from(run), classes=run.source.classes),
-        *(one_class_elsewhere(statistics) if statistics else ()),
-        *(drift.warnings(compared, run.source.schema) if compared else ()),
-    )
+    parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
+    count = run.inputs.files
+    warnings: tuple[DataWarning, ...]
+    if run.onto is None:
+        warnings = (
+            *(messages.warnings(leakage) if leakage else ()),
+            *find_warnings(result, derived_from(run), classes=run.source.classes),
+            *(one_class_elsewhere(statistics) if statistics else ()),
+            *drift.warnings(compared.comparisons),
+            *drift.unchecked(compared, run.source.schema),
+        )
+    else:
+        parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
+        warnings = tuple(warnings_of_added(result, run.onto, compared.comparisons))
+    listed = write_parts(run.output, run.id, parts, count=count)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
+    analyzed = {
+        **run.known,
+        **({run.id: read - sum(run.known.values())} if place_kept(run.folder, run.staging, run.id) else {}),
+    }
     if not run.keeps_staging:
         folders.remove(run.staging)
     manifest = Manifest(
@@ -179,11 +195,14 @@ def commit(
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
         finite=True,
+        analyzed=analyzed,
         warnings=warnings,
         seconds=round(max(seconds(), 0.0), 3),
     )
+    if run.onto is not None:
+        manifest = joined_manifest(run.onto.manifest, manifest)
     place_report(run.output, manifest, phases=phases)
-    shards = {shard.path for split in splits.values() for shard in split.shards}
+    shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
@@ -225,65 +244,6 @@ def place_shards(result: Result, split: str, *, output: str, run_id: str, compre
 
     shards = storage.for_each(output, place, enumerate(written))
     return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
-
-
-def place_rejects(run: Run, result: Result, late: Sequence[Reject]) -> None:
-    """Copies the reject files to their final names; the transform's rejects, which are complete now, come last."""
-
-    def place(numbered: tuple[int, RejectFile]) -> None:
-        number, file = numbered
-        compare_and_swap.create(layout.join(run.folder, layout.rejects_name(number)), storage.read_bytes(file.path))
-
-    storage.for_each(run.output, place, enumerate(result.reject_files))
-    if late:
-        lines = "".join(f"{reject.to_json()}\n" for reject in late)
-        compare_and_swap.create(layout.join(run.folder, layout.rejects_name(len(result.reject_files))), lines.encode())
-
-
-def place_parity(run: Run, result: Result) -> None:
-    """Writes the sampled records for the parity check, raw and transformed in the same order."""
-    pairs = list(parity_records(result))
-    for name, records in (
-        (layout.PARITY_RAW, [raw for raw, _ in pairs]),
-        (layout.PARITY_TRANSFORMED, [transformed for _, transformed in pairs]),
-    ):
-        compare_and_swap.create(
-            layout.join(run.folder, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records)))
-        )
-
-
-def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> dict[str, Any] | None:
-    """Writes the statistics of the written records, and of those that `more` describes, if they were collected.
-
-    Returns:
-      The values of `statistics.json`; None if there are none.
-    """
-    if result.statistics is not None:
-        sketches = storage.read_bytes(result.statistics)
-        statistics = Statistics.from_bytes(sketches)
-        if more is not None:
-            statistics.merge(more)
-            sketches = statistics.to_bytes()
-        return files.place(run_dir, statistics, sketches)
-    return None
-
-
-def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs of a raw and a transformed record, of which both sides were kept."""
-    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
-    for place in places[:: max(1, -(-len(places) // parity_sample.LIMIT))]:
-        yield result.parity_raw[place], result.parity_transformed[place]
-    for record in parity_files.choose(result.parity_files):
-        raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
-        yield raw_example(**raw, label=record.label.encode()), storage.read_bytes(record.stored)
-
-
-def raw_example(**features: bytes) -> bytes:
-    """A serialized tf.Example of strings."""
-    import tensorflow as tf
-
-    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString(deterministic=True)
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:

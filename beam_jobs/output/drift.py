@@ -103,21 +103,26 @@ def check(found: Compared) -> None:
         told = "; ".join(f"{one.second} against {one.first}: {one.told.removeprefix('FAIL: ')}" for one in failed)
         raise Unfit(
             f"the data has drifted: {told}. Nothing was committed, and an earlier dataset stays as it was. If this is "
-            "expected, set `drift` in the schema higher, or to {warn: ...} (docs/compare.md)"
+            "expected, set `drift` in the schema higher, or to {warn: ...} (docs/compare.md); an append "
+            "takes --allow_drift"
         )
 
 
-def warnings(found: Compared, schema: AnySchema) -> Iterator[DataWarning]:
-    """A warning for each feature that exceeds its threshold to warn above, and if thresholds could not be checked."""
+def unchecked(found: Compared, schema: AnySchema) -> Iterator[DataWarning]:
+    """A warning if the schema's thresholds could not be checked against the dataset that is replaced."""
     if found.missed is not None and schema.limits_drift:
         message = (
             f"the schema's thresholds of drift were not checked against the dataset that is replaced: {found.missed}"
         )
         yield DataWarning(feature="", code="drift_not_compared", message=message)
-    for one in found.comparisons:
-        for feature in one.features:
+
+
+def warnings(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
+    """A warning for each feature that exceeds its threshold to warn above."""
+    for found in comparisons:
+        for feature in found.features:
             if feature.verdict == "warn":
-                message = f"{feature.excess}, {one.second} against {one.first}"
+                message = f"{feature.excess}, {found.second} against {found.first}"
                 yield DataWarning(feature=feature.feature, code="drift", message=message)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -26,6 +26,7 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.steps import KnownIds
 from beam_jobs.leakage.combine import LEAKAGE
 from beam_jobs.leakage.rows import RowCollector
 from beam_jobs.leakage.rows import Watched as WatchedRows
@@ -36,6 +37,7 @@ from beam_jobs.statistics.columns import raw_apart
 from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
+from beam_jobs.transform.unseen import count_unseen
 from schemas.rejects import Reject
 from schemas.spec.raw_columns import OFFSET, SPLIT
 from schemas.spec.table import SPLITS
@@ -68,9 +70,10 @@ class EncodeExamples(beam.DoFn):
     """RecordBatch with the passthrough columns -> Encoded.
 
     Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
-    `beam_jobs.transform.observed`); REJECTS has a RejectFile of rows whose transformed values are invalid (see
-    `beam_jobs.transform.rejects`); PARITY has (place, tf.Example), where a threshold is given; STATISTICS has those of
-    the bundle's written records, if `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
+    `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.unseen`); REJECTS has
+    a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY has (place,
+    tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if `described` says
+    of what; LEAKAGE what they leave behind, if `guarded` does.
     """
 
     observed: Observed  # in the current bundle
@@ -86,6 +89,7 @@ class EncodeExamples(beam.DoFn):
         staging: str,
         parity_threshold: int | None = None,
         described: Described | None = None,
+        known_ids: Mapping[str, KnownIds] | None = None,
         guarded: WatchedRows | None = None,
     ) -> None:
         self.outputs = outputs
@@ -94,6 +98,7 @@ class EncodeExamples(beam.DoFn):
         self.staging = staging
         self.parity_threshold = parity_threshold
         self.described = described
+        self.known_ids = known_ids or {}
         self.guarded = guarded
 
     def start_bundle(self) -> None:
@@ -129,6 +134,8 @@ class EncodeExamples(beam.DoFn):
         observe_stored(features, splits, self.watched, self.observed)
         if self.collector is not None:
             self.collector.add(raw, splits)
+        for counted in count_unseen(features, self.known_ids):
+            yield beam.pvalue.TaggedOutput(COUNTS, counted)
         if self.guard is not None:
             self.guard.add(raw, splits, files, offsets)
         for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():

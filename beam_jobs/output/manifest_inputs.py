@@ -27,6 +27,7 @@ def input_part(accounts: Sequence[InputAccount]) -> InputPart:
                 rejected=account.rejected,
                 encoding=encoding,
                 header=None if header is None else places[header],
+                digest=account.digest,
             )
             for account, (encoding, header) in zip(accounts, described, strict=True)
         ),

@@ -30,6 +30,7 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
         "late_rejects": steps.late_rejects,
     }
     parity = {"raw": steps.parity_raw, "transformed": steps.parity_stored, "parity_files": steps.parity_files}
+    parity |= {"content_files": steps.content_files}
     parts |= {name: part for name, part in parity.items() if part is not None}
     if steps.statistics is not None:
         parts["statistics"] = (

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_jobs.core.accounting import DESCRIBED, WRITTEN, CountKey, RejectFile, rejects
+from beam_jobs.core.accounting import DESCRIBED, DIGESTED, WRITTEN, CountKey, RejectFile, rejects
 from beam_jobs.core.parity_files import ParityFiles
 from beam_jobs.output.accounts import OBSERVED, CountFile
 from beam_jobs.output.fragments import WrittenShard
@@ -38,6 +38,7 @@ class Result:
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
     ended: float
+    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.contents`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
     leakage: dict[str, Any] | None = None  # what `beam_jobs.leakage` found, if it was looked for
 
@@ -67,7 +68,7 @@ class Result:
         found: collections.Counter[tuple[str, str]] = collections.Counter()
         for file in self.count_files:
             for (_, stage, reason), n in file.read():
-                if stage != DESCRIBED:
+                if stage not in (DESCRIBED, DIGESTED):
                     found[stage, reason] += n
         return found
 
@@ -86,6 +87,7 @@ def write_result(
     raw: Sequence[tuple[Place, bytes]] = (),
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
+    content_files: Sequence[str] = (),
     statistics: Sequence[bytes] = (),
     leakage: Sequence[bytes] = (),
 ) -> None:
@@ -102,6 +104,7 @@ def write_result(
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
         "parity_files": [dataclasses.asdict(record) for record in parity_files],
+        "content_files": list(content_files),
         "ended": time.time(),
         "statistics": None,
         "leakage": next(map(json.loads, leakage), None),
@@ -127,6 +130,7 @@ def read_result(path: str) -> Result:
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
+        content_files=tuple(account.get("content_files", ())),
         ended=account["ended"],
         statistics=account.get("statistics"),  # a job that an earlier release submitted has none
         leakage=account.get("leakage"),

@@ -9,11 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.core.source import Chosen
+from beam_jobs.output.base import Key
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.rejects import Reject
-
-Key = tuple[str, int]  # a reject's source and offset: no two rejects of a dataset share them
 
 
 @dataclasses.dataclass(frozen=True)

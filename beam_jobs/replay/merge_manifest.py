@@ -6,7 +6,8 @@ import collections
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from beam_jobs.replay.corrections import Key
+from beam_jobs.output.base import Key
+from beam_jobs.output.joined import joined_split
 from schemas.dataset.input_files import InputPart, ListedInputs
 from schemas.dataset.manifest import Count, Input, Manifest, Split
 from schemas.errors import MillraceError
@@ -88,7 +89,7 @@ def appended(base: Manifest, listed: ListedInputs, added: Added) -> Manifest:
     Raises:
       MillraceError: a record is unaccounted for.
     """
-    splits = {name: joined(split, added.splits.get(name)) for name, split in base.splits.items()}
+    splits = {name: joined_split(split, added.splits.get(name)) for name, split in base.splits.items()}
     rows = sum(split.rows for split in splits.values())
     written = base.written + sum(added.written.values())
     if rows != written:
@@ -108,11 +109,6 @@ def appended(base: Manifest, listed: ListedInputs, added: Added) -> Manifest:
             "rejected": len(added.rejects),
         }
     )
-
-
-def joined(old: Split, new: Split | None) -> Split:
-    """The old shards, and the new ones behind them."""
-    return old if new is None else Split(rows=old.rows + new.rows, shards=old.shards + new.shards)
 
 
 def check(inputs: Sequence[Input]) -> None:

@@ -44,7 +44,7 @@ class ReplayOptions:
 
 def wants_replay(argv: Sequence[str]) -> bool:
     """Whether a command line asks for a replay."""
-    return any(_flag(arg)[2:] in REPLAY for arg in argv)
+    return any(_flag(arg) == "--replay" for arg in argv)
 
 
 def parse_replay(argv: Sequence[str], *, prog: str = PROG) -> ReplayOptions:
@@ -53,7 +53,7 @@ def parse_replay(argv: Sequence[str], *, prog: str = PROG) -> ReplayOptions:
     Raises:
       UsageError: an option is missing, misspelt, or belongs to a job from raw files.
     """
-    values, beam_args = parse_known(argv, replay=True, prog=prog)
+    values, beam_args = parse_known(argv, mode="replay", prog=prog)
     given = {_flag(arg)[2:] for arg in argv}
     foreign = [f"--{name}" for name in values if name in given and name not in (*REPLAY, *_SHARED, "json")]
     if foreign:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs, stage_inputs
+from beam_jobs.output.base import copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.replay import merge_manifest
-from beam_jobs.replay.base import copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.runtime.cluster_checks import check_cluster
@@ -176,6 +176,7 @@ def _commit(
     from beam_jobs.core.accounting import READ, WRITTEN
     from beam_jobs.output import commit, drift
     from beam_jobs.output.accounts import accounts
+    from beam_jobs.output.contents import place_contents
     from beam_jobs.output.data_report import place_report
 
     tried = len(choice.records)
@@ -200,6 +201,7 @@ def _commit(
     if rejects:
         lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
         storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
+    place_contents(run.folder, account.content_files, onto=base)
     place_statistics(base, account, run.folder)
     drift.place_splits(run.folder, base.declared)
     folders.remove(run.staging)
@@ -229,9 +231,8 @@ def _commit(
 
 def place_statistics(base: Dataset, account: Result, run_dir: str) -> None:
     """Writes the statistics of the dataset's records and the added ones, if the dataset has statistics."""
-    from beam_jobs.output import commit
-    from beam_jobs.statistics.state import Statistics
+    from beam_jobs.output import run_files
 
-    before = statistics_of(base)
+    before = run_files.described_before(base)
     if before is not None:
-        commit.place_statistics(run_dir, account, more=Statistics.from_bytes(before))
+        run_files.place_statistics(run_dir, account, more=before)

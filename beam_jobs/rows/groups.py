@@ -26,12 +26,12 @@ def range_bytes(part: RowRange) -> int:
     return (part.file.size if part.end is None else part.end) - part.start
 
 
-def grouped(ranges: Iterable[RowRange]) -> Iterator[Group]:
+def grouped(ranges: Iterable[RowRange], *, group_bytes: int = GROUP_BYTES) -> Iterator[Group]:
     """Groups consecutive ranges, in order: those that are small together, and each other one by itself."""
     some: list[RowRange] = []
     size = 0
     for part in ranges:
-        if some and (size + range_bytes(part) > GROUP_BYTES or len(some) == GROUP_RANGES):
+        if some and (size + range_bytes(part) > group_bytes or len(some) == GROUP_RANGES):
             yield tuple(some)
             some, size = [], 0
         some.append(part)

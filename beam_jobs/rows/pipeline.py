@@ -21,6 +21,7 @@ from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.statistics.collect import Described
 from beam_jobs.statistics.columns import columns_of, raw_names
 from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.transform.analyze import analyze
 from beam_jobs.transform.dense import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
@@ -49,20 +50,28 @@ def row_steps(
     args = (schema, plan.staging, plan.limit, plan.total)
     raw = plan.statistics or plan.leakage  # whether raw columns travel beside the features
     handed_through = {*PASSTHROUGH, *(raw_names(schema) if raw else ())}
+    measures, counts = False, []
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
-        if plan.transform_from is None:
+        measured = None
+        if plan.transform_from is None or plan.analysis is not None:
             # The schema's own function knows whether it has analyzers; a user's function may have some.
             measures = getattr(plan.preprocessing_fn, "measures", True)
             progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
-            to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
+            analyzed, keeping = ranges, None
+            if plan.analysis is not None:
+                analyzed, keeping = ranges.of(plan.analysis.inputs), plan.analysis.keeping
+            to_analyze, _ = (analyzed if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
             train = to_analyze | "ReadTrain" >> beam.ParDo(
-                ReadForAnalysis(*args, cache_dir=plan.cache_dir)
-            ).with_output_types(pa.RecordBatch)
-            transform_fn = (train, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(
-                plan.preprocessing_fn
-            )
+                ReadForAnalysis(*args, cache_dir=plan.cache_dir, digests=measures)
+            ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, main="batches")
+            counts.append(train[COUNTS])
+            config = adapter_config(schema, passthrough=False)
+            assert plan.preprocessing_fn is not None  # noqa: S101 - only a replay has none, and measures nothing
+            measured = analyze(train.batches, config, plan.preprocessing_fn, keeping)
         else:
             progress.expect("transforming", "writing")
+        transform_fn = measured
+        if plan.transform_from is not None:
             transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
 
         to_transform, file_counts = ranges.create(pipeline, "Transform", count=True)
@@ -72,6 +81,7 @@ def row_steps(
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
                 statistics=raw,
+                digests=not measures or (plan.analysis is not None and bool(plan.analysis.keeping.known)),
             )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
@@ -90,6 +100,7 @@ def row_steps(
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
                     described=Described(columns_of(schema)) if plan.statistics else None,
+                    known_ids=plan.known_ids,
                     guarded=watched_rows(schema) if plan.leakage else None,
                 )
             )
@@ -99,7 +110,7 @@ def row_steps(
     return Steps(
         encoded=encoded.examples,
         transform_fn=transform_fn,
-        counts=(file_counts, rows[COUNTS], encoded[COUNTS]),
+        counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
         late_rejects=encoded[REJECTS],
         parity_raw=rows[PARITY],

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Literal, Protocol
 
 import apache_beam as beam
 
 from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
+from beam_jobs.core.counting import digested
 from beam_jobs.core.inputs import InputFile, StagedInputs
-from beam_jobs.rows.groups import Group, grouped
+from beam_jobs.rows.groups import GROUP_BYTES, Group, grouped
 from schemas import storage
 from schemas.formats import row_format
 from schemas.rows import RowFile, RowRange
 from schemas.spec.table import Schema
+from schemas.storage.content import digest_blocks
 
 FILES_AT_ONCE = 256  # opened by one worker in one go; small ones are read together
 REMOTE_OPENERS = 16  # threads, where opening takes requests to the cloud
@@ -32,6 +36,9 @@ class Ranges(Protocol):
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         """The columns of a file that features and the label are read from, as the file calls them."""
 
+    def of(self, inputs: StagedInputs) -> Ranges:
+        """The ranges of other inputs."""
+
 
 @dataclasses.dataclass(frozen=True)
 class FileRanges:
@@ -41,6 +48,8 @@ class FileRanges:
     schema: Schema
     range_bytes: int
     max_input_ratio: float
+    label: Literal["required", "optional"] = "required"
+    group_bytes: int = GROUP_BYTES
     _columns: dict[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict, compare=False)
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
@@ -60,6 +69,9 @@ class FileRanges:
             self._columns[path] = dict(self._opened(path).labels)
         return self._columns[path]
 
+    def of(self, inputs: StagedInputs) -> FileRanges:
+        return dataclasses.replace(self, inputs=inputs)
+
     def open(self, file: InputFile) -> RowFile:
         """Opens an input, which must be the version that was listed.
 
@@ -73,7 +85,7 @@ class FileRanges:
 
     def _opened(self, path: str) -> RowFile:
         file: RowFile = row_format(self.schema).open_file(
-            path, self.schema, label="required", max_input_ratio=self.max_input_ratio
+            path, self.schema, label=self.label, max_input_ratio=self.max_input_ratio
         )
         return file
 
@@ -101,8 +113,13 @@ class OpenFiles(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), COVERED, ""), listed.bytes - file.covers))
                 description = json.dumps([file.codec, file.header])
                 yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), DESCRIBED, description), 1))
-        plan = row_format(self.ranges.schema).plan_ranges
-        yield from grouped(part for file in opened for part in plan(file, range_bytes=self.ranges.range_bytes))
+        plan = functools.partial(row_format(self.ranges.schema).plan_ranges, range_bytes=self.ranges.range_bytes)
+        parts = [plan(file) for file in opened]
+        for listed, found in zip(files, parts, strict=True):
+            if self.count and not found:  # without records; all others are digested where they are read
+                blocks = digest_blocks(listed.path, version=listed.version)
+                yield from digested(listed.key, blocks)
+        yield from grouped(itertools.chain.from_iterable(parts), group_bytes=self.ranges.group_bytes)
 
     def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
         """The files, opened."""
@@ -124,6 +141,9 @@ class GivenRanges:
             pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),
             pipeline | f"{label}NoCounts" >> beam.Create([], reshuffle=False),
         )
+
+    def of(self, inputs: StagedInputs) -> GivenRanges:
+        return self
 
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         return next((dict(part.file.labels) for part in self.ranges if part.file.path == path), {})

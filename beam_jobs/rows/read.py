@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
@@ -21,7 +22,7 @@ from beam_jobs.core.accounting import (
     give_up_if_certain,
     write_reject_file,
 )
-from beam_jobs.core.counting import counted, covered
+from beam_jobs.core.counting import counted, covered, digested
 from beam_jobs.core.turns import TURN
 from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
 from beam_jobs.rows.groups import Group, InGroup, joined, range_bytes
@@ -76,7 +77,7 @@ def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray, *, sta
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True, statistics=statistics))
 
 
-class _ReadRanges(beam.DoFn):
+class ReadRanges(beam.DoFn):
     """Reads groups of ranges, prefetching one batch; counts records and writes rejects to separate files.
 
     Ends the job if the reject limit is exceeded even if all remaining records are valid.
@@ -84,25 +85,36 @@ class _ReadRanges(beam.DoFn):
 
     phase: str
     reject_file: RejectFile | None = None  # the rejects of the last group
+    digested: list[tuple[int, Mapping[int, str]]]  # blocks of the last group: each range's place, and its digests
 
     def __init__(
-        self, schema: Schema, staging: str, limit: RejectLimit, total: int, *, cache_dir: str | None = None
+        self,
+        schema: Schema,
+        staging: str,
+        limit: RejectLimit,
+        total: int,
+        *,
+        cache_dir: str | None = None,
+        digests: bool = False,
     ) -> None:
         self.schema = schema
         self.staging = staging
         self.limit = limit
         self.total = total
         self.cache_dir = cache_dir  # caches what the first read decodes; None if the reads may run on other machines
+        self.digests = digests  # whether this read, the first of the two, takes the digests of the files
         self.meter = worker_metrics.Meter(self.phase)
 
     def decode(self, group: Group) -> Iterator[InGroup]:
         """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
         self.reject_file = None
+        self.digested = []
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
         unknown = any(part.file.gzip for part in group)  # how many records remain
-        size, consumed = sum(map(range_bytes, group)), 0
+        sizes = [range_bytes(part) for part in group]
+        size, consumed = sum(sizes), 0
         worker_metrics.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
@@ -110,7 +122,7 @@ class _ReadRanges(beam.DoFn):
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
                     rejects += decoded.rejects
-                    so_far = min(decoded.consumed, size) if len(group) == 1 else 0
+                    so_far = sum(sizes[:part]) + min(decoded.consumed, sizes[part])
                     progress.add(
                         piece, read=decoded.read, rejected=len(decoded.rejects), consumed=max(0, so_far - consumed)
                     )
@@ -129,12 +141,22 @@ class _ReadRanges(beam.DoFn):
     def read(self, group: Group) -> Iterator[InGroup]:
         """The group's records, decoded."""
         for place, part in enumerate(group):
-            for decoded in row_format(self.schema).read_range(part, self.schema, with_split=True):
+            blocks = functools.partial(self._take, self.digested, place) if self.digests else None
+            for decoded in row_format(self.schema).read_range(part, self.schema, with_split=True, digests=blocks):
                 yield place, decoded
 
+    @staticmethod
+    def _take(found: list[tuple[int, Mapping[int, str]]], place: int, blocks: Mapping[int, str]) -> None:
+        found.append((place, blocks))
 
-class ReadForAnalysis(_ReadRanges):
-    """A group of ranges -> RecordBatches of the raw features of the train split."""
+    def counted_digests(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
+        """For COUNTS: the digests of the blocks of the group that was decoded."""
+        for place, blocks in self.digested:
+            yield from digested(file_key(group[place].file.path), blocks)
+
+
+class ReadForAnalysis(ReadRanges):
+    """A group of ranges -> RecordBatches of the raw features of the train split. Side output: COUNTS of digests."""
 
     phase = "analyzing"
 
@@ -142,14 +164,15 @@ class ReadForAnalysis(_ReadRanges):
         decoded = super().read(group)
         return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, group), decoded)
 
-    def process(self, group: Group) -> Iterator[pa.RecordBatch]:
+    def process(self, group: Group) -> Iterator[object]:
         for rows, _ in joined(self.decode(group), group):
             batch = train_batch(rows, self.schema)
             if batch is not None:
                 yield batch
+        yield from self.counted_digests(group)
 
 
-class ReadForTransform(_ReadRanges):
+class ReadForTransform(ReadRanges):
     """A group of ranges -> RecordBatches of all rows with the passthrough columns.
 
     Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS, (place, raw tf.Example) in PARITY.
@@ -167,8 +190,9 @@ class ReadForTransform(_ReadRanges):
         parity_threshold: int | None,
         cache_dir: str | None = None,
         statistics: bool = False,
+        digests: bool = False,
     ) -> None:
-        super().__init__(schema, staging, limit, total, cache_dir=cache_dir)
+        super().__init__(schema, staging, limit, total, cache_dir=cache_dir, digests=digests)
         self.parity_threshold = parity_threshold
         self.statistics = statistics
         self.observe = ObserveMissing(schema)
@@ -204,6 +228,7 @@ class ReadForTransform(_ReadRanges):
         for key, part, count, rejected in zip(keys, group, read, rejects, strict=True):
             yield from counted(int(key), read=count, rejects=rejected)
             yield covered(int(key), part.covers)
+        yield from self.counted_digests(group)
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
         for key, rows_shown in observed.counts():

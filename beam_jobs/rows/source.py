@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.keeping import Keeping
 from beam_jobs.core.source import RawFiles
 from beam_jobs.rows.vocabulary_advice import vocabulary_advice
 from schemas import storage
@@ -82,10 +83,10 @@ class RowSource:
             return {name: getattr(split, name) for name in split.splits}
         return {name: max(size, 1) / max(self.total, 1) for name, size in self.split_bytes.items()}
 
-    def preprocessing_fn(self) -> Any:
+    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing
 
-        return Preprocessing(self.schema)
+        return Preprocessing(self.schema, keeping)
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """Writes the raw features as a tensorflow_metadata Schema in text format."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_jobs.core.options import JobOptions
+from beam_jobs.core.runner_options import RunnerOptions
 from beam_jobs.runtime.beam_flags import BeamFlags, is_dataflow, read_flags
 from schemas import storage
 from schemas.errors import UsageError
@@ -21,7 +22,7 @@ _LOOPBACK = re.compile(
 )
 
 
-def check_cluster(options: JobOptions, paths: Mapping[str, Iterable[str]]) -> None:
+def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) -> None:
     """Checks what a job, or a replay, asks of a cluster.
 
     Args:
@@ -59,7 +60,7 @@ def check_cluster(options: JobOptions, paths: Mapping[str, Iterable[str]]) -> No
         check_can_leave(options)
 
 
-def check_can_leave(options: JobOptions) -> None:
+def check_can_leave(options: RunnerOptions) -> None:
     """Refuses to leave a job that ends with this process, or whose runner cannot be asked about it later.
 
     Raises:
@@ -73,7 +74,7 @@ def check_can_leave(options: JobOptions) -> None:
         )
 
 
-def can_leave(options: JobOptions) -> bool:
+def can_leave(options: RunnerOptions) -> bool:
     """Whether the job goes on without this process, and its runner can be asked about it by its id."""
     if is_dataflow(options.runner):
         return True

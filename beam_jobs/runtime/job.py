@@ -5,33 +5,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity_sample, progress
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import RawFiles, Source
-from beam_jobs.runtime.cluster_checks import can_leave, check_can_leave, check_cluster, read_or_written
+from beam_jobs.core.source import Source
+from beam_jobs.runtime.cluster_checks import can_leave, check_can_leave
+from beam_jobs.runtime.job_checks import check_inputs, check_output
 from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
-from beam_jobs.runtime.sources import open_source
 from schemas import storage
-from schemas.dataset import layout
+from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest
-from schemas.dataset.prune import foreign
 from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
-from schemas.spec import shipped
-from schemas.spec.loader import AnySchema, load_schema
-from schemas.spec.table import SPLITS
+from schemas.spec.table import SPLITS, Schema
 from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_jobs.core.inputs import StagedInputs
+    from beam_jobs.core.keeping import Analysis, Kept
     from beam_jobs.core.shuffle_plan import ShardOptions
+    from beam_jobs.core.steps import KnownIds
     from beam_jobs.runtime.remote_run import Begun
 
 
@@ -56,7 +54,7 @@ def run_job(
     with _prepared(options, report, configure=configure) as (work, run):
         total, raw_bytes = work.source.total, work.source.raw_bytes
         if not can_leave(options):
-            return run.write(lambda: _run(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes)
+            return run.write(lambda: execute(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes)
         from beam_jobs.runtime import remote_run
 
         return remote_run.launch(options, run, lambda: _submit(work, run), total=total)
@@ -87,68 +85,8 @@ def _prepared(
             if not options.quiet:
                 progress.say("starting TensorFlow and Beam")
             load_libraries(verbose=options.verbose)
-        yield Work(options, source, load_preprocessing(options, source), transform), run
-
-
-def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
-    """Reads the schema and lists or opens the input. Imports nothing heavy.
-
-    Raises:
-      UsageError: the schema, the input or the output is invalid.
-    """
-    options = dataclasses.replace(options, schema=shipped.find(options.schema))
-    schema = load_schema(options.schema, for_job=True)
-    check_cluster(options, read_or_written(options, schema))
-    check_output(options)
-    check_comparison(options, schema)
-
-    duplicates: list[tuple[str, str]] = []
-    listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
-    report([storage.duplicate_note(kept, path) for kept, path in duplicates])
-    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), listing, duplicates, report))
-
-
-def check_output(options: JobOptions) -> None:
-    """Refuses an output folder that contains other files, or a dataset, unless --overwrite is given."""
-    names = storage.listdir(options.output)
-    if storage.is_local(options.output) and os.path.lexists(options.output):
-        if not os.path.isdir(options.output):
-            raise UsageError(f"--output {options.output}: is not a folder; use a folder or a new name")
-        storage.check_output(layout.join(options.output, layout.MANIFEST))
-    if layout.MANIFEST in names and not options.overwrite:
-        raise UsageError(
-            f"--output {options.output}: already contains a dataset. Give --overwrite to replace it "
-            "once the new one is complete, or use another folder."
-        )
-    others = foreign(options.output)
-    if others and layout.MANIFEST not in names:
-        raise UsageError(
-            f"--output {options.output}: holds {others[0]!r}, which is not part of a dataset. Use an empty or a new "
-            "folder."
-        )
-
-
-def check_comparison(options: JobOptions, schema: AnySchema) -> None:
-    """Refuses thresholds of drift without statistics, and a dataset to compare with that has none.
-
-    Raises:
-      UsageError: as above, or there is no such dataset.
-    """
-    if not options.statistics and schema.limits_drift:
-        raise UsageError(
-            f"--no_statistics: {options.schema} sets thresholds of drift, which need statistics; leave out either"
-        )
-    if options.compare_to is None:
-        return
-    if not options.statistics:
-        raise UsageError("--compare_to compares statistics; leave out --no_statistics")
-    from schemas.comparison import stored
-    from schemas.dataset.manifest import read_manifest
-
-    try:
-        stored.stored_samples(options.compare_to, read_manifest(options.compare_to))
-    except MillraceError as error:
-        raise UsageError(f"--compare_to: {error}") from error
+        preprocessing_fn = load_preprocessing(options, source)
+        yield Work(options, source, preprocessing_fn, transform, keeps_analysis=options.keep_analysis), run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +145,12 @@ class Work:
     source: Source
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]]
     transform: OtherTransform | None
+    onto: Dataset | None = None  # the dataset that the records are added to
+    allow_drift: bool = False  # no threshold fails it
+    keeps_analysis: bool = False  # what is measured of these records is kept
+    known: tuple[Kept, ...] = ()  # what earlier runs have kept, whose records are not analyzed again
+    known_reads: Mapping[str, int] = dataclasses.field(default_factory=dict)  # how many records each of them read
+    to_analyze: Source | None = None  # the records that are; None: all of `source`
 
     @property
     def transform_from(self) -> str | None:
@@ -218,6 +162,25 @@ class Work:
         """The user's preprocessing_fn, if the transform is not derived from the schema."""
         return (self.transform or self.options).preprocessing_fn
 
+    def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
+        """What is kept of the analysis; None if nothing is."""
+        from beam_jobs.core.keeping import STAGED, Analysis, Keeping
+
+        if not self.keeps_analysis:
+            return None
+        if self.to_analyze is not None:
+            inputs = self.to_analyze.stage(layout.join(run.staging, "to_analyze"))
+        folder = layout.join(run.staging, STAGED)
+        return Analysis(Keeping(run.id, folder, self.source.schema.fingerprint, self.known), inputs)
+
+    def known_ids(self) -> Mapping[str, KnownIds]:
+        """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
+        from beam_jobs.transform.unseen import known_ids
+
+        if self.onto is None or self.own_function is not None or not isinstance(self.onto.declared, Schema):
+            return {}
+        return known_ids(self.onto.schema, self.onto.run_dir)
+
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
         """Builds the pipeline. Writes the description of the raw data to the run's folder."""
         from beam_jobs.core.accounting import RejectLimit
@@ -227,25 +190,31 @@ class Work:
         options, source = self.options, self.source
         transform_from = self.transform.run_dir if self.transform else None
         source.write_description(run.folder, transform_from=transform_from)
+        analysis, preprocessing_fn = self.analysis(run, inputs), self.preprocessing_fn
+        if analysis is not None:
+            preprocessing_fn = source.preprocessing_fn(analysis.keeping)
         plan = Plan(
             run_dir=run.folder,
             temp_dir=temp_dir,
             inputs=inputs,
             total=source.total,
             limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
-            parity_threshold=parity_sample.threshold(source.estimated_rows),
+            parity_threshold=None if self.onto else parity_sample.threshold(source.estimated_rows),
             shards=plan_shards(options, source, run.staging, temp_dir),
-            preprocessing_fn=self.preprocessing_fn,
+            preprocessing_fn=preprocessing_fn,
             derived=self.own_function is None,
             transform_from=transform_from,
             statistics=options.statistics,
+            known_ids=self.known_ids(),
+            analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
 
 
-def _run(work: Work, run: NewRun) -> Manifest:
+def execute(work: Work, run: NewRun) -> Manifest:
+    """Runs the pipeline to its end, and commits its result."""
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.output import commit, drift, result
     from beam_jobs.runtime import runner
@@ -271,10 +240,13 @@ def _run(work: Work, run: NewRun) -> Manifest:
         preprocessing_fn=work.own_function,
         lease=run.lease,
         replaces=run.replaces,
+        onto=work.onto,
+        known=work.known_reads,
     )
     commit.check(finished, account)
     compared = drift.compared(account, source.schema, output=options.output, compare_to=options.compare_to)
-    drift.check(compared)
+    if not work.allow_drift:
+        drift.check(compared)
     return commit.commit(
         finished,
         account,

@@ -18,7 +18,7 @@ from beam_jobs.runtime.asking import has_ended_in
 from beam_jobs.transform.rejects import RawBytes
 from schemas import interrupts, storage
 from schemas.dataset import layout, lease
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.quick_import import quick_import
 from schemas.storage import compare_and_swap, folders
 
@@ -85,6 +85,7 @@ class NewRun:
             staging=self.staging,
             held=self.lease,
             raw_bytes=raw_bytes,
+            read=read_manifest,
         )
 
 

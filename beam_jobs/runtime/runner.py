@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options_validator import PipelineOptionsValida
 from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from beam_jobs.core.options import JobOptions
+from beam_jobs.core.runner_options import RunnerOptions
 from beam_jobs.runtime import worker_errors, worker_package
 from beam_jobs.runtime.beam_flags import is_dataflow
 from schemas.errors import UsageError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from beam_jobs.runtime.remote_job import RemoteJob
 
 
-def pipeline_options(options: JobOptions) -> PipelineOptions:
+def pipeline_options(options: RunnerOptions) -> PipelineOptions:
     """Beam's own options, from the arguments that are not this job's.
 
     Raises:
@@ -47,7 +47,7 @@ def pipeline_options(options: JobOptions) -> PipelineOptions:
     return PipelineOptions(list(options.beam_args))
 
 
-def run(options: JobOptions, build: Callable[[beam.Pipeline], None], *, staging: str, total: int) -> None:
+def run(options: RunnerOptions, build: Callable[[beam.Pipeline], None], *, staging: str, total: int) -> None:
     """Builds the pipeline, runs it and waits for it.
 
     Args:
@@ -73,7 +73,7 @@ def run(options: JobOptions, build: Callable[[beam.Pipeline], None], *, staging:
             follow(options, job, staging=staging, total=total)
 
 
-def start(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> RemoteJob | None:
+def start(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> RemoteJob | None:
     """Builds the pipeline and submits it to a runner that works in other processes.
 
     Returns:
@@ -88,7 +88,7 @@ def start(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> Remote
     return _submit(options, *_prepared(options), build)
 
 
-def follow(options: JobOptions, job: RemoteJob, *, staging: str, total: int, cancel: bool = True) -> None:
+def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int, cancel: bool = True) -> None:
     """Waits until a job is done, and shows its progress. See `run` for the arguments and errors.
 
     `cancel`: cancels the job if this is left by an exception.
@@ -108,7 +108,7 @@ def follow(options: JobOptions, job: RemoteJob, *, staging: str, total: int, can
 
 
 def _submit(
-    options: JobOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
+    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
 ) -> RemoteJob | None:
     from beam_jobs.runtime import submission
 
@@ -116,7 +116,7 @@ def _submit(
         return submission.submit(options, given, runner, build)
 
 
-def _prepared(options: JobOptions) -> tuple[PipelineOptions, PipelineRunner]:
+def _prepared(options: RunnerOptions) -> tuple[PipelineOptions, PipelineRunner]:
     """Beam's options and the runner.
 
     Raises:
@@ -129,7 +129,7 @@ def _prepared(options: JobOptions) -> tuple[PipelineOptions, PipelineRunner]:
     return given, runner
 
 
-def make_runner(options: JobOptions) -> PipelineRunner:
+def make_runner(options: RunnerOptions) -> PipelineRunner:
     """The runner: Beam's in-process one by its own class, the others by name.
 
     `DirectRunner` is the in-process runner here. Since 2.68, Beam itself takes that name to mean Prism, which downloads
@@ -147,7 +147,7 @@ def make_runner(options: JobOptions) -> PipelineRunner:
     return runner
 
 
-def _run_here(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> None:
+def _run_here(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> None:
     given, runner = _prepared(options)
     pipeline = beam.Pipeline(runner=runner, options=given)
     build(pipeline)
@@ -157,7 +157,7 @@ def _run_here(options: JobOptions, build: Callable[[beam.Pipeline], None]) -> No
         raise worker_errors.raised(error) or error from error
 
 
-def quiet_beam(options: JobOptions) -> None:
+def quiet_beam(options: RunnerOptions) -> None:
     """Silences Beam's own reports of errors, pages of stack frames that would hide the message of this command."""
     silent = ["apache_beam.runners.dataflow.internal.apiclient", "apache_beam.utils.retry"]
     if not is_dataflow(options.runner):  # whose warnings are about the project and the job

@@ -11,7 +11,7 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc
 from apache_beam.runners import DataflowRunner, PipelineRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from beam_jobs.core.options import JobOptions
+from beam_jobs.core.runner_options import RunnerOptions
 from beam_jobs.runtime import asking, dataflow_errors, dataflow_job, portable_job, worker_errors
 from beam_jobs.runtime.dataflow_job import DataflowJob
 from beam_jobs.runtime.portable_job import PortableJob
@@ -20,7 +20,7 @@ from schemas.errors import MillraceError
 
 
 def submit(
-    options: JobOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
+    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
 ) -> RemoteJob | None:
     """Builds the pipeline and submits it.
 
@@ -68,7 +68,7 @@ def submit(
     return None
 
 
-def _refusal(error: Exception, options: JobOptions, runner: PipelineRunner, place: str) -> MillraceError | None:
+def _refusal(error: Exception, options: RunnerOptions, runner: PipelineRunner, place: str) -> MillraceError | None:
     """One line about a service that did not accept the job; None for other errors."""
     if isinstance(runner, DataflowRunner):
         job = asking.reference(options.runner, options.beam_args, "", "")

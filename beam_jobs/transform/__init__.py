@@ -1,3 +1,3 @@
 """The transform: raw columns to features, measured and applied by tf.Transform."""
 
-__all__ = ["dense", "observed", "preprocessing", "rejects", "unique_values", "write"]
+__all__ = ["analyze", "dense", "observed", "preprocessing", "rejects", "unique_values", "unseen", "write"]

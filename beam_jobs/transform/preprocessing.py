@@ -18,6 +18,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from typing_extensions import assert_never
 
+from beam_jobs.core.keeping import Keeping
 from beam_jobs.transform.numeric import transform_numeric, z_scores
 from beam_jobs.transform.unique_values import UniqueValues
 from beam_jobs.transform.vocabularies import apply_vocabulary, measure_vocabularies
@@ -47,6 +48,7 @@ class Preprocessing:
     """The `preprocessing_fn` of a schema, as an object that can be pickled."""
 
     schema: Schema
+    keeping: Keeping | None = None  # what is kept of the words that are counted, and which are known
 
     @property
     def measures(self) -> bool:
@@ -58,7 +60,7 @@ class Preprocessing:
         steps = [s for s in (steps_of(item, self.schema.csv.missing) for item in self.schema.items) if s is not None]
         ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
-        vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted})
+        vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted}, self.keeping)
         numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
         measured = {**vocabularies, **z_scores(numbers, ready)}
         outputs: Tensors = {}

@@ -18,6 +18,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
+from beam_jobs.core.keeping import Keeping
+from beam_jobs.transform.kept import read_words, write_words
 from beam_jobs.transform.unique_values import UniqueValues
 from schemas import storage
 from schemas.dataset import layout
@@ -53,10 +55,12 @@ class MostFrequent:
         return [word for _, word in sorted(self._held, reverse=True)] or [EMPTY]
 
 
-def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, tf.Tensor]:
+def measure_vocabularies(
+    words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor], keeping: Keeping | None = None
+) -> dict[str, tf.Tensor]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
-    `words` are the strings to count for each.
+    `words` are the strings to count for each. `keeping`: what is kept of the counts, and which ones are known.
     """
     if not words:
         return {}
@@ -67,7 +71,7 @@ def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTens
             tf.concat([x.values for x in distinct], 0),
             tf.concat([x.counts for x in distinct], 0),
         ],
-        CountAndWrite(tuple(words)),
+        CountAndWrite(tuple(words), keeping),
         output_dtypes=[tf.string] * len(words),
         output_shapes=[[]] * len(words),
         output_asset_default_values=[EMPTY] * len(words),
@@ -103,9 +107,10 @@ def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
     """Batches of (words by vocabulary, words, counts) -> each vocabulary's path, a PCollection for each."""
 
-    def __init__(self, vocabularies: tuple[Vocabulary, ...]) -> None:
+    def __init__(self, vocabularies: tuple[Vocabulary, ...], keeping: Keeping | None = None) -> None:
         super().__init__()
         self.vocabularies = vocabularies
+        self.keeping = keeping
 
     def expand(self, batches: beam.PCollection) -> tuple[beam.PCollection, ...]:
         counts = (
@@ -113,6 +118,8 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
             | "Words" >> beam.FlatMap(words_of).with_output_types(tuple[tuple[int, bytes], int])
             | "Count" >> beam.CombinePerKey(sum)
         )
+        if self.keeping is not None:
+            counts = self.kept(batches.pipeline, counts, self.keeping)
         tags = [str(i) for i in range(len(self.vocabularies))]
         paths = (
             batches.pipeline
@@ -126,6 +133,23 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
             ).with_outputs(*tags)
         )
         return tuple(paths[tag] for tag in tags)
+
+    def kept(self, pipeline: beam.Pipeline, counts: beam.PCollection, keeping: Keeping) -> beam.PCollection:
+        """Keeps the counts, and adds those that are known."""
+        _ = (
+            pipeline
+            | "KeepOnce" >> beam.Create([None])
+            | "Keep" >> beam.Map(write_words, counts=beam.pvalue.AsIter(counts), keeping=keeping)
+        )
+        paths = [path for known in keeping.known for path in known.words]
+        if not paths:
+            return counts
+        known = (
+            pipeline
+            | "KnownFiles" >> beam.Create(paths)
+            | "KnownWords" >> beam.FlatMap(read_words).with_output_types(tuple[tuple[int, bytes], int])
+        )
+        return (counts, known) | "AllWords" >> beam.Flatten() | "CountAll" >> beam.CombinePerKey(sum)
 
 
 def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:

@@ -15,4 +15,5 @@ __all__ = [
     "rows",
     "stream",
     "strings",
+    "text",
 ]

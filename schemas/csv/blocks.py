@@ -11,7 +11,9 @@ from schemas import storage
 from schemas.csv.file import MAX_RECORD_BYTES, CsvRange
 from schemas.csv.lines import START, QuotedScanner, Records, find_lines
 from schemas.csv.stream import Reader, open_at, open_stream
+from schemas.rows import Digests
 from schemas.spec.table import CsvOptions
+from schemas.storage.content import DigestedBlocks
 
 HEAD_BYTES = 4096  # how much of an overlong record its reject holds
 
@@ -34,17 +36,22 @@ def read_blocks(
     *,
     block_bytes: int,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    digests: Digests | None = None,
 ) -> Generator[Block, None, None]:
     """Yields the records that begin in a range. Takes memory for a few blocks and a few records of the maximum size."""
     file = part.file
-    if file.mode == "ranges":
-        # One byte earlier: a line begins at `start` if the byte before it is a line feed.
-        position = part.start if part.start == file.data_start else part.start - 1
-        reader = open_at(file.path, version=file.version, position=position)
-    else:
-        position = 0
+    first = part.start == file.data_start
+    # One byte earlier: a line begins at `start` if the byte before it is a line feed.
+    position = part.start if first else part.start - 1
+    begin = 0 if file.mode == "stream" or (first and digests is not None) else position
+    reader: Reader = open_at(file.path, version=file.version, position=begin)
+    digested = None
+    if digests is not None:
+        reader = digested = DigestedBlocks(reader, position=begin, start=0 if first else part.start, end=part.end)
+    if file.mode == "stream":
         reader = open_stream(
             file.path,
+            source=reader,
             version=file.version,
             size=file.size,
             gzipped=file.gzip,
@@ -53,7 +60,7 @@ def read_blocks(
             max_ratio=file.max_input_ratio,
         )
     try:
-        if file.mode == "stream":
+        if file.mode == "stream" or begin != position:
             _skip(reader, part.start)
             position = part.start
         if file.quoted_newlines:
@@ -64,8 +71,11 @@ def read_blocks(
             blocks = _line_blocks(reader, position, part.end, inside=inside, **sizes)
         for block in blocks:
             yield dataclasses.replace(block, consumed=reader.consumed)
+        found = {} if digested is None else digested.digests()
         if storage.is_local(file.path):  # in a bucket, every request names the version
             storage.check_version(file.path, file.version, storage.stat(file.path).version)
+        if digests is not None:
+            digests(found)
     finally:
         reader.close()
 

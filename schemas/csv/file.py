@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -205,13 +206,15 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
 
 
 def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
-    """Cuts a file into ranges of `range_bytes` each: a single range for a stream, none for a file without records."""
+    """Cuts a file at multiples of `range_bytes`: a single range for a stream, none for a file without records."""
     if not file.columns.items:
         return []
     if file.mode == "stream":
         return [CsvRange(file, file.data_start, None)]
-    starts = range(file.data_start, file.size, max(1, range_bytes))
-    return [CsvRange(file, start, min(start + max(1, range_bytes), file.size)) for start in starts]
+    # At multiples of their size, so that of the blocks whose digests are taken few begin in one and end in another.
+    size = max(1, range_bytes)
+    inner = range((file.data_start // size + 1) * size, file.size, size)
+    return [CsvRange(file, *ends) for ends in itertools.pairwise((file.data_start, *inner, file.size))]
 
 
 def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,11 +14,12 @@ from schemas.concurrency import one_behind
 from schemas.csv.blocks import HEAD_BYTES, Block, read_blocks
 from schemas.csv.decode import DecodedColumns, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange
+from schemas.csv.handed_through import cell_position
 from schemas.csv.lines import Records, in_utf8
 from schemas.csv.parse import Dialect, Parsed, parse_records
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import Decoded, batch_schema, list_array
+from schemas.rows import Decoded, Digests, batch_schema, list_array
 from schemas.spec.raw_columns import raw_columns
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import FileSplit, Schema
@@ -38,6 +39,8 @@ def read_range(
     max_record_bytes: int = MAX_RECORD_BYTES,
     threads: int = 2,
     decoder: type[RecordDecoder] | None = None,
+    digests: Digests | None = None,
+    cells: Sequence[str] = (),
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
 
@@ -51,13 +54,15 @@ def read_range(
         max_record_bytes: a longer record is rejected as record_too_long.
         threads: how many pieces of a batch are decoded in parallel.
         decoder: the decoder for another format of lines; None: CSV.
+        digests: see `schemas.rows.RowFormat`.
+        cells: columns of the file whose cells are added as they stand there; see `schemas.rows.cell_field`.
 
     Raises:
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
         UsageError: the split is by file, and the file matches no pattern or several.
     """
-    reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split)
-    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes)
+    reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split, cells=cells)
+    blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, digests=digests)
     small = not part.file.gzip and (part.end or part.file.size) - part.start <= _PIECE_BYTES
     with contextlib.closing(blocks):
         filled = (block for block in blocks if len(block.records) or block.too_long)
@@ -102,11 +107,12 @@ class RecordDecoder:
     Another format of lines overrides `parse`.
     """
 
-    def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool) -> None:
+    def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool, cells: Sequence[str] = ()) -> None:
         self._file, self._schema, self._with_split = file, schema, with_split
         options = schema.csv
         self._dialect = Dialect(options.delimiter, options.quote, lines=not file.quoted_newlines)
-        self._positions = sorted({p for item in file.columns.items for p in item.positions})
+        self._cells = tuple(cell_position(file, schema, name) for name in cells)
+        self._positions = sorted({*(p for item in file.columns.items for p in item.positions), *self._cells})
         present = {item.name for item in file.columns.items}
         self._columns = tuple(c for c in raw_columns(schema) if c.name in present)
         self._file_split = (
@@ -128,7 +134,7 @@ class RecordDecoder:
             why = {"stage": "decode", "reason": problem.reason, "column": column, "detail": problem.detail}
             rejects.append(self._reject(records, int(parsed.rows[row]), **why))
         offsets = records.offset + records.starts[parsed.rows]
-        return self._batch(decoded, offsets), rejects, len(records)
+        return self._batch(decoded, offsets, [parsed.columns[p] for p in self._cells]), rejects, len(records)
 
     def parse(self, records: Records) -> Parsed:
         """The cells of the records, by column."""
@@ -139,12 +145,13 @@ class RecordDecoder:
         offset = records.offset + int(records.starts[index])
         return Reject(source=self._file.path, offset=offset, raw=records.raw(index), **why)
 
-    def _batch(self, decoded: DecodedColumns, offsets: np.ndarray) -> pa.RecordBatch:
+    def _batch(self, decoded: DecodedColumns, offsets: np.ndarray, cells: list[pa.BinaryArray]) -> pa.RecordBatch:
         extra = [pa.array(offsets, pa.int64())]
         if self._file_split is not None:
             extra.append(pa.array(np.full(len(offsets), self._file_split, np.int8)))
         elif decoded.splits is not None:
             extra.append(pa.array(decoded.splits, pa.int8()))
+        extra += cells
         keep = None
         if decoded.problems:
             good = np.ones(len(offsets), bool)
@@ -152,9 +159,10 @@ class RecordDecoder:
             keep = np.flatnonzero(good)
             extra = [array.take(pa.array(keep)) for array in extra]
         arrays = [list_array(decoded.columns[c.name], keep) for c in self._columns]
-        return pa.RecordBatch.from_arrays(
-            arrays + extra, schema=batch_schema(self._columns, with_split=self._with_split)
-        )
+        return pa.RecordBatch.from_arrays(arrays + extra, schema=self._arrow_schema())
+
+    def _arrow_schema(self) -> pa.Schema:
+        return batch_schema(self._columns, with_split=self._with_split, cells=len(self._cells))
 
     def joined(self, block: Block, pieces: list[Piece], max_record: int) -> Decoded:
         """A block's pieces as one batch, after checking that no record is missing."""
@@ -174,4 +182,4 @@ class RecordDecoder:
 
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""
-        return pa.RecordBatch.from_pylist([], schema=batch_schema(self._columns, with_split=self._with_split))
+        return pa.RecordBatch.from_pylist([], schema=self._arrow_schema())

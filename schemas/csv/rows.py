@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from schemas.csv.corrections import csv_from_manifest, decode_records
 from schemas.csv.fields import join_fields
 from schemas.csv.file import CsvFile, open_csv, split_ranges
+from schemas.csv.handed_through import cell_position
 from schemas.csv.lookup import read_records
 from schemas.csv.reader import read_range
 from schemas.spec.table import Schema
@@ -17,6 +18,7 @@ class CsvRows:
 
     open_file = staticmethod(open_csv)
     plan_ranges = staticmethod(split_ranges)
+    cell_position = staticmethod(cell_position)
     read_range = staticmethod(read_range)
     read_records = staticmethod(read_records)
     file_from_manifest = staticmethod(csv_from_manifest)

@@ -117,10 +117,27 @@ class ReturnsToLineFeeds:
 
 
 def open_stream(
-    path: str, *, version: str, size: int, gzipped: bool, codec: str, lone_cr: bool, max_ratio: float = MAX_INPUT_RATIO
+    path: str,
+    *,
+    version: str,
+    size: int,
+    gzipped: bool,
+    codec: str,
+    lone_cr: bool,
+    max_ratio: float = MAX_INPUT_RATIO,
+    source: Reader | None = None,
 ) -> Reader:
-    """The file from its first byte. `codec`: utf-8 and latin-1 pass through; utf-16, -le and -be are re-encoded."""
-    source: Reader = _Named(storage.open_read(path, version=version), path)
+    """The file from its first byte.
+
+    Args:
+      path, version, size: the file.
+      gzipped: it is compressed.
+      codec: utf-8 and latin-1 pass through; utf-16, -le and -be are re-encoded.
+      lone_cr: its lines end with carriage returns.
+      max_ratio: how many times its size it may decompress to.
+      source: its bytes as they are stored, if it is open already.
+    """
+    source = source or _Named(storage.open_read(path, version=version), path)
     if gzipped:
         source = Gunzip(source, path=path, compressed=size, max_ratio=max_ratio)
     if codec.startswith("utf-16"):

@@ -26,13 +26,18 @@ STATISTICS_SKETCHES = "statistics.arrow"  # what they are made of, to be merged 
 STATISTICS = frozenset({STATISTICS_JSON, STATISTICS_PB, STATISTICS_SKETCHES})
 LEAKAGE = "leakage.json"  # what a model could know of eval and test without having learned it
 DRIFT = "drift.json"  # how its splits differ, and how it differs from the dataset that it replaced
+ANALYSIS = "analysis"  # what analyses have measured of each run's records
 REPORT = "report.html"  # what the data is like, for people
 SUMMARY = "summary.json"
 JOB = "job.json"  # in the run of a job that was submitted to a cluster: what its commit needs
 STAGING = "staging"  # in a run: what only the commit reads
 
+DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records, or of itself
+
 RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")
+CONTENTS = re.compile(r"contents-\d{5,}\.jsonl")  # the images of the dataset: digest and path
+GROWING = re.compile(f"{REJECTS.pattern}|{CONTENTS.pattern}")  # a run that adds records repeats them with more lines
 ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>\d{5,})-(?P<part>\d{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
 
@@ -58,6 +63,11 @@ def attempt_name(split: str, index: int, part: int, compression: str) -> str:
 def rejects_name(index: int) -> str:
     """`rejects-00000.jsonl`."""
     return f"rejects-{index:05d}.jsonl"
+
+
+def contents_name(index: int) -> str:
+    """`contents-00000.jsonl`."""
+    return f"contents-{index:05d}.jsonl"
 
 
 def inputs_name(index: int) -> str:

@@ -51,6 +51,7 @@ class Input(Strict):
     rejected: int
     encoding: str | None = None  # the detected encoding of a CSV file, and so of its records' raw bytes
     header: int | None = None  # index in the manifest's `headers`, for a CSV file that has one
+    digest: str | None = None  # of a file's content, see `schemas.storage.content`; None: an earlier release, or images
 
 
 class Count(Strict):
@@ -128,8 +129,10 @@ class Manifest(Strict):
     previous: Runs = ()  # the runs of the previous manifest, kept for readers that still have it open
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
+    appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
+    analyzed: dict[str, int] = Field(default_factory=dict)  # the records that each run read whose analysis was kept
     finite: bool = False  # whether the release that wrote it rejects rows with NaN or infinite numbers
-    warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote; replays do not update them
+    warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
     seconds: float = Field(ge=0)
 
     @property
@@ -151,6 +154,7 @@ class Manifest(Strict):
     def to_json(self) -> bytes:
         """The file's bytes. Where the inputs are few, they are as earlier releases wrote them."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
+        unused |= {name for name in ("appended", "analyzed") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
 
 

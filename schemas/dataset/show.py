@@ -43,6 +43,8 @@ def describe(data_dir: str) -> dict[str, Any]:
         "schema_fingerprint": manifest.schema_fingerprint,
         "transform_from": manifest.transform_from,
         "preprocessing_fn": manifest.preprocessing_fn,
+        "appended": list(manifest.appended),
+        "analyzed": manifest.analyzed,
         "splits": {
             name: {"rows": split.rows, "shards": len(split.shards), "bytes": sum(s.bytes for s in split.shards)}
             for name, split in manifest.splits.items()
@@ -104,6 +106,10 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
         yield f"transform of run {d['transform_from']}"
     if d["preprocessing_fn"]:
         yield f"preprocessing_fn {d['preprocessing_fn']}"
+    if d["appended"]:
+        yield f"grown by {len(d['appended']):,} append(s), the last one in run {d['appended'][-1]}"
+    if d["analyzed"]:
+        yield f"has kept the analysis of {sum(d['analyzed'].values()):,} records"
     yield ""
     splits = [(name, f"{s['rows']:,}", f"{s['shards']:,}", f"{s['bytes']:,}") for name, s in d["splits"].items()]
     packed = "gzip'd bytes" if d["compression"] == "gzip" else "bytes"

@@ -1,3 +1,3 @@
 """Reads TensorFlow graphs of unknown origin without TensorFlow, and refuses those that can do more than compute."""
 
-__all__ = ["check", "trust"]
+__all__ = ["check", "messages", "trust"]

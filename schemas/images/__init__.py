@@ -1,3 +1,3 @@
 """Image files before they are decoded: listings, headers, limits, pairs."""
 
-__all__ = ["file", "header", "limits", "listing", "pairs", "paths"]
+__all__ = ["file", "header", "items", "limits", "listing", "pairs", "paths", "reading"]

@@ -12,6 +12,7 @@ __all__ = [
     "kinds.base",
     "loader",
     "not_finite",
+    "promotion",
     "raw_columns",
     "shipped",
     "split_hash",

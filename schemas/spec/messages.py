@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from schemas.spec.features import Feature, Label
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
+from schemas.spec.promotion import PromoteRules
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
 MAX_TOLD = 200  # of the mistakes in a file; a person fixes these first
@@ -214,6 +215,8 @@ def _keys(path: Path, value: object) -> list[str]:
             model = _model_in(model.model_fields[str(key)].annotation)
     elif path == ("csv",):
         model = CsvOptions
+    elif path == ("promote",):
+        model = PromoteRules
     elif path == ("split",):
         model = FileSplit if isinstance(found, Mapping) and found.get("by") == "file" else HashSplit
     elif path and isinstance(found, Mapping):

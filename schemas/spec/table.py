@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from schemas.spec.drift import Drift, Limits, limits_of
 from schemas.spec.features import Cross, Feature, Key, Label, Watched, Weight
+from schemas.spec.promotion import PromoteRules
 from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict, Token
 
 SPLITS = ("train", "eval", "test")
@@ -115,6 +116,7 @@ class Schema(Strict):
     features: Annotated[tuple[Feature, ...], Field(min_length=1)]
     label: Label
     split: Split = HashSplit()
+    promote: PromoteRules = Field(default=PromoteRules(), exclude=True)  # not in the fingerprint
     drift: Drift | None = Field(default=None, exclude=True)  # of all features; changes no record, so no fingerprint
 
     @model_validator(mode="after")
@@ -122,7 +124,7 @@ class Schema(Strict):
         total = sum(feature.width for feature in self.features)
         if total > MAX_COLUMNS:  # before anything goes through them one by one
             raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
-        mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns()]
+        mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns(), *self._slices()]
         if (info.context or {}).get("for_job"):
             mistakes += self._not_meant()
         if mistakes:
@@ -157,6 +159,12 @@ class Schema(Strict):
             for name in self.split.by:
                 if name not in known:
                     yield ("split", "by"), f"{name!r} is not a feature that is read from a column"
+
+    def _slices(self) -> Iterator[Mistake]:
+        known = {f.name for f in self.inputs if f.raw is not None}
+        for i, name in enumerate(self.promote.slices):
+            if name not in known:
+                yield ("promote", "slices", i), f"{name!r} is not a feature that a model reads from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
         """What can be read, and is surely not meant: earlier releases wrote datasets with it."""

@@ -33,6 +33,7 @@ __all__ = [
     "check_scheme",
     "check_version",
     "compare_and_swap",
+    "content",
     "delete",
     "disk_errors",
     "duplicate_note",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from beam_jobs.append.options import AppendOptions
+from beam_jobs.append.run import run_append
 from beam_jobs.core.options import JobOptions
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.replay.run import run_replay
@@ -14,8 +17,9 @@ from beam_jobs.runtime.job import run_job
 from schemas import storage
 from schemas.dataset import Dataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset
+from schemas.errors import UsageError
 from schemas.storage import folders
-from tests.support import replaying
+from tests.support import appending, replaying
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_records import records
 
@@ -89,3 +93,28 @@ def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(buck
         transform_from=f"{bucket}/out",
     )
     assert replaying.contents(after) == replaying.contents(good)
+
+
+def test_a_dataset_in_a_bucket_grows_and_is_measured_anew(bucket, tmp_path) -> None:
+    """Each row is there once; what is known by its content is refused; known runs are not analyzed again."""
+    days = appending.Days(tmp_path)
+    for day in range(3):
+        storage.write_bytes(f"{bucket}/day{day}.csv", Path(days.day(day)).read_bytes())
+    storage.write_bytes(f"{bucket}/copy.csv", Path(days.day(0)).read_bytes())
+    preprocess(Path(days.schema), f"{bucket}/day0.csv", f"{bucket}/out", num_shards=None, keep_analysis=True)
+
+    def append(*names: str, **changes: Any) -> list[str]:
+        notes: list[str] = []
+        inputs = tuple(f"{bucket}/{name}.csv" for name in names)
+        run_append(AppendOptions(f"{bucket}/out", inputs, quiet=True, **changes), report=notes.extend)
+        return notes
+
+    append("day1")
+    with pytest.raises(UsageError, match=r"copy\.csv \(as .*day0\.csv\)"):
+        append("copy", "day2")
+    assert "as measured" in "".join(append("copy", "day2", skip_known=True, reanalyze=True))
+    dataset = open_dataset(f"{bucket}/out")
+    assert verify_dataset(dataset.path) == []
+    held = sorted(i for some in appending.ids(dataset).values() for i in some)
+    assert held == appending.raw_ids(*(days.day(day) for day in range(3)))
+    assert len(dataset.manifest.analyzed) == 3

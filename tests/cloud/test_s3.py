@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
+from beam_jobs.append.options import AppendOptions
+from beam_jobs.append.run import run_append
 from beam_jobs.core.options import JobOptions
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.replay.run import run_replay
@@ -19,7 +21,7 @@ from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import compare_and_swap, folders, s3
 from schemas.storage.compare_and_swap import Changed
-from tests.support import gcs_gateway, loopback_certificate, replaying, training
+from tests.support import appending, gcs_gateway, loopback_certificate, replaying, training
 from tests.support.cloud import Cloud
 from tests.support.drawn_datasets import COLORS_SCHEMA
 from tests.support.drawn_images import write_folders
@@ -262,3 +264,18 @@ class TestErrors:
         with pytest.raises(UsageError, match="TensorFlow cannot read or write s3://"):
             ServedModel(f"{bucket}/export")
         assert storage.listdir(bucket) == ["out"]
+
+
+def test_a_dataset_in_a_bucket_grows_by_what_it_does_not_hold(tmp_path: Path, bucket: str) -> None:
+    days = appending.Days(tmp_path)
+    for name, day in (("day0", 0), ("day1", 1), ("copy", 0)):
+        storage.write_bytes(f"{bucket}/{name}.csv", Path(days.day(day)).read_bytes())
+    written(tmp_path, appending.SCHEMA, f"{bucket}/day0.csv", f"{bucket}/out", num_shards=None)
+    inputs = (f"{bucket}/copy.csv", f"{bucket}/day1.csv")
+    with pytest.raises(UsageError, match=r"copy\.csv \(as .*day0\.csv\)"):
+        run_append(AppendOptions(f"{bucket}/out", inputs, quiet=True))
+    assert run_append(AppendOptions(f"{bucket}/out", inputs, skip_known=True, quiet=True)).added == appending.ROWS
+    dataset = open_dataset(f"{bucket}/out")
+    assert verify_dataset(dataset.path) == []
+    held = sorted(i for some in appending.ids(copied(dataset, tmp_path)).values() for i in some)
+    assert held == appending.raw_ids(days.day(0), days.day(1))

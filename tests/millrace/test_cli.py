@@ -23,7 +23,18 @@ from schemas.storage import write_bytes
 from tests.support.dataset_faults import flip
 from tests.support.written_datasets import Written, write_csv
 
-TENSORFLOW = ("preprocess", "train", "tune", "doctor", "verify", "evaluate", "predict")
+TENSORFLOW = (
+    "preprocess",
+    "train",
+    "tune",
+    "doctor",
+    "verify",
+    "evaluate",
+    "predict",
+    "batch-predict",
+    "promote",
+    "serve",
+)
 HEAVY = {"tensorflow", "apache_beam", "tensorflow_transform", "pandas"}
 MODULES = {name: entry.module.removesuffix(".command") for name, entry in COMMANDS.items()}
 

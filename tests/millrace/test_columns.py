@@ -13,13 +13,13 @@ from millrace.columns import feature_values
 from millrace.requests import row_request
 from schemas.errors import UsageError
 from schemas.formats import row_format
+from schemas.rows import dense
 from schemas.samples.tables import write_sample
 from schemas.spec.loader import parse_schema
 from schemas.spec.raw_columns import serving_columns
 from schemas.spec.table import Schema
 from tests.support.people import HEADER, SCHEMA
 from tests.support.shipped import csv_schema
-from trainer.predicting.rows import dense
 
 SWAPPED = """\
 name: swapped

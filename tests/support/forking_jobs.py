@@ -1,9 +1,9 @@
 """Runs commands in children of a process that has imported the heavy libraries once; kills them or copies their files.
 
 Reads lines of JSON from stdin, each a list of commands to run at the same time: {"argv": [...], "program":
-"preprocess", "dataset" or "job", "kill_after": seconds, "kill_at": n, "snapshots": [folder, copies]}; all but the
-first may be missing. Answers with a line, a list of {"status": exit status or -signal, "seconds": ..., "steps": ...,
-"stderr": ...}.
+"preprocess", "predict", "dataset" or "job", "kill_after": seconds, "kill_at": n, "snapshots": [folder, copies]}; all
+but the first may be missing. Answers with a line, a list of {"status": exit status or -signal, "seconds": ...,
+"steps": ..., "stderr": ...}.
 
 A step is a file or folder that is renamed, removed, created or opened for writing; in a job or a replay, only steps
 since the phase "committing" began count, cleanup included. `kill_at` n kills the process with SIGKILL just before its
@@ -46,13 +46,15 @@ class Job:
             self._child()
 
     def _child(self) -> NoReturn:
-        from beam_jobs import job, preprocess
+        from beam_jobs import job, predict, preprocess
         from schemas.dataset import command
 
-        main = {"preprocess": preprocess.main, "dataset": command.main, "job": job.main}[self.program]
+        main = {"preprocess": preprocess.main, "dataset": command.main, "job": job.main, "predict": predict.main}[
+            self.program
+        ]
         os.dup2(self.stderr.fileno(), 1)
         os.dup2(self.stderr.fileno(), 2)
-        phase = "committing" if self.program == "preprocess" else None
+        phase = "committing" if self.program in ("preprocess", "predict") else None
         sys.addaudithook(Steps(phase, letters=self.steps.fileno(), kill_at=self.kill_at, snapshots=self.snapshots))
         status = 3
         try:

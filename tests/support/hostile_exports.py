@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.framework import function
 
-from trainer.export.saved_model import read_notes, write_notes
+from schemas.exports.notes import read_notes, write_notes
 
 
 @dataclasses.dataclass

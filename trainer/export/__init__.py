@@ -1,6 +1,7 @@
 """Exported models: their inputs and outputs, and the checks that they see what training saw."""
 
 __all__ = [
+    "compare",
     "exporters",
     "graph_values",
     "outputs",
@@ -9,4 +10,6 @@ __all__ = [
     "restore",
     "saved_model",
     "skew_check",
+    "verified",
+    "warmup",
 ]

@@ -21,14 +21,15 @@ import tensorflow as tf
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import SkewError, UsageError
+from schemas.exports.notes import NOTES_FORMAT, Notes, write_notes
 from schemas.graphs.check import graph_problem
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.parity_records import ParityRecords, read_parity_records
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
-from trainer.export.saved_model import NOTES_FORMAT, Notes, write_notes
 from trainer.export.skew_check import check_export, check_transform, judge
+from trainer.export.warmup import write_warmup
 from trainer.model_dir.cleanup import TEMPORARY
 from trainer.spec.metrics import BestMetric, best_metric
 
@@ -108,7 +109,7 @@ class CheckedExport:
             check_transform(self.dataset, records)
             self._expected = records, judge(self.dataset, records)
         records, judged = self._expected
-        check_export(
+        warmup = check_export(
             self.dataset,
             records,
             export_dir=export_dir,
@@ -116,6 +117,7 @@ class CheckedExport:
             checkpoint_path=checkpoint_path,
             judged=judged,
         )
+        write_warmup(export_dir, warmup)
         notes = Notes(
             dataset_run=self.dataset.run,
             schema_fingerprint=self.dataset.declared.fingerprint,

@@ -7,7 +7,7 @@ prediction for a row that the job rejects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas.dataset import Dataset
@@ -15,6 +15,7 @@ from schemas.errors import SkewError
 from trainer.export.graph_values import graph_values, strict_spec, transformed_values
 from trainer.export.parity_records import ParityRecords
 from trainer.export.saved_model import ServedModel
+from trainer.export.warmup import Recorded, recorded
 
 if TYPE_CHECKING:
     from trainer.export.compare import Batch
@@ -62,7 +63,7 @@ def check_export(
     estimator: Any,
     checkpoint_path: str,
     judged: Judged | None,
-) -> None:
+) -> Iterator[Recorded]:
     """Checks that each exported signature on raw records predicts the same as the Estimator on stored records.
 
     Also checks that rows that the job rejects get no prediction (`trainer.export.rejected_requests`).
@@ -74,6 +75,9 @@ def check_export(
       estimator: an Estimator wrapped by `with_keys_and_classes`.
       checkpoint_path: the Estimator predicts with the variables of this checkpoint.
       judged: the result of `judge`; None for an export of an earlier release, which has no output `error`.
+
+    Returns:
+      Warm-up requests: some of the records, and the Estimator's predictions.
 
     Raises:
       SkewError: names the first record that differs, the prediction and both values; or an input whose verdicts differ.
@@ -106,6 +110,7 @@ def check_export(
             )
         if judged is not None:
             rejected_requests.check(judged, served)
+    return recorded(receivers.RAW, raw, expected)
 
 
 def judge(dataset: Dataset, records: ParityRecords) -> Judged:

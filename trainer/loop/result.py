@@ -6,6 +6,7 @@ import dataclasses
 
 from trainer.export.exporters import BEST, FINAL
 from trainer.model_dir.evaluations_json import Metrics
+from trainer.promotion.decision import Decision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Trained:
       exports: the newest export's folder by name (best, final).
       ended: why training ended.
       reports: the page of the model report by split.
+      promotion: what became of the best export, with --promote_to.
     """
 
     model_dir: str
@@ -31,6 +33,7 @@ class Trained:
     exports: dict[str, str]
     ended: str
     reports: dict[str, str] = dataclasses.field(default_factory=dict)
+    promotion: Decision | None = None
 
     @property
     def export_dir(self) -> str:

@@ -41,6 +41,8 @@ from trainer.model_dir.checkpoints import recover_checkpoint
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.model_dir.model_json import claim_model_dir, describe_training
+from trainer.promotion.options import PromoteOptions
+from trainer.promotion.promote import promote
 from trainer.spec.augmentation import augmentation
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainOptions
@@ -274,7 +276,25 @@ def conclude(
             task.display.update(f"writing the report on {split}")
             pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
         task.display.close()
-    return Trained(options.model_dir, step, steps, seconds, metrics, exports, ended, pages)
+    trained = Trained(options.model_dir, step, steps, seconds, metrics, exports, ended, pages)
+    return trained if options.promote_to is None else promoted(trained, task, options.promote_to)
+
+
+def promoted(trained: Trained, task: Task, to: str) -> Trained:
+    """Promotes the best export; a refusal is no failure of the training.
+
+    Raises:
+      MillraceError: it could not be decided; the training is complete.
+    """
+    asked = PromoteOptions(export=trained.export_dir, to=to, data_dir=task.options.data_dir, trust=task.options.trust)
+    try:
+        decision = promote(asked, verified=True, say=task.display.line)
+    except MillraceError as error:
+        raise MillraceError(
+            f"--promote_to {to}: {error}. The model is trained, and its exports are complete: promote it by "
+            f"`millrace promote --from {trained.export_dir} --to {to}`"
+        ) from error
+    return dataclasses.replace(trained, promotion=decision)
 
 
 def tell(task: Task, metrics: Metrics) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from schemas.images.items import Item
 from schemas.images.paths import plain
-from trainer.predicting.image_items import Item
 
 FIELDS = ("class_id", "probabilities", "error")  # the model outputs that lines need
 TOP = 5

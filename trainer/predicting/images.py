@@ -14,49 +14,16 @@ from typing import Any
 import numpy as np
 
 from schemas.concurrency import map_in_order, prefetch
-from schemas.images.file import ERRORS, ImageFile, Refusal, decoder_says, undecodable
-from schemas.images.header import ImageHeader, ends_early
-from schemas.images.limits import decoding_bytes
-from schemas.images.paths import plain
+from schemas.exports.notes import Notes
+from schemas.images.file import Refusal, decoder_says, undecodable
+from schemas.images.header import ends_early
+from schemas.images.items import Item, list_items
+from schemas.images.reading import BATCH_SIZE, READERS, CheckedFile, ReadItem, batches, read_item, reject_of
 from schemas.rejects import Reject
-from schemas.spec.image_options import ImageOptions
 from schemas.spec.images import ImageSchema
-from trainer.export.saved_model import Notes, ServedModel
-from trainer.predicting.image_items import Item, list_items
+from trainer.export.saved_model import ServedModel
 from trainer.predicting.image_lines import FIELDS, encode_lines
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
-
-BATCH_SIZE = 64
-BATCH_BYTES = 64 << 20  # maximum size of the files in a batch; a larger file is a batch of its own
-DECODING_BYTES = 1 << 30  # maximum memory to decode all images of a batch
-READERS = 4  # threads, since reading is mostly waiting, especially on a network disk
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    """A file that passed the checks."""
-
-    data: bytes
-    header: ImageHeader
-    decoding: int
-    read: ImageFile
-
-
-@dataclasses.dataclass(frozen=True)
-class _Read:
-    """An item and its files by input, or its reject."""
-
-    item: Item
-    files: Mapping[str, _File]
-    reject: Reject | None = None
-
-    @property
-    def size(self) -> int:
-        return sum(len(file.data) for file in self.files.values())
-
-    @property
-    def decoding(self) -> int:
-        return sum(file.decoding for file in self.files.values())
 
 
 def open_images(
@@ -74,13 +41,13 @@ def open_images(
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
-        def read(item: Item) -> _Read:
-            return _read(item, schema.images)
+        def read(item: Item) -> ReadItem:
+            return read_item(item, schema.images)
 
         with ThreadPoolExecutor(READERS) as pool:
             everything = map_in_order(pool, read, listed.items, max_pending=2 * READERS)
             done = 0
-            for batch in prefetch(_batches(everything, batch_size)):
+            for batch in prefetch(batches(everything, batch_size)):
                 outcome = _predicted(batch, model, SIGNATURES[options.signature], notes.classes)
                 done += outcome.read
                 yield dataclasses.replace(outcome, done=done / listed.count)
@@ -88,36 +55,7 @@ def open_images(
     return outcomes
 
 
-def _read(item: Item, images: ImageOptions) -> _Read:
-    files: dict[str, _File] = {}
-    if item.problem is not None:
-        return _Read(item, {}, _refused(item, "", Refusal("list", item.problem.reason, item.problem.detail)))
-    for name, path in item.files.items():
-        file = ImageFile(path, images)
-        try:
-            file.measure()
-            data, header = file.read()
-            files[name] = _File(data, header, decoding_bytes(header, images), file)
-        except ERRORS as error:
-            return _Read(item, {}, _refused(item, name, file.refusal(error)))
-    return _Read(item, files)
-
-
-def _batches(everything: Iterator[_Read], batch_size: int) -> Iterator[list[_Read]]:
-    """Batches in order, rejects included, within the limits on images, bytes and decoding memory."""
-    batch: list[_Read] = []
-    size = decoding = 0
-    for read in everything:
-        size, decoding = size + read.size, decoding + read.decoding
-        if batch and (len(batch) >= batch_size or size > BATCH_BYTES or decoding > DECODING_BYTES):
-            yield batch
-            batch, size, decoding = [], read.size, read.decoding
-        batch.append(read)
-    if batch:
-        yield batch
-
-
-def _predicted(batch: list[_Read], model: ServedModel, signature: str, classes: Sequence[str]) -> Outcome:
+def _predicted(batch: list[ReadItem], model: ServedModel, signature: str, classes: Sequence[str]) -> Outcome:
     sent = [read for read in batch if read.reject is None]
     rejects = {id(read): read.reject for read in batch if read.reject is not None}
     parts, refused = _run_parts(model, signature, sent)
@@ -135,8 +73,8 @@ def _predicted(batch: list[_Read], model: ServedModel, signature: str, classes: 
 
 
 def _run_parts(
-    model: ServedModel, signature: str, sent: list[_Read]
-) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
+    model: ServedModel, signature: str, sent: list[ReadItem]
+) -> tuple[list[tuple[list[ReadItem], Mapping[str, Any]]], list[tuple[ReadItem, Reject]]]:
     """Predicts all at once; returns the predictions, and the images that the model rejects.
 
     In an export of an earlier release, one bad image fails the batch: then each image is predicted alone to find it.
@@ -158,8 +96,8 @@ def _run_parts(
 
 
 def _answered(
-    sent: list[_Read], outputs: Mapping[str, Any]
-) -> tuple[list[tuple[list[_Read], Mapping[str, Any]]], list[tuple[_Read, Reject]]]:
+    sent: list[ReadItem], outputs: Mapping[str, Any]
+) -> tuple[list[tuple[list[ReadItem], Mapping[str, Any]]], list[tuple[ReadItem, Reject]]]:
     """The predictions of a batch, and rejects for the images that have none."""
     errors = outputs.get("error")
     if errors is None or not errors.any():
@@ -171,11 +109,11 @@ def _answered(
             name = error.decode().partition(": ")[0]
             file = read.files[name]
             bad = undecodable(file.header, file.data, _decoder_error(file))
-            refused.append((read, _refused(read.item, name, file.read.refusal(bad))))
+            refused.append((read, reject_of(read.item, name, file.read.refusal(bad))))
     return [([sent[i] for i in good], {name: values[good] for name, values in outputs.items()})], refused
 
 
-def _run(model: ServedModel, signature: str, reads: Sequence[_Read]) -> Mapping[str, Any]:
+def _run(model: ServedModel, signature: str, reads: Sequence[ReadItem]) -> Mapping[str, Any]:
     if signature == SIGNATURES["predict"]:
         names = reads[0].files
         inputs = {name: [read.files[name].data for read in reads] for name in names}
@@ -183,7 +121,7 @@ def _run(model: ServedModel, signature: str, reads: Sequence[_Read]) -> Mapping[
     return model.predict({"examples": [_example(read) for read in reads]}, signature=signature, outputs=FIELDS)
 
 
-def _example(read: _Read) -> bytes:
+def _example(read: ReadItem) -> bytes:
     import tensorflow as tf
 
     features = {
@@ -192,7 +130,7 @@ def _example(read: _Read) -> bytes:
     return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-def _decoder_error(file: _File) -> Exception:
+def _decoder_error(file: CheckedFile) -> Exception:
     """The error of TensorFlow's decoder for a file that the model rejects, since the model's output has no message."""
     import tensorflow as tf
 
@@ -209,7 +147,7 @@ def _decoder_error(file: _File) -> Exception:
     return ValueError("the model does not accept it")
 
 
-def _undecodable(read: _Read, error: Exception) -> Reject:
+def _undecodable(read: ReadItem, error: Exception) -> Reject:
     """The reject for an item that an export of an earlier release fails on; it does not say which image is bad."""
     import tensorflow as tf
 
@@ -222,15 +160,8 @@ def _undecodable(read: _Read, error: Exception) -> Reject:
         refusal = file.read.refusal(undecodable(file.header, file.data, error))
     else:
         refusal = Refusal("ingest", "undecodable_image", decoder_says(error))
-    return _refused(read.item, ", ".join(names), refusal)
+    return reject_of(read.item, ", ".join(names), refusal)
 
 
-def _refused(item: Item, name: str, refusal: Refusal) -> Reject:
-    several = len(item.files) > 1
-    detail = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail
-    column = name or None if several else None
-    return Reject(plain(item.source), item.place, refusal.stage, refusal.reason, column, detail, item.raw)
-
-
-def _rejected_text(read: _Read, reject: Reject) -> str:
+def _rejected_text(read: ReadItem, reject: Reject) -> str:
     return f"{read.item.shown}: rejected, {reject.reason} ({reject.detail})\n"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from json.encoder import encode_basestring
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+
+from schemas.predictions import json_text
+from schemas.predictions.json_text import Piece
 
 FIELDS = ("key", "class_id", "probabilities", "value", "error")  # the model outputs that lines need
-
-_NUMBER = "%.9g"  # enough digits to restore any float32 exactly
 
 
 def encode_lines(
@@ -29,36 +29,16 @@ def encode_lines(
     Returns:
       The lines, with line ends. NaN and infinity, which JSON cannot represent, are null.
     """
-    fields = [('"offset": %d', offsets.tolist()), ('"row": %d', rows.tolist())]
+    pieces: list[Piece] = [f'{{"source": {json_text.quoted(source)}, "offset": ', json_text.integers(offsets)]
+    pieces += [', "row": ', json_text.integers(rows)]
     if "key" in outputs:
-        fields.append(('"key": %s', [encode_basestring(key.decode("utf-8", "replace")) for key in outputs["key"]]))
+        keys = pa.array([key.decode("utf-8", "replace") for key in outputs["key"]], pa.string())
+        pieces += [', "key": ', json_text.strings(keys)]
     if classes:
-        names = [encode_basestring(name) for name in classes]
-        fields.append(('"class": %s', [names[i] for i in outputs["class_id"].tolist()]))
-        fields += _numbers(outputs["probabilities"], names)
+        ids = pa.array(outputs["class_id"].astype(np.int32))
+        named = pa.DictionaryArray.from_arrays(ids, pa.array(classes, pa.string()))
+        pieces += [', "class": ', json_text.named(named), ', "probabilities": ']
+        pieces += json_text.objects(outputs["probabilities"], classes)
     else:
-        fields += _numbers(outputs["value"][:, np.newaxis], None)
-    parts = [part for part, _ in fields]
-    template = "{" + ", ".join([f'"source": {_literal(json.dumps(source, ensure_ascii=False))}', *parts]) + "}\n"
-    values: Iterable[tuple[Any, ...]] = zip(*(column for _, column in fields), strict=True)
-    return "".join([template % row for row in values])
-
-
-def _numbers(values: np.ndarray, names: Sequence[str] | None) -> list[tuple[str, list[Any]]]:
-    """The part of the template and the values, for each column of `[batch, n]`."""
-    finite = np.isfinite(values)
-    columns: list[list[Any]] = values.T.tolist()
-    number = _NUMBER
-    if not finite.all():
-        columns = [[_NUMBER % v if np.isfinite(v) else "null" for v in column] for column in columns]
-        number = "%s"
-    if names is None:
-        return [(f'"value": {number}', columns[0])]
-    parts = [f"{_literal(name)}: {number}" for name in names]
-    parts[0] = f'"probabilities": {{{parts[0]}'
-    parts[-1] += "}"
-    return list(zip(parts, columns, strict=True))
-
-
-def _literal(text: str) -> str:
-    return text.replace("%", "%%")
+        pieces += [', "value": ', json_text.floats(outputs["value"])]
+    return json_text.lines([*pieces, "}\n"]).to_pybytes().decode()

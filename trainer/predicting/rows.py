@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.concurrency import prefetch
+from schemas.exports.notes import Notes
+from schemas.exports.verdicts import refused_rows
 from schemas.formats import row_format
 from schemas.rejects import Reject
-from schemas.rows import Decoded, RowFile
-from schemas.spec.not_finite import NOT_FINITE, hints_of
-from schemas.spec.raw_columns import OFFSET, RawColumn, serving_columns
+from schemas.rows import RowFile, dense
+from schemas.spec.raw_columns import OFFSET, serving_columns
 from schemas.spec.table import Schema
-from trainer.export.saved_model import Notes, ServedModel
+from trainer.export.saved_model import ServedModel
 from trainer.predicting.lines import FIELDS, encode_lines
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
 
@@ -77,7 +78,7 @@ def _read(file: RowFile, schema: Schema, batch_size: int, *, before: int, total:
     for part in rows.plan_ranges(file, range_bytes=RANGE_BYTES):
         for decoded in rows.read_range(part, schema, with_split=False):
             done = (before + min(decoded.consumed, part.covers)) / total
-            numbers = first + _numbers(decoded)
+            numbers = first + decoded.numbers()
             first += decoded.read
             batch = decoded.batch
             yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows, done)
@@ -85,13 +86,6 @@ def _read(file: RowFile, schema: Schema, batch_size: int, *, before: int, total:
                 some = batch.slice(start, batch_size)
                 yield _Rows(file, some, numbers[start : start + batch_size], [], some.num_rows, done)
         before += part.covers
-
-
-def _numbers(decoded: Decoded) -> np.ndarray:
-    """The index of each row among the batch's records, including rejected ones."""
-    offsets = np.asarray(decoded.batch.column(OFFSET))
-    rejected = np.sort(np.array([reject.offset for reject in decoded.rejects], np.int64))
-    return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
 
 
 def _predicted(
@@ -117,12 +111,6 @@ def _runner(model: ServedModel, schema: Schema, signature: str) -> Callable[[pa.
     return by_name if signature == "predict" else by_examples
 
 
-def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
-    """A raw column -> `[batch]` or `[batch, width]`: float32, or objects of `bytes`."""
-    flat = values.flatten().to_numpy(zero_copy_only=False)
-    return flat if column.width is None else flat.reshape(-1, column.width)
-
-
 class LateRejects:
     """Rejects of rows that the reader accepts and the model rejects. Reads their raw bytes again, for many at once."""
 
@@ -133,17 +121,10 @@ class LateRejects:
         self._file: RowFile | None = None
         self._rejects: list[Reject] = []
 
-    def add(self, file: RowFile, offsets: np.ndarray, errors: np.ndarray) -> None:
+    def add(self, file: RowFile, offsets: np.ndarray, errors: Sequence[bytes]) -> None:
         """Adds rows of one file: their offsets, and the model's `error` for each."""
         self._file = file
-        columns = {name: labels[0] for name, labels in file.labels if len(labels) == 1}
-        hints = hints_of(self._schema)
-        for offset, error in zip(offsets.tolist(), errors, strict=True):
-            name, _, reason = error.decode().partition(": ")
-            detail = "the model rejects this value"
-            if reason == NOT_FINITE:
-                detail = f"not finite after the transform{hints.get(name, '')}"
-            self._rejects.append(Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b""))
+        self._rejects += refused_rows(file, self._schema, offsets, errors)
 
     def outcomes(self, *, before: RowFile | None = None) -> Iterator[Outcome]:
         """Yields the rejects with their raw bytes if there are many, or if rows of another file or no rows follow."""

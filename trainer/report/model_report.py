@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,8 @@ from trainer.report.feature_text import FeatureText
 from trainer.report.hook import AnyCollector, new_collector
 from trainer.report.importance import REPEATS, groups_of, importance, rows_for
 from trainer.report.kept_rows import KeptRows
-from trainer.report.reading import described, feature_batches, sample_of
+from trainer.report.raw_rows import MOST_BYTES, find_rows
+from trainer.report.reading import described, feature_batches, records_at, sample_of
 from trainer.report.slices import Slices, Slicing, crossed
 from trainer.report.value_metrics import value_content
 
@@ -43,6 +45,7 @@ class Evaluated:
       metrics: what the Estimator's own evaluation gave.
       found: the predictions; None: the model gave none.
       slice_by: features to slice by; 'a,b' is each combination of their values.
+      search_inputs: whether the worst rows are looked for in the inputs however large these are.
     """
 
     dataset: Dataset
@@ -52,6 +55,7 @@ class Evaluated:
     metrics: Mapping[str, Any]
     found: AnyCollector | None
     slice_by: tuple[str, ...] = ()
+    search_inputs: bool = False
 
 
 def brief(evaluated: Evaluated, learning_curves: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +125,7 @@ def full(
       UsageError: `slice_by` names what is no feature of one value a row.
     """
     content = brief(evaluated, learning_curves)
-    dataset, found, split = evaluated.dataset, evaluated.found, evaluated.split
+    dataset, found = evaluated.dataset, evaluated.found
     images = dataset.image_schema is not None
     if images and evaluated.slice_by:
         raise UsageError(f"--slice_by {evaluated.slice_by[0]}: images have no features to slice by")
@@ -130,11 +134,7 @@ def full(
     text = None if images else FeatureText(dataset)
     if text is not None:
         content["slices"] = sliced(evaluated, found.kept, text)
-    worst = found.kept.worst(WORST_ROWS).tolist()
-    described_rows = described(dataset, split, worst, text)
-    content["worst_rows"] = [
-        {**_prediction(found, row), **entry} for row, entry in zip(worst, described_rows, strict=True)
-    ]
+    content |= _worst(evaluated, found, text)
     if text is not None and predict is not None:
         groups = groups_of(text.parts, list(text.inputs))
         rows = rows_for(len(groups), found.rows)
@@ -143,6 +143,21 @@ def full(
         if not rows:
             content["notes"].append(f"The importance of {len(groups):,} features is not measured: they are too many.")
     return content
+
+
+def _worst(evaluated: Evaluated, found: AnyCollector, text: FeatureText | None) -> dict[str, Any]:
+    """The rows that were most wrong; those of CSV with where they come from, and what is to know of that."""
+    dataset, split = evaluated.dataset, evaluated.split
+    worst = found.kept.worst(WORST_ROWS).tolist()
+    records = records_at(dataset, split, worst)
+    entries = described(dataset, split, worst, records, text)
+    rows = [{**_prediction(found, row), **entry} for row, entry in zip(worst, entries, strict=True)]
+    if text is None or not rows:
+        return {"worst_rows": rows}
+    origins = find_rows(dataset, split, records, most_bytes=math.inf if evaluated.search_inputs else MOST_BYTES)
+    for row, (places, alike) in zip(rows, origins.rows, strict=False):  # none where they were not searched
+        row |= {"places": [dataclasses.asdict(place) for place in places], "rows_alike": alike}
+    return {"worst_rows": rows, "worst_rows_notes": origins.notes}
 
 
 def sliced(evaluated: Evaluated, kept: KeptRows, text: FeatureText) -> dict[str, Any]:

@@ -35,24 +35,35 @@ def located(dataset: Dataset, split: str, row: int) -> tuple[str, int]:
     raise IndexError(f"the split {split!r} has no row {row}")
 
 
-def described(dataset: Dataset, split: str, rows: list[int], text: FeatureText | None) -> list[dict[str, Any]]:
+def records_at(dataset: Dataset, split: str, rows: list[int]) -> list[bytes]:
+    """Single records as they are stored. `rows`: counted in the order of an evaluation."""
+    found = []
+    for shard, record in (located(dataset, split, row) for row in rows):
+        path = layout.join(dataset.path, shard)
+        (serialized,) = tf.data.TFRecordDataset(path, dataset.compression).skip(record).take(1)
+        found.append(serialized.numpy())
+    return found
+
+
+def described(
+    dataset: Dataset, split: str, rows: list[int], records: list[bytes], text: FeatureText | None
+) -> list[dict[str, Any]]:
     """Where rows of a split are stored, and what is known of them: the key, the image's file, the values of features.
 
     Args:
       dataset: the dataset.
       split: the rows'.
       rows: counted in the order of an evaluation.
+      records: as `records_at` gives them.
       text: names values; None for images.
 
     Returns:
       `shard` and `record` of each row, `key` if the schema has one, `files` of images, and `features` by name.
     """
     found = []
-    for row in rows:
+    for row, serialized in zip(rows, records, strict=True):
         shard, record = located(dataset, split, row)
-        path = layout.join(dataset.path, shard)
-        (serialized,) = tf.data.TFRecordDataset(path, dataset.compression).skip(record).take(1)
-        example = tf.train.Example.FromString(serialized.numpy())
+        example = tf.train.Example.FromString(serialized)
         values = {name: _values(feature) for name, feature in example.features.feature.items()}
         entry: dict[str, Any] = {"shard": shard, "record": record}
         if text is None:

@@ -43,6 +43,7 @@ class TrainOptions:
     best_metric: str | None = None
     slice_by: tuple[str, ...] = ()
     no_report: bool = False
+    promote_to: str | None = None
     seed: int | None = None
     shuffle_buffer: int | None = None
     deterministic: bool = False
@@ -105,6 +106,10 @@ class TrainOptions:
             raise UsageError(f"--cache_gb {self.cache_gb:g}: must be more than 0, and finite")
         if self.cache_dir is not None and not storage.is_local(self.cache_dir):
             raise UsageError(f"--cache_dir {self.cache_dir}: must be on local disk")
+        if self.promote_to is not None and not storage.is_local(self.promote_to):
+            raise UsageError(
+                f"--promote_to {self.promote_to}: must be on local disk, where a folder appears in one step"
+            )
         for name in ("shuffle_buffer", "prefetch"):
             value = getattr(self, name)
             if value is not None and value < 0:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from beam_jobs.append.options import AppendOptions
+from beam_jobs.append.run import run_append
 from beam_jobs.core.options import JobOptions
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.replay.run import Outcome, run_replay
@@ -143,7 +145,7 @@ def test_a_label_that_is_no_class_stays_rejected(tmp_path):
 
 
 @pytest.mark.slow
-def test_pairs_are_not_replayed(tmp_path):
+def test_pairs_are_not_replayed_and_do_not_grow(tmp_path):
     write_folders(tmp_path / "raw", each=4)
     schema = FOLDERS[: FOLDERS.index("split:")].replace("image_folder", "image_pairs") + (
         "pairs: {seed: 3, train: {identities: 1.0, same: 4, different: 4}}\n"
@@ -152,4 +154,6 @@ def test_pairs_are_not_replayed(tmp_path):
     reject = Reject("x", 0, "pair", "r", None, "", b"a,b")
     with pytest.raises(UsageError, match=r"holds pairs of images, which .* cannot be replayed one by one"):
         replay(tmp_path, [reject])
+    with pytest.raises(UsageError, match=r"holds pairs of images, .* identities could change their splits"):
+        run_append(AppendOptions(str(tmp_path / "out"), (str(tmp_path / "schema.yaml"),), quiet=True))
     assert open_dataset(before.path).run == before.run

@@ -116,7 +116,6 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
     ("arguments", "message"),
     [
         (["--replay", "x.jsonl"], "required: --append_to"),
-        (["--append_to", "out"], "required: --replay"),
         (["--replay", "x", "--append_to", "out", "--schema", "s.yaml"], "--schema: not with --replay"),
         (["--replay", "x", "--append_to", "out", "--max_rejects=5"], "--max_rejects: not with --replay"),
         (["--replay", "x", "--append_to", "out", "--runner", "FnApiRuner"], "did you mean FnApiRunner?"),

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from schemas.dataset.checksums import checksums
 from schemas.errors import SkewError, UsageError
+from schemas.exports.notes import NOTES_FORMAT, check_files, read_notes
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import exporters, prune
-from trainer.export.saved_model import NOTES_FORMAT, check_files, read_notes
 from trainer.spec.metrics import BestMetric, best_metric
 
 NAN = float("nan")

@@ -10,10 +10,11 @@ import pytest
 from beam_jobs import preprocess
 from schemas.dataset import layout, open_dataset
 from schemas.errors import MillraceError
+from schemas.exports.notes import check_files, read_notes
 from tests.support.training import run
 from trainer import predict, verify
 from trainer.export.image_receivers import load_ingest
-from trainer.export.saved_model import ServedModel, check_files, read_notes
+from trainer.export.saved_model import ServedModel
 
 
 def change(path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from schemas.images.items import Item
 from schemas.images.paths import plain
 from schemas.rejects import Reject
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import png
 from trainer import predict
-from trainer.predicting.image_items import Item
 from trainer.predicting.image_lines import encode_lines
 
 CUT = png(striped("lying", 1))[:400]  # its header is whole

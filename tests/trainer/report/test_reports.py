@@ -71,6 +71,15 @@ class TestTraining:
                 assert float(row["features"]["age"]) == pytest.approx(float(raw[1]), rel=1e-3)  # in its own unit
         assert worst[0]["shard"].endswith(".tfrecord")
 
+    def test_the_worst_rows_are_found_in_the_input(self, people_dir, people_csv):
+        page = (people_dir / "report-eval.html").read_text()
+        for row in read(people_dir)["worst_rows"]:
+            (place,) = row["places"]
+            assert (place["source"], row["rows_alike"]) == (str(people_csv), 1)
+            line = people_csv.read_bytes()[place["offset"] :].decode().partition("\n")[0]
+            assert line.split(",")[0] == row["key"] == f"k{place['row']}"
+            assert f"{people_csv}, byte {place['offset']}, row {place['row']}" in page
+
     def test_importance_is_of_each_feature(self, people_dir):
         found = {entry["feature"] for entry in read(people_dir)["importance"]["features"]}
         assert {"age", "scores[s0]", "work", "words", "title", "work_x_city"} <= found
@@ -101,6 +110,17 @@ class TestEvaluate:
         assert read(tmp_path, "test")["slices"]["asked"][0]["feature"] == "work"
         assert not (people_dir / "report-test.html").exists()
 
+    def test_large_inputs_are_searched_when_asked(self, people, people_dir, tmp_path, monkeypatch):
+        monkeypatch.setattr("trainer.report.model_report.MOST_BYTES", 1000)
+        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+        assert evaluate.main(argv) == 0
+        content = read(tmp_path)
+        assert "places" not in content["worst_rows"][0]
+        assert "--search_inputs" in content["worst_rows_notes"][0]
+        assert content["worst_rows_notes"][0] in Page((tmp_path / "report-eval.html").read_text()).texts
+        assert evaluate.main([*argv, "--search_inputs"]) == 0
+        assert read(tmp_path)["worst_rows"][0]["places"]
+
     def test_ends_with_where_the_report_is(self, people, people_dir, tmp_path, capsys):
         argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
         assert evaluate.main([*argv, "--eval_steps", "1", "--batch_size", "7"]) == 0
@@ -130,6 +150,7 @@ class TestEvaluate:
         estimator = content["metrics_of_the_estimator"]
         assert content["metrics"]["accuracy"] == pytest.approx(estimator["accuracy"], abs=1e-6)
         assert all(row["files"][0].startswith(row["true"]) for row in content["worst_rows"])
+        assert not any("places" in row for row in content["worst_rows"])
         assert "slices" not in content
 
 

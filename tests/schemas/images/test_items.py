@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from schemas.images.items import LISTS
 from schemas.spec.images import ImageSchema
 from schemas.spec.messages import FORMATS
-from trainer.predicting.image_items import LISTS
 
 
 def test_every_format_of_images_is_listed():

@@ -1,16 +1,19 @@
-"""The dataset that a replay appends to: opened, its rejects read, and what stays of its run copied."""
+"""The dataset that an append or a replay adds records to: opened, and what stays of its run copied."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Iterator
 
-from beam_jobs.replay.corrections import Key
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
+
+Key = tuple[str, int]  # a reject's source and offset: no two rejects of a dataset share them
 
 
 def open_base(path: str, *, trust: bool) -> Dataset:
@@ -38,30 +41,51 @@ def rejects_of(base: Dataset) -> dict[Key, Reject]:
     Raises:
       MillraceError: a file of rejects is not as it was written.
     """
-    found = {}
+    return {
+        (reject.source, reject.offset): reject
+        for data in files_of(base, layout.REJECTS)
+        for reject in read_rejects(data)
+    }
+
+
+def files_of(base: Dataset, name: re.Pattern[str]) -> Iterator[bytes]:
+    """The files of the dataset's current run with such names, one by one.
+
+    Raises:
+      MillraceError: one is not as it was written.
+    """
     for file in base.manifest.files:
-        if layout.REJECTS.fullmatch(os.path.basename(file.path)):
-            for reject in read_rejects(_checked(base, file.path, file.sha256)):
-                found[reject.source, reject.offset] = reject
-    return found
-
-
-_ANEW = {*layout.STATISTICS, layout.DRIFT, layout.REPORT}  # files that a replay writes itself
+        if name.fullmatch(os.path.basename(file.path)):
+            yield _checked(base, file.path, file.sha256)
 
 
 def copy_files(base: Dataset, run_dir: str) -> None:
     """The old run's files that stay as they are: schema, ingest graph, parity. The pipeline writes the transform.
+
+    What describes all records (rejects, inputs, statistics, the report) is written anew.
 
     Raises:
       MillraceError: a file of the old run, the transform among them, is not as it was written.
     """
     for file in base.manifest.files:
         name = file.path.partition("/")[2]
-        if layout.REJECTS.fullmatch(name) or file.path in base.manifest.input_files or name in _ANEW:
+        if file.path in base.manifest.input_files or name in layout.DESCRIBING or layout.GROWING.fullmatch(name):
             continue
         data = _checked(base, file.path, file.sha256)
         if name.partition("/")[0] not in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
             storage.write_bytes(layout.join(run_dir, name), data)
+
+
+def copy_folder(base: Dataset, name: str, run_dir: str) -> None:
+    """The files in a folder of the old run.
+
+    Raises:
+      MillraceError: one is not as it was written.
+    """
+    for file in base.manifest.files:
+        path = file.path.partition("/")[2]
+        if path.startswith(f"{name}/"):
+            storage.write_bytes(layout.join(run_dir, path), _checked(base, file.path, file.sha256))
 
 
 def statistics_of(base: Dataset) -> bytes | None:

@@ -1,0 +1,88 @@
+"""`python -m beam_jobs.predict`: bulk inference, raw files and an exported model -> sharded files of predictions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from beam_jobs.predicting.options import PROG, BulkOptions, parse
+from beam_jobs.predicting.options import parser as job_parser
+from schemas import command, storage
+from schemas.dataset import layout
+from schemas.predictions.manifest import Predictions
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    return job_parser(prog)
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    options = parse(argv, prog=prog)
+    from beam_jobs.predicting.job import run_job
+
+    notes: list[str] = []
+
+    def report(lines: Sequence[str]) -> None:
+        storage.print_notes(lines)
+        notes.extend(storage.few(lines))
+
+    try:
+        manifest = run_job(options, report=report)
+    except KeyboardInterrupt:
+        raise command.Interrupted("interrupted; nothing was committed") from None
+    text = "\n".join([*told(options, manifest), *(f"note       {note}" for note in notes)])
+    return command.Report(text, {**as_data(options, manifest), "notes": notes})
+
+
+def reasons(manifest: Predictions) -> Counter[str]:
+    """How many records were rejected, by reason."""
+    found: Counter[str] = Counter()
+    for count in manifest.totals if manifest.input_files else manifest.counts:
+        if count.reason:
+            found[count.reason] += count.rows
+    return found
+
+
+def told(options: BulkOptions, manifest: Predictions) -> list[str]:
+    """The summary, as lines of text."""
+    rate = manifest.read / manifest.seconds if manifest.seconds else 0
+    size = sum(shard.bytes for shard in manifest.shards)
+    lines = [
+        f"read       {manifest.read:>12,} records from {manifest.number_of_inputs:,} input(s)",
+        f"predicted  {manifest.predicted:>12,} in {len(manifest.shards)} shard(s), {size / 1e6:,.1f} MB",
+        f"rejected   {manifest.rejected:>12,}",
+        *(f"  {reason:<24} {rows:>,}" for reason, rows in reasons(manifest).most_common()),
+        f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} records/s",
+        f"manifest   {layout.join(options.output, layout.MANIFEST)}",
+    ]
+    if manifest.rejected:
+        lines.append(f"rejects    {layout.join(options.output, manifest.run, 'rejects-*.jsonl')}")
+    return lines
+
+
+def as_data(options: BulkOptions, manifest: Predictions) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "output": options.output,
+        "run": manifest.run,
+        "format": manifest.format,
+        "read": manifest.read,
+        "predicted": manifest.predicted,
+        "rejected": manifest.rejected,
+        "reasons": dict(reasons(manifest).most_common()),
+        "shards": [shard.model_dump() for shard in manifest.shards],
+        "seconds": manifest.seconds,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Raw columns to lines of a CSV file, which `schemas.csv.reader` reads back to the same values; lines back to cells.
+
+Arrow does the work per cell. Strings are always quoted, so an empty one is no empty line. Numbers are the shortest text
+that is read as the same float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.csv.fields import split_fields
+from schemas.spec.table import CsvOptions
+
+_EMPTY = pa.scalar(b"", pa.binary())
+
+
+def number_cells(values: np.ndarray, options: CsvOptions) -> pa.BinaryArray:
+    """Float32 `[n]` or `[n, k]` -> the text of each row, its k cells joined.
+
+    NaN becomes a token of a missing value, if the schema has one; an infinite number `inf`, which every
+    reader of a schema rejects. A number whose text is a token, such as -999, is written in another way.
+    """
+    flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+    text = pa.array(flat, pa.float32(), from_pandas=False).cast(pa.string())
+    tokens = {token.strip() for token in options.missing}
+    finite = np.isfinite(flat)
+    changed: dict[int, str] = {}
+    if not finite.all():
+        absent = next((token for token in options.missing if not _is_number(token)), (*options.missing, "")[0])
+        changed = dict.fromkeys(np.flatnonzero(np.isnan(flat)).tolist(), absent)
+    read = pc.if_else(pa.array(finite), text, pa.scalar("0")).cast(pa.float64()).to_numpy().astype(np.float32)
+    for i in np.flatnonzero((read != flat) & finite).tolist():  # rounded twice, once to float64
+        changed[i] = repr(float(flat[i]))
+    if any(map(_is_number, tokens)):
+        for i in np.flatnonzero(finite & pc.is_in(text, value_set=pa.array(sorted(tokens))).to_numpy(False)).tolist():
+            changed[i] = _another(float(flat[i]), tokens)
+    if changed:
+        cells = text.to_pylist()
+        for i, cell in changed.items():
+            cells[i] = cell
+        text = pa.array(cells, pa.string())
+    text = text.cast(pa.binary())
+    if values.ndim == 1:
+        return text
+    rows, width = values.shape
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, text), options.delimiter.encode())
+
+
+def string_cells(values: Sequence[bytes] | np.ndarray, options: CsvOptions) -> pa.BinaryArray:
+    """Strings -> quoted cells."""
+    quote = options.quote.encode()
+    array = pa.array(values, pa.binary())
+    data = array.buffers()[2]
+    if data is not None and quote in memoryview(data).tobytes():
+        array = pa.array([value.replace(quote, quote + quote) for value in array.to_pylist()], pa.binary())
+    mark = pa.scalar(quote, pa.binary())
+    return pc.binary_join_element_wise(mark, array, mark, _EMPTY)
+
+
+def lines(columns: Sequence[pa.BinaryArray], options: CsvOptions, *, checked: bool = False) -> tuple[bytes, np.ndarray]:
+    """Cells by column -> the lines, one after the other, and where each begins and the last one ends, `[n + 1]`.
+
+    `checked` adds a last cell: the CRC-32 of the line before it, as `is_whole` compares it.
+    """
+    delimiter = pa.scalar(options.delimiter.encode(), pa.binary())
+    joined = pc.binary_join_element_wise(*columns, delimiter)
+    if checked:
+        data, starts = _bytes_of(joined)
+        view, ends = memoryview(data), starts.tolist()
+        sums = [b"%08x" % zlib.crc32(view[start:end]) for start, end in itertools.pairwise(ends)]
+        joined = pc.binary_join_element_wise(joined, pa.array(sums, pa.binary()), delimiter)
+    return _bytes_of(pc.binary_join_element_wise(joined, _EMPTY, pa.scalar(b"\n", pa.binary())))
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether a line that was written with a check, with its end, is as it was written."""
+    return line[-1:] == b"\n" and line[-9:-1] == b"%08x" % zlib.crc32(line[:-10])
+
+
+def _bytes_of(array: pa.BinaryArray) -> tuple[bytes, np.ndarray]:
+    """All values one after the other, and where each begins and the last one ends."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    data = array.buffers()[2]
+    return (b"" if data is None else data.to_pybytes()[offsets[0] : offsets[-1]]), offsets - offsets[0]
+
+
+def header_line(names: Sequence[str], options: CsvOptions) -> bytes:
+    """A header."""
+    return lines([string_cells([name.encode()], options) for name in names], options)[0]
+
+
+def records(data: bytes, options: CsvOptions) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Each record of some lines as these functions write them: its bytes, with the line's end, and its cells."""
+    quote, start = options.quote.encode(), 0
+    while start < len(data):
+        end = data.index(b"\n", start) + 1
+        inside = data.count(quote, start, end) % 2
+        while inside:  # a cell, which holds the line's end
+            begin, end = end, data.index(b"\n", end) + 1
+            inside ^= data.count(quote, begin, end) % 2
+        cells = split_fields(data[start : end - 1], options.delimiter, options.quote)
+        if isinstance(cells, str):
+            raise ValueError(cells)
+        yield data[start:end], cells
+        start = end
+
+
+def whole_records(data: bytes, options: CsvOptions) -> int:
+    """How many bytes at the beginning of `data` are whole lines that were written with a check."""
+    size = 0
+    try:
+        for line, _ in records(data, options):
+            if not is_whole(line):
+                break
+            size += len(line)
+    except ValueError:  # the rest is no line
+        pass
+    return size
+
+
+def _is_number(token: str) -> bool:
+    try:
+        float(token)
+    except ValueError:
+        return False
+    return True
+
+
+def _another(value: float, tokens: set[str]) -> str:
+    """A text of a number that is none of the tokens."""
+    return next(text for places in range(9, 30) if (text := f"{value:.{places}e}") not in tokens)

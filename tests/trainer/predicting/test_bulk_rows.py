@@ -1,0 +1,212 @@
+"""Bulk inference on rows, beside trainer.predict on the same files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_jobs import predict as bulk
+from schemas.predictions.manifest import Predictions
+from tests.support.predicted import by_the_job, by_the_trainer, rejects_of, rows_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def files(titanic_csv, tmp_path_factory) -> Path:
+    """Rows in every form that files have, three bad ones, and a file without rows."""
+    folder = tmp_path_factory.mktemp("raw")
+    header, *lines = titanic_csv.read_text().splitlines(keepends=True)
+    (folder / "plain.csv").write_text(
+        "".join([header, *lines[:200], "too,few\n", '1,0,"A, ""B""",female,29,many,0,PC 1,1.5,?,S,?,?,?\n'])
+    )
+    (folder / "zipped.csv.gz").write_bytes(gzip.compress("".join([header, *lines[200:400]]).encode()))
+    (folder / "utf16.csv").write_bytes("".join([header, *lines[400:600]]).encode("utf-16"))
+    unlabelled = [[cell for i, cell in enumerate(row) if i != 1] for row in csv.reader([header, *lines[600:800]])]
+    with (folder / "unlabelled.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(unlabelled)
+    (folder / "nul.csv").write_text("".join([header, lines[0].replace(",female,", ",fem\0ale,"), *lines[800:802]]))
+    (folder / "empty.csv").write_text(header)
+    for i, line in enumerate(lines[802:820]):
+        (folder / f"single{i:02}.csv").write_text(header + line)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oracle(titanic_model, files, tmp_path_factory):
+    """The lines and the rejects of trainer.predict."""
+    return by_the_trainer(titanic_model.export, tmp_path_factory.mktemp("oracle"), files / "*.csv*")
+
+
+def assert_same(rows: list[dict], lines: list[dict], *, exactly: bool = True) -> None:
+    """The same records with the same predictions: the same bits, or within the tolerance of `verify`."""
+    assert [(r["source"], r["offset"], r.get("key"), r.get("class")) for r in rows] == [
+        (line["source"], line["offset"], line.get("key"), line.get("class")) for line in lines
+    ]
+    found, expected = (
+        np.array(
+            [list(r["probabilities"].values()) if "probabilities" in r else [r["value"]] for r in some], np.float32
+        )
+        for some in (rows, lines)
+    )
+    if exactly:
+        assert found.tobytes() == expected.tobytes()
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "tfrecord"])
+def test_the_same_as_trainer_predict_in_every_format(titanic_model, files, oracle, tmp_path, form):
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", files / "*.csv*", more=("--format", form))
+    lines, rejects = oracle
+    assert_same(rows_of(tmp_path / "out", manifest), lines, exactly=False)  # small files are predicted together
+    assert rejects_of(tmp_path / "out", manifest) == sorted(rejects, key=lambda r: (r.source, r.offset))
+    assert {reject.reason for reject in rejects} >= {"too_few_columns", "not_a_number"}
+    assert manifest.classes == ("0", "1")
+    assert [Path(shard.path).name for shard in manifest.shards] == [f"predictions-00000-of-00001.{form}"]
+
+
+def test_batches_of_the_same_size_give_the_same_bits(titanic_model, titanic_csv, tmp_path):
+    lines, _ = by_the_trainer(titanic_model.export, tmp_path, titanic_csv, more=("--batch_size", "96"))
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=("--batch_size", "96"))
+    assert_same(rows_of(tmp_path / "out", manifest), lines)
+    assert manifest.batch_size == 96
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "tfrecord"])
+def test_columns_are_passed_through_as_they_stand_in_the_file(titanic_model, titanic_csv, tmp_path, form):
+    more = ("--format", form, "--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
+    assert manifest.pass_through == ("home.dest", "survived", "fare", "cabin")
+    with titanic_csv.open(newline="") as file:
+        expected = [{name: row[name] for name in manifest.pass_through} for row in csv.DictReader(file)]
+    assert [row["input"] for row in rows_of(tmp_path / "out", manifest)] == expected
+
+
+def test_a_column_that_is_passed_through_and_is_not_text_rejects_its_row(titanic_model, titanic_csv, tmp_path):
+    header, first, second = titanic_csv.read_bytes().splitlines(keepends=True)[:3]
+    (tmp_path / "t.csv").write_bytes(header + first + second.rstrip(b"\n") + b"\xff\n")
+    manifest = by_the_job(
+        titanic_model.export, tmp_path / "out", tmp_path / "t.csv", more=("--pass_through", "home.dest")
+    )
+    (reject,) = rejects_of(tmp_path / "out", manifest)
+    assert (reject.stage, reject.reason, reject.column) == ("pass_through", "not_utf8", "home.dest")
+    assert reject.raw == second.rstrip(b"\n") + b"\xff"
+    assert manifest.predicted == 1
+
+
+def test_shards_end_by_their_size_and_keep_the_order_of_the_input(titanic_model, titanic_csv, tmp_path):
+    more = ("--shard_size_mb", "0.02", "--batch_size", "50")
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
+    assert len(manifest.shards) > 3
+    assert [shard.path for shard in manifest.shards] == sorted(shard.path for shard in manifest.shards)
+    lines = [
+        json.loads(line)
+        for shard in manifest.shards
+        for line in (tmp_path / "out" / shard.path).read_text().splitlines()
+    ]
+    assert [line["offset"] for line in lines] == sorted(line["offset"] for line in lines)
+
+
+def test_bundles_that_are_run_twice_are_counted_and_written_once(titanic_model, files, oracle, tmp_path):
+    more = ("--direct_runner_bundle_repeat", "1", "--range_mb", "0.01", "--batch_size", "64")
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", files / "*.csv*", more=more)
+    assert_same(rows_of(tmp_path / "out", manifest), oracle[0], exactly=False)
+    assert manifest.rejected == len(oracle[1])
+
+
+def test_a_model_refuses_what_the_job_would_reject_with_the_reason(wages_export, tmp_path):
+    """A number that is finite in the file and not as a float32: the reader may take it, and the model may not."""
+    (tmp_path / "rows.csv").write_text("work,age\na,30\nnever seen,31\nb,3e38\n")
+    lines, rejects = by_the_trainer(wages_export, tmp_path, tmp_path / "rows.csv")
+    manifest = by_the_job(wages_export, tmp_path / "out", tmp_path / "rows.csv")
+    assert_same(rows_of(tmp_path / "out", manifest), lines)
+    assert rejects_of(tmp_path / "out", manifest) == rejects
+    assert manifest.classes == ()
+
+
+@pytest.fixture(scope="module")
+def wages_export(wages, make_estimator, tmp_path_factory) -> str:
+    """An export of a regression without a key."""
+    from trainer.export.exporters import CheckedExport
+
+    estimator = make_estimator(wages, steps=5)
+    path = str(tmp_path_factory.mktemp("wages") / "export")
+    return CheckedExport(wages).write(estimator, export_path=path, checkpoint_path=estimator.latest_checkpoint())
+
+
+class TestAskedWrongly:
+    def refused(self, export: object, tmp_path: Path, capsys, *inputs: object, more: tuple[str, ...] = ()) -> str:
+        argv = ["--saved_model", str(export), "--output", str(tmp_path / "out"), *more, "--input", *map(str, inputs)]
+        assert bulk.main(argv) == 2
+        assert not (tmp_path / "out").exists()
+        return capsys.readouterr().err
+
+    def test_a_model_directory_names_its_best_export(self, titanic_model, titanic_csv, tmp_path, capsys):
+        said = self.refused(titanic_model.model_dir, tmp_path, capsys, titanic_csv)
+        assert f"did you mean {titanic_model.export}?" in said
+
+    def test_an_export_of_another_kind(self, stripes_model, titanic_csv, tmp_path, capsys):
+        more = ("--pass_through", "name")
+        assert "images have no columns" in self.refused(stripes_model.export, tmp_path, capsys, titanic_csv, more=more)
+
+    @pytest.mark.parametrize(
+        ("header", "said"),
+        [
+            (lambda names: names.replace("sex,", "gender,"), "the header lacks the column 'sex'"),
+            (lambda names: f"more,{names}", "the header has columns that no feature reads: 1 columns"),
+        ],
+    )
+    def test_a_header_that_differs(self, titanic_model, titanic_csv, tmp_path, capsys, header, said):
+        first, rest = titanic_csv.read_text().split("\n", 1)
+        (tmp_path / "t.csv").write_text(f"{header(first)}\n{rest}")
+        assert said.replace("1 columns", "'more'") in self.refused(
+            titanic_model.export, tmp_path, capsys, tmp_path / "t.csv"
+        )
+
+    def test_a_column_that_no_file_has(self, titanic_model, titanic_csv, tmp_path, capsys):
+        said = self.refused(titanic_model.export, tmp_path, capsys, titanic_csv, more=("--pass_through", "nome"))
+        assert f"{titanic_csv}: has no column 'nome'" in said
+
+    def test_no_such_file(self, titanic_model, tmp_path, capsys):
+        assert "no-such.csv" in self.refused(titanic_model.export, tmp_path, capsys, tmp_path / "no-such.csv")
+
+
+class TestFailing:
+    def failed(self, export: object, tmp_path: Path, capsys, *inputs: object, more: tuple[str, ...] = ()) -> str:
+        argv = ["--saved_model", str(export), "--output", str(tmp_path / "out"), *more, "--input", *map(str, inputs)]
+        assert bulk.main([*argv, "--quiet"]) == 1
+        assert not (tmp_path / "out" / "manifest.json").exists()
+        return capsys.readouterr().err
+
+    def test_too_many_rejects_are_kept_and_nothing_else(self, titanic_model, files, tmp_path, capsys):
+        said = self.failed(titanic_model.export, tmp_path, capsys, files / "plain.csv", more=("--max_rejects", "0"))
+        assert "2 of 202 records read so far were rejected, which is more than --max_rejects 0" in said
+        kept = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
+        assert kept == ["rejects-00000.jsonl", "summary.json"]
+
+    def test_an_input_without_records(self, titanic_model, files, tmp_path, capsys):
+        assert "contains no records" in self.failed(titanic_model.export, tmp_path, capsys, files / "empty.csv")
+
+    def test_a_gzip_file_that_is_cut_off(self, titanic_model, files, tmp_path, capsys):
+        data = (files / "zipped.csv.gz").read_bytes()
+        (tmp_path / "cut.csv.gz").write_bytes(data[: len(data) // 2])
+        said = self.failed(titanic_model.export, tmp_path, capsys, tmp_path / "cut.csv.gz")
+        assert "cut.csv.gz" in said
+        assert "Traceback" not in said
+
+
+def test_the_summary_as_json(titanic_model, files, tmp_path, capsys):
+    argv = ["--saved_model", str(titanic_model.export), "--output", str(tmp_path / "out"), "--json", "--quiet"]
+    capsys.readouterr()
+    assert bulk.main([*argv, "--input", str(files / "plain.csv")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    counts = (found["read"], found["predicted"], found["rejected"])
+    assert counts == (202, 200, 2)
+    assert found["reasons"] == {"too_few_columns": 1, "not_a_number": 1}
+    assert Predictions.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == found["run"]

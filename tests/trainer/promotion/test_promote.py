@@ -1,0 +1,221 @@
+"""Promotions of trained models by the command: better, worse, equal and bad ones, and what is said of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.dataset import Dataset
+from tests.support import training
+from tests.support.csv_datasets import LATE, write_dataset
+from tests.support.training import TrainedModel
+from trainer import promote, task
+from trainer.promotion.serving_folder import ServingFolder
+
+pytestmark = pytest.mark.slow
+
+SLICED = LATE + "promote: {slices: [work], slice_margin: 0.1, accuracy: 0.95}\n"
+
+
+def write_late(folder: Path, *, flipped: str = "", first: int = 0) -> None:
+    """6,000 rows; where `work` is `flipped`, the label is the other one."""
+    lines = []
+    for i in range(first, first + 6000):
+        age, work = 20 + i * 7 % 40, "abc"[i % 3]
+        late = (age > 40) != (work == flipped)
+        lines.append(f"r{i},{age},{i % 60},{work},{'yes' if late else 'no'}")
+    (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *lines]) + "\n")
+    write_dataset(folder, schema=SLICED, csv=folder / "late.csv")
+
+
+@pytest.fixture(scope="session")
+def data(share_dataset) -> Dataset:
+    return share_dataset("late_6000", write_late)
+
+
+@pytest.fixture(scope="session")
+def other_data(share_dataset) -> Dataset:
+    """Of the same schema, measured on other rows, in which one slice is the other way round."""
+    return share_dataset("late_flipped", lambda folder: write_late(folder, flipped="c", first=90_000))
+
+
+def trained(dataset: Dataset, folder: Path, steps: int) -> None:
+    argv = ["--hparams", "hidden_units=32", "learning_rate=0.05", "--save_checkpoints_steps", str(steps)]
+    assert training.run(dataset, folder / "model", *argv, model="dnn", steps=steps) == 0
+
+
+@pytest.fixture(scope="session")
+def good(share, data) -> Path:
+    return TrainedModel(share("late_good", lambda folder: trained(data, folder, 150)) / "model").export
+
+
+@pytest.fixture(scope="session")
+def bad(share, data) -> Path:
+    return TrainedModel(share("late_bad", lambda folder: trained(data, folder, 1)) / "model").export
+
+
+@pytest.fixture(scope="session")
+def flipped(share, other_data) -> Path:
+    return TrainedModel(share("late_flipped_model", lambda folder: trained(other_data, folder, 150)) / "model").export
+
+
+@pytest.fixture
+def run(capfd, tmp_path):
+    """`run(export, *flags)`: the exit code, and the decision or error as JSON."""
+
+    def run(export: object, *flags: str) -> tuple[int, dict]:
+        capfd.readouterr()
+        given = [] if export is None else ["--from", str(export)]
+        code = promote.main([*given, "--to", str(tmp_path / "serving"), "--json", "--quiet", *flags])
+        return code, json.loads(capfd.readouterr().out)
+
+    return run
+
+
+def test_a_better_one_is_promoted_a_worse_one_refused_and_the_same_one_is_there_already(run, good, bad, tmp_path):
+    serving = ServingFolder(str(tmp_path / "serving"))
+    code, refused = run(bad)  # nothing is in service, and the schema has a threshold
+    assert (code, refused["outcome"], serving.versions()) == (1, "refused", [])
+    assert "below the schema's threshold of 0.95" in refused["reasons"][0]
+    assert run(bad, "--force")[1]["forced"] is True
+    code, promoted = run(good)
+    assert (code, promoted["outcome"], promoted["version"], promoted["against"]) == (0, "promoted", 2, 1)
+    assert promoted["data"]["rows"] == promoted["data"]["of"] > 1000
+    assert [m["verdict"] for m in promoted["metrics"]] == ["no_worse", "no_worse"]
+    code, unchanged = run(good.parent)
+    assert (code, unchanged["outcome"], unchanged["version"]) == (0, "unchanged", 2)
+    code, refused = run(bad)
+    assert (code, refused["outcome"]) == (1, "refused")
+    assert "is worse than" in refused["reasons"][0]
+    assert [entry["outcome"] for entry in serving.decisions()] == ["refused", "promoted", "promoted", "refused"]
+    assert serving.versions() == [1, 2]
+    code, back = run(None, "--rollback")
+    assert (code, back["version"], back["restores"]) == (0, 3, 1)
+
+
+def test_a_slice_that_falls_is_named(run, good, flipped, data):
+    assert run(good)[0] == 0
+    code, refused = run(flipped, "--data_dir", data.path, "--margin", "0.9")
+    assert (code, refused["outcome"]) == (1, "refused")
+    assert any("where work is 'c' falls" in reason for reason in refused["reasons"])
+    assert any("was measured anew since" in note for note in refused["notes"])
+
+
+def test_models_of_two_transforms_are_scored_on_the_same_raw_rows(run, good, flipped, other_data):
+    """As after `--reanalyze`: the newer model's dataset decides, whose transform the older one never saw."""
+    assert run(good)[0] == 0
+    code, promoted = run(flipped, "--data_dir", other_data.path)
+    assert (code, promoted["outcome"]) == (0, "promoted")
+    measured = {m["metric"]: (round(m["serving"], 1), round(m["candidate"], 1)) for m in promoted["metrics"]}
+    assert measured["accuracy"] == (0.7, 1.0)
+
+
+def test_few_rows_cannot_tell_and_it_is_said(run, good, flipped, data, tmp_path):
+    raw = (Path(data.path).parent / "late.csv").read_text().splitlines()
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(raw[:150]) + "\n")
+    (tmp_path / "plain.yaml").write_text(LATE)
+    given: tuple[str, ...] = (
+        "--data_dir",
+        data.path,
+        "--eval_input",
+        str(few),
+        "--schema",
+        str(tmp_path / "plain.yaml"),
+    )
+    given += ("--margin", "0.3", "--metric", "accuracy")
+    assert run(good, *given)[0] == 0
+    code, undecided = run(flipped, *given)
+    assert (code, undecided["outcome"]) == (1, "undecided"), undecided
+    assert "standard error" in undecided["reasons"][0]
+    code, accepted = run(flipped, *given, "--if_undecided", "accept")
+    assert (code, accepted["outcome"]) == (0, "promoted")
+    assert any("undecided: accuracy" in note for note in accepted["notes"])
+
+
+def moved(data: Dataset, folder: Path) -> Path:
+    """The dataset in another folder, read from a `late.csv` there; returns that file."""
+    raw = folder / "late.csv"
+    shutil.copytree(data.path, folder / "out")
+    shutil.copyfile(Path(data.path).parent / "late.csv", raw)
+    manifest = folder / "out" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(str(Path(data.path).parent / "late.csv"), str(raw)))
+    return raw
+
+
+def test_where_the_inputs_are_gone_it_is_said_that_the_kept_records_are_too_few(run, data, tmp_path, good):
+    raw, elsewhere = moved(data, tmp_path), tmp_path / "elsewhere.csv"
+    raw.rename(elsewhere)
+    code, error = run(good, "--data_dir", str(tmp_path / "out"))
+    assert code == 1
+    assert "too few to compare models by" in error["error"]
+    assert "--eval_input" in error["error"]
+    assert run(good, "--data_dir", str(tmp_path / "out"), "--eval_input", str(elsewhere))[0] == 0
+
+
+def test_a_changed_input_is_noticed(run, data, tmp_path, good):
+    raw = moved(data, tmp_path)
+    lines = raw.read_bytes().splitlines(keepends=True)
+    raw.write_bytes(b"".join(lines[:2000]) + b"\n" * len(b"".join(lines[2000:])))  # as many bytes
+    code, error = run(good, "--data_dir", str(tmp_path / "out"))
+    assert code == 1
+    assert "the file has changed since" in error["error"]
+
+
+def test_an_export_whose_file_was_changed_is_not_promoted(run, good, tmp_path):
+    copy = tmp_path / "model" / "export" / "best" / "1"
+    shutil.copytree(good, copy)
+    (copy / "variables" / "variables.index").write_bytes(b"x")
+    code, error = run(copy)
+    assert code == 1
+    assert "was changed" in error["error"]
+    assert not os.path.exists(tmp_path / "serving")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--margin", "big"], "expected a number, or NAME=NUMBER"),
+        (["--margin", "-1"], "must be 0 or more"),
+        (["--metric", "mean_absolute_error"], "is not a metric of this label"),
+        (["--to_version", "1"], "belongs to --rollback"),
+        (["--keep_versions", "1"], "must be 2 or more"),
+        (["--data_dir", "nowhere"], "no manifest.json"),
+    ],
+)
+def test_usage(run, good, flags, message):
+    code, error = run(good, *flags)
+    assert code == 2
+    assert message in error["error"]
+
+
+def test_an_export_to_an_object_store_is_refused(capsys):
+    assert promote.main(["--from", "x", "--to", "gs://bucket/serving"]) == 2
+    assert "cannot rename a folder in one step" in capsys.readouterr().err
+
+
+def test_training_promotes_by_itself(data, tmp_path, capfd):
+    to = tmp_path / "serving"
+    argv = ["--data_dir", data.path, "--model_dir", str(tmp_path / "model"), "--model", "dnn", "--no_report", "--json"]
+    argv += ["--hparams", "hidden_units=32", "learning_rate=0.05", "--batch_size", "32", "--promote_to", str(to)]
+    argv += ["--save_checkpoints_steps", "150", "--seed", "1"]
+    assert task.main([*argv, "--max_steps", "150"]) == 0
+    done = json.loads(capfd.readouterr().out)
+    assert done["promotion"]["outcome"] == "promoted"
+    assert ServingFolder(str(to)).versions() == [1]
+    assert np.isclose(done["metrics"]["eval"]["accuracy"], done["promotion"]["metrics"][0]["candidate"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["stripes", "patterns"])
+def test_image_models_are_scored_on_the_files_that_were_read(run, request, tmp_path, name):
+    model = request.getfixturevalue(f"{name}_model")
+    code, first = run(model.export, "--metric", "accuracy")
+    assert (code, first["outcome"]) == (0, "promoted"), first
+    assert first["data"]["rows"] == first["data"]["of"] > 0
+    code, copy = run(model.model_dir / "export" / "final")
+    assert (code, copy["outcome"]) == (0, "unchanged")

@@ -1,0 +1,303 @@
+"""Clients that send too much, too slowly or too often, and clients that do not read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from schemas.errors import MillraceError
+from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.small_exports import write_export
+from trainer.serving.server import Server
+from trainer.serving.sink import ServedBatch
+
+
+class Gate:
+    """A sink that holds every batch until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.entered = threading.Event()
+
+    def append(self, batch: ServedBatch) -> None:
+        self.entered.set()
+        assert self.open.wait(PATIENCE)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    return write_export(tmp_path_factory.mktemp("exports"), 1)
+
+
+@contextlib.contextmanager
+def connected(server: Server) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection:
+        yield connection
+
+
+def head(server: Server, *lines: str) -> bytes:
+    return "\r\n".join([f"POST /v1/models/{server.name}:predict HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
+    gate = Gate()
+    with serving(export, sink=gate, queue_rows=10) as server:
+        answers: list = []
+
+        def ask(rows: int) -> None:
+            with Client(server) as client:
+                status, answer = client.predict({"instances": [1] * rows})
+                answers.append((status, len(answer.get("predictions", ())), client.headers.get("retry-after")))
+
+        threads = [threading.Thread(target=ask, args=(1,))]
+        threads[0].start()
+        assert gate.entered.wait(PATIENCE)  # the model is busy from now on
+        threads += [threading.Thread(target=ask, args=(5,)) for _ in range(20)]
+        for thread in threads[1:]:
+            thread.start()
+        while len(answers) < 18:  # all but the batch that is held, and the two that wait
+            time.sleep(0.01)
+        assert set(answers) == {(429, 0, "1")}
+        with Client(server) as client:
+            assert b"millrace_queued_rows 10.0" in client.get("/metrics")[1]
+            assert client.get("/healthz")[0] == 200
+        gate.open.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert sorted(answers)[:3] == [(200, 1, None), (200, 5, None), (200, 5, None)]
+        assert len(answers) == 21
+
+
+def test_a_request_that_waited_too_long_is_refused(export):
+    gate = Gate()
+    with serving(export, sink=gate, answer_secs=0.2) as server, Client(server) as client:
+
+        def ask() -> None:
+            with Client(server) as other:
+                assert other.predict({"instances": [1]})[0] == 200
+
+        first = threading.Thread(target=ask)
+        first.start()
+        assert gate.entered.wait(PATIENCE)
+        threading.Timer(0.5, gate.open.set).start()
+        assert client.predict({"instances": [1]}) == (
+            503,
+            {"error": "the server is too busy; send it again later"},
+        )
+        first.join(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def server(export):
+    """A server of small limits."""
+    with serving(export, max_body_mb=1, max_rows=100, connections=20, request_secs=1.0, answer_secs=1.0) as server:
+        yield server
+
+
+class TestTooMuch:
+    def test_a_body_of_100_megabytes_is_refused_before_it_is_read(self, server):
+        with connected(server) as connection:
+            connection.sendall(head(server, f"Content-Length: {100 << 20}") + b"x")
+            answer = read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"104,857,600 bytes; at most 1,048,576 are taken" in answer
+
+    def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(self, server):
+        with connected(server) as connection:
+            connection.sendall(head(server, "Transfer-Encoding: chunked"))
+            sent = 0
+            with contextlib.suppress(OSError):
+                while sent < 64 << 20:
+                    connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+                    sent += 65536
+            assert sent < 32 << 20
+            assert read_all(connection).startswith((b"HTTP/1.1 413", b""))
+
+    def test_rows(self, server):
+        with Client(server) as client:
+            status, answer = client.predict({"instances": [1] * 101})
+            assert (status, answer["error"]) == (413, "101 rows; at most 100 are taken in a request")
+
+    def test_compressed_bodies_are_not_taken(self, server):
+        with Client(server) as client:
+            assert client.predict(b"\x1f\x8b", Content_Encoding="gzip")[0] == 415
+
+    def test_headers_without_end(self, server):
+        with connected(server) as connection:
+            sent = 0
+            with contextlib.suppress(OSError):
+                connection.sendall(head(server)[:-2])
+                while sent < 64 << 20:
+                    connection.sendall(b"X-Filler: " + b"x" * 65000 + b"\r\n")
+                    sent += 65000
+            assert sent < 16 << 20
+            assert read_all(connection).startswith((b"HTTP/1.1 431", b""))
+
+    @pytest.mark.parametrize("start", [b"", b"POST /v1/models/numbers:pre", b"whole head"])
+    def test_a_request_that_arrives_too_slowly(self, server, start):
+        if start == b"whole head":
+            start = head(server, "Content-Length: 20") + b'{"inst'
+        with connected(server) as connection:
+            connection.sendall(start)
+            answer = read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"took more than 1 s to arrive" in answer
+
+    def test_a_client_that_never_reads_its_answers(self, server):
+        body = json.dumps([{"x": 1}] * 100).encode()
+        request = (
+            head(server, f"Content-Length: {len(body)}").replace(b"/v1/models/numbers:predict", b"/predict") + body
+        )
+        with socket.socket() as connection, Client(server) as other:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(request * 900)
+            while b"millrace_connections 1.0" not in other.get("/metrics")[1]:  # until the server has ended it
+                time.sleep(0.1)
+
+    def test_a_client_that_sends_thousands_of_requests_ahead(self, server):
+        body = b'{"instances":[1]}'
+        with connected(server) as connection, contextlib.suppress(ConnectionError):
+            while True:
+                connection.sendall((head(server, f"Content-Length: {len(body)}") + body) * 1000)
+
+    def test_too_many_connections(self, server):
+        with contextlib.ExitStack() as opened:
+            for _ in range(30):
+                opened.enter_context(connected(server))
+            with connected(server) as connection:
+                assert read_all(connection).startswith(b"HTTP/1.1 503")
+        for _ in range(100):
+            with contextlib.suppress(OSError), Client(server) as client:
+                if client.predict({"instances": [1]})[0] == 200:
+                    return
+            time.sleep(0.1)
+        raise AssertionError
+
+    def test_what_is_not_http(self, server):
+        with connected(server) as connection:
+            connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
+            assert read_all(connection).startswith(b"HTTP/1.1 400")
+
+    def test_pipelined_requests_are_answered_in_order(self, server):
+        with connected(server) as connection:
+            bodies = [json.dumps({"instances": [i]}).encode() for i in range(50)]
+            last = "Connection: close"
+            for i, body in enumerate(bodies):
+                more = [last] if i == len(bodies) - 1 else []
+                connection.sendall(head(server, f"Content-Length: {len(body)}", *more) + body)
+            answer = read_all(connection)
+        values = [float(value) for value in re.findall(rb'"value":([0-9.]+)', answer)]
+        assert values == [i + 1 for i in range(50)]
+
+
+def test_many_tiny_requests_leave_nothing_behind(export):
+    with serving(export) as server, Client(server) as client:
+        for _ in range(2000):
+            assert client.predict(b'{"instances":[1]}')[0] == 200
+        assert server.state is not None
+        assert server.state.reading == 0
+        assert (server.state.batcher.queued_rows, server.state.batcher.queued_bytes) == (0, 0)
+
+
+class Failing:
+    """A sink that takes nothing."""
+
+    closed = False
+
+    def append(self, batch: ServedBatch) -> None:
+        raise MillraceError("the disk is full")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_the_sink_does_not_take_is_not_answered(export):
+    sink = Failing()
+    with serving(export, sink=sink) as server, Client(server) as client:
+        assert client.predict({"instances": [1]}) == (503, {"error": "the disk is full"})
+    assert sink.closed
+
+
+class Keeping:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.batches: list[ServedBatch] = []
+
+    def append(self, batch: ServedBatch) -> None:
+        self.batches.append(batch)
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_the_sink_is_given(export):
+    sink = Keeping()
+    before = time.time()
+    with serving(export, sink=sink) as server, Client(server) as client:
+        client.predict({"instances": [1, 2], "id": "a"})
+        client.predict({"instances": [3]}, X_Request_Id="b")
+        client.predict({"instances": [4, 5], "ids": ["c", "d"]})
+        client.post("/predict", [{"x": "6"}, {"x": "no number"}, {"x": None}])
+    ids = [each for batch in sink.batches for each in batch.ids]
+    assert ids[:5] == ["a/0", "a/1", "b", "c", "d"]
+    assert [each.rpartition("/")[2] for each in ids[5:]] == ["0", "2"]  # without the row that was no row
+    columns = [x for batch in sink.batches for x in batch.columns["x"].tolist()]
+    assert columns[:6] == [1, 2, 3, 4, 5, 6]
+    assert sink.batches[-1].outputs["error"].tolist() == [b"", b"x: missing_value"]
+    for batch in sink.batches:
+        assert batch.version == "1"
+        assert all(before <= received <= batch.answered <= time.time() for received in batch.received)
+        assert {len(values) for values in batch.outputs.values()} == {len(batch.ids)} == {len(batch.received)}
+
+
+def test_a_request_that_the_model_fails_on_fails_alone(export):
+    """The requests that were batched with it are answered."""
+    gate = Gate()
+    with serving(export, sink=gate) as server:
+        loaded = server.versions.current
+        run = loaded.model.predict
+
+        def failing(inputs, **settings):
+            if -666 in inputs["x"]:
+                raise ValueError("secret -666")
+            return run(inputs, **settings)
+
+        loaded.model.predict = failing  # type: ignore[method-assign]
+        answers = {}
+
+        def ask(x: int) -> None:
+            with Client(server) as client:
+                answers[x] = client.predict({"instances": [x]})
+
+        threads = [threading.Thread(target=ask, args=(x,)) for x in (1, 2, -666, 3)]
+        threads[0].start()
+        assert gate.entered.wait(PATIENCE)
+        for thread in threads[1:]:
+            thread.start()
+        while server.state is None or server.state.batcher.queued_rows < 3:
+            time.sleep(0.001)
+        gate.open.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert answers[-666] == (500, {"error": "the model failed: ValueError"})
+    assert [answers[x][1]["predictions"][0]["value"] for x in (1, 2, 3)] == [2, 3, 4]

@@ -1,0 +1,224 @@
+"""Whether an export may take the place of the one in service, from the answers of both on the same rows.
+
+A metric is judged by what the rows can tell, one-sided with 95 %:
+
+- `worse`: it has surely fallen by more than the margin;
+- `no_worse`: it has surely not;
+- `undecided`: the rows are too few to tell.
+
+A slice is judged likewise, with a confidence that holds for all slices together, and only a sure fall counts: small
+slices never decide, and are counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from schemas.spec.promotion import PromoteRules
+from trainer.promotion.metrics import (
+    METRICS,
+    ONE_SIDED,
+    Answers,
+    Difference,
+    difference,
+    own_error,
+)
+from trainer.promotion.scoring import Scored
+from trainer.spec.metrics import higher_is_better
+
+LEAST_ROWS = 30  # of a slice that is judged
+
+Verdict = Literal["no_worse", "worse", "undecided", "alone"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A metric of an export beside that of the one in service, on all rows or on a slice.
+
+    Attributes:
+      metric: its name.
+      candidate: its value.
+      serving: the same of the export in service; None: there is none.
+      gain: how much better the candidate is, whichever way the metric points.
+      standard_error: of the gain; without an export in service, of the value.
+      margin: how much worse it may be, in the metric's units.
+      threshold: the least, of losses and errors the most, that is accepted; None: any value.
+      verdict: see above; `alone`: nothing to compare with.
+      rows: how many rows it was measured on.
+      feature, value: the slice; empty: all rows.
+    """
+
+    metric: str
+    candidate: float
+    serving: float | None
+    gain: float | None
+    standard_error: float
+    margin: float
+    threshold: float | None
+    verdict: Verdict
+    rows: int
+    feature: str = ""
+    value: str = ""
+
+    @property
+    def meets_threshold(self) -> bool:
+        """Whether the value is on the right side of its threshold; a value that is undefined is not."""
+        if self.threshold is None:
+            return True
+        higher = higher_is_better(self.metric)
+        return self.candidate >= self.threshold if higher else self.candidate <= self.threshold
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """What the gate says.
+
+    Attributes:
+      metrics: on all rows.
+      slices: on the slices that are large enough.
+      small_slices: how many were too small to be judged.
+      refusals: why the export is refused; none: it is not.
+      doubts: what the rows cannot tell.
+      notes: what else a reader should know.
+    """
+
+    metrics: tuple[Judged, ...]
+    slices: tuple[Judged, ...]
+    small_slices: int
+    refusals: tuple[str, ...]
+    doubts: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def metrics_of(rules: PromoteRules, *, classes: int) -> tuple[str, ...]:
+    """The metrics that are compared: accuracy, of two classes also the AUC; of numbers the root mean squared error.
+
+    And those that have a threshold.
+    """
+    usual: tuple[str, ...] = ("root_mean_squared_error",)
+    if classes:
+        usual = ("accuracy", "auc") if classes == 2 else ("accuracy",)
+    return tuple(dict.fromkeys((*usual, *rules.thresholds)))
+
+
+def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: Mapping[str, float]) -> Judgement:
+    """Judges the first export of `scored`; the second one, if there is one, is in service.
+
+    Args:
+      scored: the answers of both.
+      rules: thresholds, margin and slices.
+      metrics: which metrics are compared.
+      margins: margins of single metrics, which take the place of the rules'.
+    """
+    candidate, *others = scored.answers
+    both = scored.answered[0].copy()
+    for answered in scored.answered[1:]:
+        both &= answered
+    kept = candidate.take(both)
+    serving = others[0].take(both) if others else None
+    judged = tuple(_judged(name, kept, serving, rules, margins.get(name, rules.margin)) for name in metrics)
+    refusals, doubts = _unanswered(scored, rules), []
+    for found in judged:
+        refusals += _refusals(found)
+        doubts += _doubts(found)
+    slices, small = [], 0
+    if serving is not None:
+        name = metrics[0]
+        large = [part for part in scored.slices if (part.rows & both).sum() >= LEAST_ROWS]
+        small = len(scored.slices) - len(large)
+        margin = 3 * rules.margin if rules.slice_margin is None else rules.slice_margin
+        sure = statistics.NormalDist().inv_cdf(1 - 0.05 / max(1, len(large)))
+        for part in large:
+            rows = part.rows[both]
+            one = _judged(name, kept.take(rows), serving.take(rows), rules, margin, sure=sure)
+            slices.append(dataclasses.replace(one, feature=part.feature, value=part.value, threshold=None))
+        refusals += [_fallen(part) for part in slices if part.verdict == "worse"]
+    notes = [f"{small:,} slices of fewer than {LEAST_ROWS} rows were not judged"] if small else []
+    return Judgement(judged, tuple(slices), small, tuple(refusals), tuple(doubts), tuple(notes))
+
+
+def _judged(
+    name: str, candidate: Answers, serving: Answers | None, rules: PromoteRules, margin: float, sure: float = ONE_SIDED
+) -> Judged:
+    threshold = rules.thresholds.get(name)
+    if serving is None:
+        value = METRICS[name](candidate) if candidate.rows else math.nan
+        error = own_error(name, candidate)
+        return Judged(name, value, None, None, error, margin, threshold, "alone", candidate.rows)
+    found = (
+        difference(name, candidate, serving) if candidate.rows else Difference(math.nan, math.nan, math.nan, math.inf)
+    )
+    if not higher_is_better(name):
+        margin *= abs(found.serving)
+    verdict: Verdict = "undecided"
+    if math.isfinite(found.gain) and math.isfinite(found.error):
+        low, high = found.gain - sure * found.error, found.gain + sure * found.error
+        verdict = "no_worse" if low >= -margin else "worse" if high < -margin else "undecided"
+    return Judged(
+        name,
+        found.candidate,
+        found.serving,
+        found.gain,
+        found.error,
+        margin,
+        threshold,
+        verdict,
+        candidate.rows,
+    )
+
+
+def _unanswered(scored: Scored, rules: PromoteRules) -> list[str]:
+    """A refusal where the candidate leaves many more rows without a prediction than the export in service."""
+    rows = len(scored.answered[0])
+    refused = int((~scored.answered[0]).sum())
+    before = int((~scored.answered[1]).sum()) if len(scored.answered) > 1 else 0
+    if rows and refused - before > rules.margin * rows:
+        return [
+            f"it gives no prediction for {refused:,} of {rows:,} rows, and the one in service leaves out {before:,}: "
+            f"more than the margin of {rules.margin:.4g} allows"
+        ]
+    return []
+
+
+def _refusals(found: Judged) -> list[str]:
+    said = []
+    if found.verdict == "worse" and found.gain is not None and found.serving is not None:
+        said.append(
+            f"{found.metric} {found.candidate:.4g} is worse than {found.serving:.4g} of the one in service by "
+            f"{-found.gain:.4g} (standard error {found.standard_error:.2g}), more than the margin of {found.margin:.2g}"
+        )
+    if not found.meets_threshold:
+        side = "below" if higher_is_better(found.metric) else "above"
+        said.append(
+            f"{found.metric} {found.candidate:.4g} (standard error {found.standard_error:.2g}) is {side} the schema's "
+            f"threshold of {found.threshold:.4g}"
+        )
+    return said
+
+
+def _doubts(found: Judged) -> list[str]:
+    if found.verdict != "undecided":
+        return []
+    if found.gain is None or not math.isfinite(found.gain) or not math.isfinite(found.standard_error):
+        return [f"{found.metric}: undefined on {found.rows:,} rows"]
+    could = found.gain - ONE_SIDED * found.standard_error
+    needed = found.rows * (ONE_SIDED * found.standard_error / max(found.margin + min(found.gain, 0), 1e-12)) ** 2
+    more = ""
+    if found.margin + found.gain > 0 and needed < 1e9:
+        more = f"; about {math.ceil(needed / 10) * 10:,} rows would tell, or a margin of {-could:.2g}"
+    return [
+        f"{found.metric} {found.candidate:.4g}, {found.serving:.4g} in service: a gain of {found.gain:+.4g} with a "
+        f"standard error of {found.standard_error:.2g} on {found.rows:,} rows; it could be {could:+.2g}, and the "
+        f"margin is {found.margin:.2g}{more}"
+    ]
+
+
+def _fallen(part: Judged) -> str:
+    return (
+        f"{part.metric} where {part.feature} is {part.value!r} falls from {part.serving:.4g} to {part.candidate:.4g} "
+        f"(standard error {part.standard_error:.2g}, {part.rows:,} rows), more than the margin of {part.margin:.2g}"
+    )

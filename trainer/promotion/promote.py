@@ -1,0 +1,220 @@
+"""Promotes an export: checks it, scores it beside the one in service, and puts it in service or says why not."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+
+from schemas import storage
+from schemas.dataset import Dataset, layout, open_dataset
+from schemas.errors import UsageError
+from schemas.exports.notes import Notes, check_files, read_notes
+from schemas.spec.features import CategoryLabel
+from schemas.spec.loader import AnySchema, load_schema
+from schemas.spec.promotion import PromoteRules
+from schemas.spec.table import Schema
+from trainer.export.saved_model import ServedModel
+from trainer.model_dir.model_json import read_model_manifest
+from trainer.promotion.decision import Decision, digest_of
+from trainer.promotion.gate import Judgement, judge, metrics_of
+from trainer.promotion.metrics import CLASS_METRICS, VALUE_METRICS
+from trainer.promotion.options import PromoteOptions, RollbackOptions
+from trainer.promotion.serving_folder import ServingFolder
+from trainer.verbosity import start_tensorflow
+
+Say = Callable[[str], None]
+
+
+def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambda text: None) -> Decision:
+    """Promotes an export, or refuses it; the decision is logged in the folder that is served.
+
+    Args:
+      options: what, where to, and what decides.
+      verified: skip the parity check: this process has just made it.
+      say: called with what is being done.
+
+    Raises:
+      UsageError: no such export or dataset, or exports that cannot be compared.
+      MillraceError: the export fails a check, the rows cannot be read, or another export was promoted meanwhile.
+    """
+    export = newest_export(options.export)
+    schema, notes = read_notes(export)
+    check_files(export, notes)
+    serving = ServingFolder(options.to)
+    current = serving.current()
+    if current is not None and os.path.realpath(serving.folder(current)) == os.path.realpath(export):
+        raise UsageError(f"{export}: is in service already")
+    digest = digest_of(notes)
+    decision = Decision("promoted", export, digest, serving.path, None, current, ())
+    if current is not None and digest_of(read_notes(serving.folder(current))[1]) == digest:
+        return dataclasses.replace(decision, outcome="unchanged", version=current)
+    if not options.trust:
+        from schemas.graphs.check import check_graph
+
+        check_graph(export)
+    model_dir = model_dir_of(export)
+    dataset = _dataset(options, export, model_dir)
+    if dataset.declared.fingerprint != schema.fingerprint:
+        raise UsageError(
+            f"{export}: was trained with another schema than that of {dataset.path}; give --data_dir: the dataset that "
+            "it was trained on"
+        )
+    start_tensorflow(verbose=options.verbose)
+    kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
+    rules = _rules(options, schema)
+    decision, judgement = _scored(decision, options, dataset, rules, say)
+    decision = _decided(decision, judgement, options, (*kept, *decision.notes))
+    if decision.outcome != "promoted":
+        serving.log(decision.record())
+        return decision
+    say("copying the export")
+    with serving.copied(export) as aside:
+        version = serving.publish(aside, decision.record(), after=current, keep=options.keep)
+    return dataclasses.replace(decision, version=version)
+
+
+def roll_back(options: RollbackOptions) -> Decision:
+    """Puts the export of an earlier version in service again, as a new version.
+
+    Raises:
+      UsageError: there is no such version.
+      MillraceError: its files differ from its checksums, or another version was put in service meanwhile.
+    """
+    serving = ServingFolder(options.to)
+    current = serving.current()
+    if current is None:
+        raise UsageError(f"{serving.path}: nothing is in service")
+    earlier = [version for version in serving.versions() if version < serving.origin(current)]
+    version = options.version if options.version is not None else max(earlier, default=None)
+    if version is None:
+        raise UsageError(f"{serving.path}: there is no version before {serving.origin(current)} to return to")
+    if version not in serving.versions() or version == current:
+        others = ", ".join(str(v) for v in serving.versions() if v != current) or "none"
+        raise UsageError(f"{serving.path}: cannot return to version {version}; there are {others}")
+    export = serving.folder(version)
+    digest = digest_of(read_notes(export)[1])
+    restores = serving.origin(version)
+    why = f"version {current} was rolled back to version {restores}"
+    decision = Decision("rolled_back", export, digest, serving.path, None, current, (why,), restores=restores)
+    with serving.copied(export) as aside:
+        number = serving.publish(aside, decision.record(), after=current, keep=options.keep)
+    return dataclasses.replace(decision, version=number)
+
+
+def newest_export(path: str) -> str:
+    """An export itself; or of a folder of exports the one that `best.json` names, or the one with the highest number.
+
+    Raises:
+      UsageError: there is none.
+    """
+    path = path.rstrip("/")
+    if storage.exists(layout.join(path, "saved_model.pb")):
+        return path
+    mark = layout.join(path, "best.json")
+    if storage.exists(mark):
+        return layout.join(path, str(json.loads(storage.read_bytes(mark))["export"]))
+    numbers = [int(name.rstrip("/")) for name in storage.listdir(path) if name.rstrip("/").isdecimal()]
+    if not numbers:
+        raise UsageError(f"{path}: no export; give model/export/best, or a folder model/export/best/<number>")
+    return layout.join(path, str(max(numbers)))
+
+
+def model_dir_of(export: str) -> str | None:
+    """model_dir/export/best/<number> -> model_dir; None where there is no model.json."""
+    path = export if "://" in export else os.path.abspath(export)
+    model_dir = os.path.dirname(os.path.dirname(os.path.dirname(path)))
+    return model_dir if storage.exists(layout.join(model_dir, "model.json")) else None
+
+
+def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dataset:
+    path = options.data_dir
+    if path is None:
+        manifest = read_model_manifest(model_dir) if model_dir is not None else None
+        if manifest is None:
+            raise UsageError(f"{export}: is not in a model directory, so its dataset is not known; give --data_dir")
+        path = manifest.current.data.path
+    return open_dataset(path, trust=options.trust)
+
+
+def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
+    if options.schema is not None:
+        given = load_schema(options.schema)
+        if given.fingerprint != schema.fingerprint:
+            raise UsageError(f"{options.schema}: declares other data than the schema of {options.export}")
+        schema = given
+    rules = schema.promote if isinstance(schema, Schema) else PromoteRules()
+    known: tuple[str, ...] = tuple(CLASS_METRICS)
+    if isinstance(schema, Schema) and not isinstance(schema.label, CategoryLabel):
+        known = tuple(VALUE_METRICS)
+    for name in (*rules.thresholds, *options.metrics, *options.margins):
+        if name not in known:
+            raise UsageError(f"{name}: is not a metric of this label; it has {', '.join(known)}")
+    return rules if options.margin is None else rules.model_copy(update={"margin": options.margin})
+
+
+def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dataset, say: Say) -> list[str]:
+    """Compares the export with its Estimator on the dataset's records, where that is possible; else why it is not."""
+    made = "that was checked when it was exported"
+    if model_dir is None:
+        return [f"not compared with its Estimator, since no model.json is three folders above it; {made}"]
+    if notes.dataset_run not in dataset.manifest.runs:
+        return [f"not compared with its Estimator, since {dataset.path} was measured anew since; {made}"]
+    from trainer.export.verified import check_saved_model
+
+    say("comparing the export with its Estimator")
+    check_saved_model(dataset, export, model_dir, judged=notes.advice is None)
+    return []
+
+
+def _scored(
+    decision: Decision, options: PromoteOptions, dataset: Dataset, rules: PromoteRules, say: Say
+) -> tuple[Decision, Judgement]:
+    from trainer.promotion.eval_images import eval_images
+    from trainer.promotion.eval_rows import eval_rows
+    from trainer.promotion.scoring import Export, score
+
+    split, images = options.split, dataset.image_schema
+    if split not in dataset.splits or not dataset.rows(split):
+        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    rows = (
+        eval_rows(dataset, split, options.eval_input)
+        if images is None
+        else eval_images(dataset, images, split, options.eval_input)
+    )
+    classes = images is not None or isinstance(dataset.schema.label, CategoryLabel)
+    serving = ServingFolder(options.to)
+    paths = [decision.export, *([serving.folder(decision.against)] if decision.against is not None else [])]
+    say(f"scoring {len(paths)} exports on the raw rows of the split {options.split!r}")
+    with contextlib.ExitStack() as stack:
+        exports = []
+        for path in paths:
+            schema, notes = read_notes(path)
+            if bool(notes.classes) != classes:
+                raise UsageError(f"{path}: predicts something else than the label of {dataset.path}")
+            if images is None and isinstance(schema, Schema) and schema.split != dataset.schema.split:
+                rows.notes.append(f"{path} was trained with another split: it may have seen some of these rows")
+            model = stack.enter_context(ServedModel(path, trust=options.trust))
+            exports.append(Export(path, schema, notes.classes, model))
+        scored = score(exports, rows, rules.slices)
+    metrics = options.metrics or metrics_of(rules, classes=len(scored.classes))
+    judgement = judge(scored, rules, tuple(dict.fromkeys((*metrics, *rules.thresholds))), options.margins)
+    data = {"path": dataset.path, "run": dataset.run, "split": options.split, "rows": rows.read, "of": rows.expected}
+    notes_ = (*rows.notes, *judgement.notes)
+    measured = dataclasses.replace(decision, metrics=judgement.metrics, slices=judgement.slices)
+    return dataclasses.replace(measured, data=data, notes=notes_), judgement
+
+
+def _decided(decision: Decision, found: Judgement, options: PromoteOptions, notes: tuple[str, ...]) -> Decision:
+    decision = dataclasses.replace(decision, notes=notes)
+    if found.refusals:
+        decision = dataclasses.replace(decision, outcome="refused", reasons=(*found.refusals, *found.doubts))
+    elif found.doubts and options.if_undecided == "refuse":
+        decision = dataclasses.replace(decision, outcome="undecided", reasons=found.doubts)
+    elif found.doubts:
+        return dataclasses.replace(decision, notes=(*notes, *(f"undecided: {doubt}" for doubt in found.doubts)))
+    if decision.outcome != "promoted" and options.force:
+        return dataclasses.replace(decision, outcome="promoted", forced=True)
+    return decision

@@ -1,0 +1,210 @@
+"""The folder that is served: a folder for each version, put there in one step, and a record of every decision.
+
+    serving/
+      1/  2/  3/          exports; a server loads the highest number
+      3.json              why version 3 is in service
+      decisions.jsonl     every decision, refused exports too, one JSON object a line
+
+An export is copied aside, flushed to disk and compared with its checksums. Under a lock on the folder it is renamed to
+the number after the one that it was compared with: so of two promotions at once one finds its number taken, or another
+version in service, and fails. A process that is killed leaves a copy aside, which the next promotion removes, or a
+record of a version that is not there, which the next promotion of that number replaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from schemas import interrupts, storage
+from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import check_files, read_notes
+from schemas.storage import folders
+
+LOG = "decisions.jsonl"
+ASIDE = ".incoming-"
+PATIENCE = 60.0  # seconds that a promotion waits for another one's last step, which takes milliseconds
+
+Record = dict[str, Any]
+
+
+class ServingFolder:
+    """A folder of versions on this machine.
+
+    Raises:
+      UsageError: the path is a file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path.rstrip("/") or "/"
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            raise UsageError(f"{self.path}: is a file; expected the folder that is served")
+
+    def versions(self) -> list[int]:
+        """The numbers of all versions, rising."""
+        names = storage.listdir(self.path)
+        return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(self.folder(int(name))))
+
+    def current(self) -> int | None:
+        """The version that a server loads: the highest one."""
+        return max(self.versions(), default=None)
+
+    def folder(self, version: int) -> str:
+        return os.path.join(self.path, str(version))
+
+    def record(self, version: int) -> Record:
+        """Why a version is there; empty where no promotion put it there."""
+        path = f"{self.folder(version)}.json"
+        if not os.path.exists(path):
+            return {}
+        try:
+            found = json.loads(storage.read_bytes(path))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise MillraceError(f"{path}: is not a record of a promotion; remove it")
+        return found
+
+    def origin(self, version: int) -> int:
+        """The version whose export this one is: its own number, unless it was put there by a roll-back."""
+        return int(self.record(version).get("restores", version))
+
+    @contextlib.contextmanager
+    def copied(self, export: str) -> Iterator[str]:
+        """A copy of an export beside the versions, flushed to disk and compared with its checksums.
+
+        Raises:
+          MillraceError: it cannot be written, or differs from its checksums.
+        """
+        folders.make(self.path)
+        self._remove_leftovers()
+        aside = os.path.join(self.path, f"{ASIDE}{secrets.token_hex(8)}")
+        with storage.wrap_errors(aside):
+            os.mkdir(aside)
+            handle = os.open(aside, os.O_RDONLY)  # locked while this process lives: so leftovers are told from copies
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            folders.copy(export, aside)
+            folders.flush(aside)
+            check_files(aside, read_notes(aside)[1])
+            yield aside
+        finally:
+            os.close(handle)
+            folders.remove(aside)
+
+    def publish(self, aside: str, record: Record, *, after: int | None, keep: int) -> int:
+        """Puts a copy in service, as the version after `after`, and logs the decision.
+
+        Args:
+          aside: what `copied` gave.
+          record: why.
+          after: the version that was in service when it was decided; None: there was none.
+          keep: how many versions stay.
+
+        Raises:
+          MillraceError: another version has been put in service since.
+        """
+        version = (after or 0) + 1
+        record = {**record, "version": version}
+        with self._locked(), storage.wrap_errors(self.path):
+            self._complete_log()
+            now = self.current()
+            if now != after:
+                raise MillraceError(
+                    f"{self.path}: version {now} was put in service meanwhile, and this export was compared with "
+                    f"{'none' if after is None else f'version {after}'}; nothing was changed. Promote again, to have "
+                    "it compared with that one."
+                )
+            storage.write_bytes(f"{self.folder(version)}.json", _as_json(record, indent=1))
+            interrupts.check()
+            os.rename(aside, self.folder(version))
+            storage.sync_folder(self.path)
+            self._append(record)
+            self._prune(keep)
+        return version
+
+    def log(self, record: Record) -> None:
+        """Logs a decision that changes nothing."""
+        folders.make(self.path)
+        with self._locked(), storage.wrap_errors(self.path):
+            self._complete_log()
+            self._append(record)
+
+    def decisions(self) -> list[Record]:
+        """All decisions that were logged, oldest first."""
+        path = os.path.join(self.path, LOG)
+        lines = storage.read_bytes(path).splitlines(keepends=True) if os.path.exists(path) else []
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def _append(self, record: Record) -> None:
+        path = os.path.join(self.path, LOG)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            size = os.fstat(handle).st_size
+            data = os.pread(handle, size, 0) if size else b""
+            if not data.endswith(b"\n"):  # a process was killed while it wrote its line
+                os.ftruncate(handle, data.rfind(b"\n") + 1)
+            os.write(handle, _as_json(record))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _complete_log(self) -> None:
+        """Logs the version in service where its promotion was killed before it could."""
+        version = self.current()
+        record = self.record(version) if version is not None else {}
+        if record and not any(entry.get("version") == version for entry in self.decisions()):
+            self._append(record)
+
+    def _prune(self, keep: int) -> None:
+        for version in self.versions()[:-keep]:
+            aside = os.path.join(self.path, f"{ASIDE}{secrets.token_hex(8)}")
+            os.rename(self.folder(version), aside)  # so that no server finds half of it
+            folders.remove(aside)
+            storage.delete(f"{self.folder(version)}.json")
+
+    def _remove_leftovers(self) -> None:
+        """Removes the copies of promotions that were killed."""
+        for name in storage.listdir(self.path):
+            path = os.path.join(self.path, name)
+            if not name.startswith(ASIDE) or not os.path.isdir(path):
+                continue
+            with contextlib.suppress(OSError):  # locked by its promotion, or gone meanwhile
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    folders.remove(path)
+                finally:
+                    os.close(handle)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock for the last step of a promotion; the system frees it when its process ends."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not _lock(handle):
+                if time.monotonic() > deadline:
+                    raise MillraceError(f"{self.path}: another promotion holds the folder; is its process stopped?")
+                time.sleep(0.05)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _as_json(record: Record, indent: int | None = None) -> bytes:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent).encode() + b"\n"

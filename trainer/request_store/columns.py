@@ -1,0 +1,216 @@
+"""The columns of a stored request: the raw columns as the schema's files have them, and what was answered."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import UsageError
+from schemas.formats import text
+from schemas.spec.features import Feature, Label
+from schemas.spec.images import ImageSchema
+from schemas.spec.loader import AnySchema
+from schemas.spec.raw_columns import RawColumn
+from schemas.spec.table import CsvOptions, Schema
+
+ID, PREDICTION, PROBABILITIES, ERROR, MODEL = "_id", "_prediction", "_probabilities", "_error", "_model"
+RECEIVED, ANSWERED, CHECK = "_received", "_answered", "_check"
+ANSWER = (ID, PREDICTION, PROBABILITIES, ERROR, MODEL, RECEIVED, ANSWERED, CHECK)
+MARK = b"\xef\xbb\xbf"  # says that a file is in UTF-8, whatever the schema's encoding
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """How requests of one schema are written.
+
+    Attributes:
+      inputs: the raw columns that a request sends.
+      names: the names of the file's columns: those of the inputs, then `ANSWER`.
+      csv: delimiter, quote and the tokens of missing values.
+      images: whether the inputs are image files, which are stored beside the lines.
+    """
+
+    inputs: tuple[RawColumn, ...]
+    names: tuple[str, ...]
+    csv: CsvOptions
+    images: bool = False
+
+    @functools.cached_property
+    def key(self) -> bytes:
+        """16 bytes that stand for these columns."""
+        return hashlib.blake2b(repr(self.names).encode(), digest_size=16).digest()
+
+    @property
+    def header(self) -> bytes:
+        """The beginning of a file."""
+        mark = b"" if self.csv.encoding == "utf-8" else MARK
+        return mark + text.header_line(self.names, self.csv)
+
+
+def columns_of(schema: AnySchema) -> Columns:
+    """The columns of a schema's requests.
+
+    Raises:
+      UsageError: the schema reads a column that has the name of one of `ANSWER`.
+    """
+    if isinstance(schema, ImageSchema):
+        inputs = tuple(RawColumn(name, "string") for name in schema.image_names)
+        return Columns(inputs, (*schema.image_names, *ANSWER), CsvOptions(header="present"), images=True)
+    features = [*schema.inputs, *([schema.key] if schema.key else [])]
+    features = [feature for feature in features if feature.raw is not None]
+    names = [name for feature in features for name in column_names(feature, schema)]
+    taken = sorted(set(names) & set(ANSWER))
+    if taken:
+        raise UsageError(f"{schema.name}: reads the column {taken[0]!r}, a name that stored requests use themselves")
+    return Columns(tuple(f.raw for f in features if f.raw is not None), (*names, *ANSWER), schema.csv)
+
+
+def column_names(feature: Feature | Label, schema: Schema) -> list[str]:
+    """What a feature's columns are called: as in the schema; a position without a name gets the feature's."""
+    known, names = schema.csv.columns, []
+    for ref in feature.refs:
+        if isinstance(ref, str):
+            names.append(ref)
+        elif known is not None:
+            names.append(known[ref])
+        else:
+            names.append(feature.name if feature.width == 1 else f"{feature.name}.{ref}")
+    return names
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """A batch as lines.
+
+    Attributes:
+      data: all lines.
+      starts: where each begins and the last one ends, `[rows + 1]`.
+      digests: 8 bytes a row, of its raw values; empty where they were not asked for.
+    """
+
+    data: bytes
+    starts: np.ndarray
+    digests: Sequence[bytes]
+
+    def line(self, row: int) -> bytes:
+        """A row's line."""
+        return self.data[self.starts[row] : self.starts[row + 1]]
+
+
+def encode(
+    columns: Columns,
+    values: Mapping[str, Any],
+    answer: Mapping[str, np.ndarray],
+    *,
+    ids: Sequence[str],
+    model: str,
+    received: Sequence[float],
+    answered: float,
+    digests: bool,
+) -> Encoded:
+    """Encodes answered rows. `values` are the raw columns by input; of images, the paths of their files."""
+    csv, rows = columns.csv, len(ids)
+    cells = [
+        text.string_cells(values[c.name], csv) if c.dtype == "string" else text.number_cells(values[c.name], csv)
+        for c in columns.inputs
+    ]
+    hashes: list[bytes] = []
+    if digests:
+        data, starts = text.lines(cells, csv)
+        if columns.images:  # the same file may lie in several folders
+            names = [[path.rpartition(b"/")[2] for path in values[c.name]] for c in columns.inputs]
+            data, starts = text.lines([text.string_cells(name, csv) for name in names], csv)
+        hashes = [digest(columns, data[starts[i] : starts[i + 1]]) for i in range(rows)]
+    times = np.array([*received, answered]) * 1e6
+    stamps = np.datetime_as_string(times.astype("datetime64[us]")).astype(object)
+    cells += [
+        text.string_cells([each.encode() for each in ids], csv),
+        _prediction(answer, csv, rows),
+        _probabilities(answer, rows),
+        text.string_cells(answer["error"] if "error" in answer else [b""] * rows, csv),
+        text.string_cells([model.encode()] * rows, csv),
+        pa.array([f"{stamp}Z".encode() for stamp in stamps[:-1]], pa.binary()),
+        pa.array([f"{stamps[-1]}Z".encode()] * rows, pa.binary()),
+    ]
+    return Encoded(*text.lines(cells, csv, checked=True), hashes)
+
+
+def digest(columns: Columns, values: bytes) -> bytes:
+    """Of a row's raw values, as they are written: 8 bytes, other ones for the same cells of other columns."""
+    return hashlib.blake2b(values, digest_size=8, key=columns.key).digest()
+
+
+def digest_of_cells(columns: Columns, cells: Sequence[bytes]) -> bytes:
+    """The same of a line's cells, those of the raw values first."""
+    csv, place, written = columns.csv, 0, []
+    quote, delimiter = csv.quote.encode(), csv.delimiter.encode()
+    for column in columns.inputs:
+        if column.dtype == "string":
+            cell = cells[place].rpartition(b"/")[2] if columns.images else cells[place]
+            written.append(quote + cell.replace(quote, quote + quote) + quote)
+            place += 1
+        else:
+            written += cells[place : place + (column.width or 1)]
+            place += column.width or 1
+    return digest(columns, delimiter.join(written) + b"\n")
+
+
+def _prediction(answer: Mapping[str, np.ndarray], csv: CsvOptions, rows: int) -> pa.BinaryArray:
+    if "class" in answer:
+        return text.string_cells(answer["class"], csv)
+    if "value" in answer:
+        return text.number_cells(answer["value"].astype(np.float32), csv)
+    return pa.array([b""] * rows, pa.binary())
+
+
+def _probabilities(answer: Mapping[str, np.ndarray], rows: int) -> pa.BinaryArray:
+    """The probabilities of the classes in the order of their ids, with spaces between; NaN where there are none."""
+    if "probabilities" not in answer:
+        return pa.array([b""] * rows, pa.binary())
+    spaced = CsvOptions(delimiter=" ", missing=("nan",))
+    return text.number_cells(answer["probabilities"].astype(np.float32), spaced)
+
+
+def stored_answer(
+    cells: Mapping[str, bytes], answer: Mapping[str, np.ndarray], row: int, classes: Sequence[str]
+) -> None:
+    """Puts a stored answer in place of a row of `answer`, whose arrays are changed; other outputs are withheld."""
+    _withhold(answer, row, cells[ERROR])
+    if cells[ERROR]:
+        return
+    if "value" in answer:
+        answer["value"][row] = float(cells[PREDICTION])
+    if "class" in answer:
+        answer["class"][row] = cells[PREDICTION]
+    if "class_id" in answer and cells[PREDICTION].decode() in classes:
+        answer["class_id"][row] = classes.index(cells[PREDICTION].decode())
+    if "probabilities" in answer:
+        found = np.array(cells[PROBABILITIES].split(), np.float64)
+        if len(found) == answer["probabilities"].shape[1]:
+            answer["probabilities"][row] = found
+
+
+def refuse_taken_id(answer: Mapping[str, np.ndarray], row: int, name: str) -> None:
+    """Puts an error in place of a row of `answer`, whose arrays are changed."""
+    _withhold(answer, row, f"{ID}: {name[:80]} is the id of another request, with other values".encode())
+
+
+def _withhold(answer: Mapping[str, np.ndarray], row: int, error: bytes) -> None:
+    for name, values in answer.items():
+        if name == "error":
+            values[row] = error
+        elif name != "key":
+            values[row] = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
+
+
+def seconds_of(cells: Sequence[bytes]) -> float:
+    """When the request of a line was received, in seconds since 1970."""
+    stamp = cells[len(cells) - len(ANSWER) + ANSWER.index(RECEIVED)].decode()
+    return dt.datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,258 @@
+"""The application. Predictions are answered here, without a framework, which would take as long as all else that is
+done for a row; everything else is in `trainer.serving.pages`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Literal
+
+from schemas.spec.images import ImageSchema
+from trainer.serving.answers import answer_of
+from trainer.serving.batcher import Ask, Batcher
+from trainer.serving.errors import Refused, bad_request
+from trainer.serving.guard import Guard, Headers
+from trainer.serving.image_limits import refuse_images
+from trainer.serving.json_body import parse
+from trainer.serving.limits import RequestLimits
+from trainer.serving.metrics import Metrics
+from trainer.serving.plain_rows import plain_rows
+from trainer.serving.requests import Rows, label_rows, predict_rows
+from trainer.serving.versions import Versions
+
+log = logging.getLogger(__name__)
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Kind = Literal["predict", "classify", "regress", "plain"]
+
+PLAIN = "/predict"
+_JSON = (b"content-type", b"application/json")
+_CLOSE = (b"connection", b"close")
+_REQUEST_ID = re.compile(rb"[!-~]{1,128}")
+_ADDRESS = re.compile(
+    r"/v1/models/(?P<name>[^/:]+)(?:/(?:versions/(?P<version>[0-9]{1,20})|labels/(?P<label>\w{1,32})))?"
+    r":(?P<kind>predict|classify|regress)"
+)
+
+
+@dataclasses.dataclass
+class State:
+    """What the application and its pages share.
+
+    Attributes:
+      name: the model's, in addresses.
+      stopping: no more requests are taken on a connection than the one that is there.
+      reading: bytes of all bodies that are being read or answered.
+    """
+
+    name: str
+    versions: Versions
+    batcher: Batcher
+    metrics: Metrics
+    guard: Guard
+    limits: RequestLimits
+    stopping: bool = False
+    reading: int = 0
+
+
+class Application:
+    """An ASGI application. `pages`: answers everything but predictions."""
+
+    def __init__(self, state: State, pages: App) -> None:
+        self._state = state
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state, path = self._state, scope["path"]
+        target = self._target(path) if scope["method"] == "POST" else None
+        if target is None:
+            await self._pages(scope, receive, send)
+            return
+        kind, name, version = target
+        begun = time.monotonic()
+        status = 200
+        extra: list[tuple[bytes, bytes]] = []
+        try:
+            data, extra = await self._predict(kind, name, version, dict(scope["headers"]), receive)
+        except Refused as refused:
+            status, data, extra = refused.status, error_body(str(refused)), _extra(refused)
+        except Exception as error:  # a fault of this server: the log tells its kind, and no value of the request
+            log.error("a request failed: %s in %s", type(error).__name__, _place(error))
+            status, data = 500, error_body("the server failed; its log says why")
+        if state.stopping and _CLOSE not in extra:
+            extra.append(_CLOSE)
+        headers = [_JSON, (b"content-length", b"%d" % len(data)), *extra]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
+        state.metrics.request(kind, status, time.monotonic() - begun)
+
+    def _target(self, path: str) -> tuple[Kind, str, str | None] | None:
+        """What an address asks for, of which model, and of which version."""
+        if path == PLAIN:
+            return "plain", self._state.name, None
+        found = _ADDRESS.fullmatch(path)
+        if found is None:
+            return None
+        kind: Any = found["kind"]
+        return kind, found["name"], found["version"] or found["label"]
+
+    async def _predict(
+        self, kind: Kind, name: str, version: str | None, headers: Headers, receive: Receive
+    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        state = self._state
+        state.guard.check_host(headers)
+        state.guard.check_token(headers)
+        if name != state.name:
+            raise Refused(404, f"Servable not found for request: Latest({name[:100]})")
+        given = headers.get(b"x-request-id", b"")
+        if given and not _REQUEST_ID.fullmatch(given):
+            raise bad_request("X-Request-Id: expected 1 to 128 visible ASCII characters")
+        taken = Taken(state)
+        try:
+            taken.add(_length(headers, state.limits))
+            body = await _body(receive, state.limits, taken)
+            return await self._answered(kind, version, parse(body, not_finite=kind != "plain"), given)
+        finally:
+            state.reading -= taken.bytes
+
+    async def _answered(
+        self, kind: Kind, version: str | None, body: Any, given: bytes
+    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        state = self._state
+        loaded = state.versions.named(version)
+        if loaded is None:
+            raise Refused(404, f"Servable not found for request: Specific({state.name}, {version})")
+        interface = loaded.interface
+        match kind:
+            case "predict":
+                rows = predict_rows(body, interface)
+            case "plain":
+                rows = plain_rows(body, interface)
+            case _:
+                rows = label_rows(body, interface, kind)
+        if rows.count > state.limits.rows:
+            raise Refused(413, f"{rows.count:,} rows; at most {state.limits.rows:,} are taken in a request")
+        name, ids, own = _ids(given, body, rows.count)
+        sent = [row_id for i, row_id in enumerate(ids) if i not in rows.errors] if rows.errors else ids
+        if sent:
+            images = interface.schema if isinstance(interface.schema, ImageSchema) else None
+            errors, costs = ({}, None) if images is None else refuse_images(rows.arrays, images)
+            answer = await state.batcher.submit(Ask(rows.arrays, len(sent), sent, version, own, errors, costs))
+            outputs, loaded = answer.outputs, answer.loaded
+        else:
+            outputs = {}
+        _count_errors(rows, outputs, state.metrics)
+        data = answer_of(rows, outputs, classes=interface.classes, version=loaded.version, ids=ids)
+        return data, [(b"x-model-version", loaded.version.encode()), (b"x-request-id", name.encode())]
+
+
+def _count_errors(rows: Rows, outputs: Any, metrics: Metrics) -> None:
+    found = outputs.get("error")
+    count = len(rows.errors) + (sum(map(bool, found.tolist())) if found is not None else 0)
+    if count:
+        metrics.row_errors.inc(count)
+
+
+def _ids(given: bytes, body: Any, rows: int) -> tuple[str, list[str], bool]:
+    """The request's id, those of its rows, and whether the client gave them, in the header or the body.
+
+    Raises:
+      Refused: an id is not a short text, there are not as many as rows, or one is there twice.
+    """
+    name = given.decode() if given else None
+    ids = None
+    if type(body) is dict:
+        name = body.get("id", name)
+        ids = body.get("ids")
+    if name is not None and not _is_id(name):
+        raise bad_request('"id": expected 1 to 128 visible ASCII characters')
+    own = name is not None or ids is not None
+    name = name or secrets.token_hex(12)
+    if ids is None:
+        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)], own
+    if type(ids) is not list or len(ids) != rows or not all(map(_is_id, ids)) or len(set(ids)) != rows:
+        raise bad_request(f'"ids": expected {rows} different ids, one a row, each 1 to 128 visible ASCII characters')
+    return name, ids, own
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is str and value.isascii() and _REQUEST_ID.fullmatch(value.encode()) is not None
+
+
+def _length(headers: Headers, limits: RequestLimits) -> int:
+    """The bytes that a body is said to have; 0 where that is not said."""
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        raise Refused(415, "Content-Encoding: compressed bodies are not taken", close=True)
+    length = int(headers.get(b"content-length", b"0"))
+    if length > limits.body_bytes:
+        raise _too_large(f"{length:,} bytes", limits)
+    return length
+
+
+def _too_large(found: str, limits: RequestLimits) -> Refused:
+    return Refused(413, f"the body has {found}; at most {limits.body_bytes:,} are taken", close=True)
+
+
+class Taken:
+    """How many of the server's bytes for bodies a request takes."""
+
+    __slots__ = ("_state", "bytes")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.bytes = 0
+
+    def add(self, more: int) -> None:
+        """Takes more; Refused where there are no more."""
+        state = self._state
+        if state.reading + more > state.limits.reading_bytes and state.reading:
+            raise Refused(429, "too many bytes of requests are waiting; send it again later", retry_after=1, close=True)
+        self.bytes += more
+        state.reading += more
+
+
+async def _body(receive: Receive, limits: RequestLimits, taken: Taken) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the client left before the end of its request", close=True)
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limits.body_bytes:
+            raise _too_large("more", limits)
+        if size > taken.bytes:
+            taken.add(size - taken.bytes)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _extra(refused: Refused) -> list[tuple[bytes, bytes]]:
+    after = [] if refused.retry_after is None else [(b"retry-after", b"%d" % refused.retry_after)]
+    if refused.status == 401:
+        after.append((b"www-authenticate", b"Bearer"))
+    return [*after, *([_CLOSE] if refused.close else [])]
+
+
+def _place(error: Exception) -> str:
+    """Where an error was raised, without what it says: that may hold values of a request."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "?" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+def error_body(message: str) -> bytes:
+    """The body of an error, as TensorFlow Serving has it."""
+    import orjson
+
+    return orjson.dumps({"error": message.encode("utf-8", "replace").decode()})

@@ -1,0 +1,308 @@
+"""Requests of all clients in batches: while the model answers one batch, the next one gathers.
+
+A batch begins when the model is free and the first of its requests has waited for `wait`. What waits is bounded in rows
+and in bytes; what would exceed that is refused at once, so the queue never grows. A batch is answered by one version,
+the one that is current when it begins, or the one that its requests name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from schemas.errors import MillraceError
+from trainer.serving.errors import Refused
+from trainer.serving.interface import Interface
+from trainer.serving.limits import BatchLimits
+from trainer.serving.loaded import Loaded
+from trainer.serving.sink import RequestSink, ServedBatch, SinkThread
+
+log = logging.getLogger(__name__)
+ERROR = "error"
+Outputs = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """The rows of a request.
+
+    Attributes:
+      arrays: by input; a key may be left out.
+      rows: how many.
+      ids: one a row.
+      version: its number or label; None: the current one.
+      given: whether the client gave the ids.
+      errors: why rows get no prediction that the model would not find, by row.
+      costs: bytes that decoding the images of each row takes; None where there are none.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    rows: int
+    ids: Sequence[str]
+    version: str | None = None
+    given: bool = False
+    errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    costs: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The outputs of a request's rows, and which version gave them."""
+
+    outputs: Outputs
+    loaded: Loaded
+
+
+@dataclasses.dataclass(eq=False)
+class Waiting:
+    """A request that waits for its answer."""
+
+    ask: Ask
+    size: int  # bytes
+    cost: int  # bytes
+    future: asyncio.Future[Answer]
+    arrived: float  # of the monotonic clock
+    received: float  # since 1970
+
+
+class Batcher:
+    """Batches the requests of one event loop, and runs them in a thread of its own.
+
+    Args:
+      named: the version of a number or a label; None asks for the current one. It may be gone.
+      interface: its inputs, the same of all versions.
+      limits: how much a batch and the queue hold.
+      sink: takes the answered batches; None: nothing does.
+      watch: called with the rows of each batch, and the seconds that the model took.
+    """
+
+    def __init__(
+        self,
+        named: Callable[[str | None], Loaded | None],
+        interface: Interface,
+        limits: BatchLimits,
+        *,
+        sink: RequestSink | None = None,
+        watch: Callable[[int, float], None] = lambda rows, seconds: None,
+    ) -> None:
+        self._named = named
+        self._interface = interface
+        self._limits = limits
+        self._sink = None if sink is None else SinkThread(sink)
+        self._unstored = 0  # batches that the sink has not taken yet
+        self._watch = watch
+        self._waiting: collections.deque[Waiting] = collections.deque()
+        self.queued_rows = self.queued_bytes = 0
+        self._busy = False
+        self._timer: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run_all, name="model", daemon=True)
+        self._thread.start()
+
+    def submit(self, ask: Ask) -> asyncio.Future[Answer]:
+        """Puts a request in the queue.
+
+        Raises:
+          Refused: the queue is full.
+        """
+        size = sum(map(_bytes_of, ask.arrays.values()))
+        limits, rows = self._limits, ask.rows
+        full = self.queued_rows + rows > limits.queued_rows or self.queued_bytes + size > limits.queued_bytes
+        if full and self._waiting:
+            raise Refused(429, f"{self.queued_rows:,} rows wait already; send it again later", retry_after=1)
+        future = self._loop.create_future()
+        cost = 0 if ask.costs is None else int(ask.costs.sum())
+        self._waiting.append(Waiting(ask, size, cost, future, self._loop.time(), time.time()))
+        self.queued_rows += rows
+        self.queued_bytes += size
+        if not self._busy and self._timer is None:
+            wait = limits.wait
+            self._timer = self._loop.call_later(wait, self._begin) if wait else self._loop.call_soon(self._begin)
+        return future
+
+    def after_batches(self, work: Callable[[], None]) -> None:
+        """Calls `work` in the model's thread, when all batches that have begun are done."""
+        self._work.put(work)
+
+    def _begin(self) -> None:
+        """Hands a batch to the thread: the requests that have waited longest, of one version."""
+        self._timer = None
+        batch: list[Waiting] = []
+        rows = cost = 0
+        loaded: Loaded | None = None
+        late = self._loop.time() - self._limits.patience
+        while self._waiting:
+            first = self._waiting[0]
+            more = rows + first.ask.rows > self._limits.rows or cost + first.cost > self._limits.cost
+            if batch and (more or first.ask.version != batch[0].ask.version):
+                break
+            self._waiting.popleft()
+            self.queued_rows -= first.ask.rows
+            self.queued_bytes -= first.size
+            if first.future.cancelled():
+                continue
+            loaded = loaded or self._named(first.ask.version)
+            if loaded is None:
+                first.future.set_exception(Refused(404, f"version {first.ask.version} is not in service"))
+            elif first.arrived < late:
+                first.future.set_exception(Refused(503, "the server is too busy; send it again later", retry_after=1))
+            else:
+                batch.append(first)
+                rows, cost = rows + first.ask.rows, cost + first.cost
+        if batch and loaded is not None:
+            self._busy = True
+            self._work.put(functools.partial(self._answer, batch, loaded))
+
+    def _run_all(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _answer(self, batch: list[Waiting], loaded: Loaded) -> None:
+        """Runs a batch, in the thread."""
+        answers: Sequence[Answer | Exception] | None
+        begun = time.perf_counter()
+        try:
+            answers = self._answers(batch, loaded)
+        except Exception as error:
+            answers = [error] if len(batch) == 1 else None
+            if answers is None:
+                self._one_by_one(batch, loaded)
+        seconds = time.perf_counter() - begun
+        self._in_loop(self._free, sum(waiting.ask.rows for waiting in batch), seconds)
+        if answers is not None:
+            self._in_loop(self._give, batch, answers)
+
+    def _one_by_one(self, batch: list[Waiting], loaded: Loaded) -> None:
+        """The same for each request alone: what makes a batch fail fails for its own client only."""
+        for waiting in batch:
+            try:
+                answers = self._answers([waiting], loaded)
+            except Exception as error:
+                answers = [error]
+            if answers is not None:
+                self._in_loop(self._give, [waiting], answers)
+
+    def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _answers(self, batch: list[Waiting], loaded: Loaded) -> Sequence[Answer | Exception] | None:
+        """Has the model answer a batch. None: a sink takes it first, and the answers are given then."""
+        columns = {c.name: _column(c.name, batch) for c in self._interface.columns}
+        ends = list(itertools.accumulate(waiting.ask.rows for waiting in batch))
+        outputs = self._outputs(batch, columns, ends[-1], loaded)
+        for waiting, end in zip(batch, ends, strict=True):
+            for row, error in waiting.ask.errors.items():
+                outputs[ERROR][end - waiting.ask.rows + row] = error.encode()
+        if self._sink is None:
+            return _parts(outputs, ends, loaded)
+        ids = [each for waiting in batch for each in waiting.ask.ids]
+        given = [waiting.ask.given for waiting in batch for _ in range(waiting.ask.rows)]
+        received = [waiting.received for waiting in batch for _ in range(waiting.ask.rows)]
+
+        def stored(result: Outputs | Exception) -> None:
+            self._in_loop(self._count_unstored, -1)
+            answers: list[Answer | Exception]
+            answers = [result] * len(batch) if isinstance(result, Exception) else _parts(result, ends, loaded)
+            self._in_loop(self._give, batch, answers)
+
+        self._in_loop(self._count_unstored, 1)
+        self._sink.put(ServedBatch(ids, given, columns, outputs, loaded.version, received, time.time()), stored)
+        return None
+
+    def _count_unstored(self, more: int) -> None:
+        self._unstored += more
+
+    def _outputs(
+        self, batch: list[Waiting], columns: Mapping[str, np.ndarray], rows: int, loaded: Loaded
+    ) -> dict[str, np.ndarray]:
+        limits = self._limits
+        if rows <= limits.rows and sum(waiting.cost for waiting in batch) <= limits.cost:
+            return loaded.run(columns)
+        (waiting,) = batch  # more than fits is one large request
+        parts = [
+            loaded.run({name: values[start:stop] for name, values in columns.items()})
+            for start, stop in _pieces(rows, waiting.ask.costs, limits)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _free(self, rows: int, seconds: float) -> None:
+        """Begins the next batch, in the event loop."""
+        self._busy = False
+        if self._waiting:
+            self._begin()
+        self._watch(rows, seconds)
+
+    def _give(self, batch: list[Waiting], answers: Sequence[Answer | Exception]) -> None:
+        """Gives the answers, in the event loop."""
+        for waiting, answer in zip(batch, answers, strict=True):
+            if waiting.future.done():
+                continue
+            if isinstance(answer, Exception):
+                waiting.future.set_exception(_explained(answer))
+            else:
+                waiting.future.set_result(answer)
+
+    async def close(self) -> None:
+        """Waits for everything that was accepted, and ends the thread."""
+        while self._busy or self._waiting or self._unstored:
+            await asyncio.sleep(0.005)
+        self._work.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+        if self._sink is not None:
+            await self._loop.run_in_executor(None, self._sink.close)
+
+
+def _parts(outputs: Outputs, ends: Sequence[int], loaded: Loaded) -> list[Answer | Exception]:
+    """The answer of each request, whose rows end there."""
+    if len(ends) == 1:
+        return [Answer(outputs, loaded)]
+    starts = [0, *ends]
+    return [
+        Answer({name: values[start:end] for name, values in outputs.items()}, loaded)
+        for start, end in zip(starts, ends, strict=False)
+    ]
+
+
+def _column(name: str, batch: list[Waiting]) -> np.ndarray:
+    """One input of all rows; a key that a request left out is empty."""
+    asks = [waiting.ask for waiting in batch]
+    parts = [ask.arrays[name] if name in ask.arrays else np.full(ask.rows, b"", object) for ask in asks]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _pieces(rows: int, costs: np.ndarray | None, limits: BatchLimits) -> Iterator[tuple[int, int]]:
+    """The parts of a large request: from row, to row."""
+    start = spent = 0
+    for row in range(rows):
+        cost = 0 if costs is None else int(costs[row])
+        if row > start and (row - start >= limits.rows or spent + cost > limits.cost):
+            yield start, row
+            start, spent = row, 0
+        spent += cost
+    yield start, rows
+
+
+def _bytes_of(array: np.ndarray) -> int:
+    return sum(map(len, array)) + 8 * len(array) if array.dtype == object else array.nbytes
+
+
+def _explained(error: Exception) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, MillraceError):
+        return Refused(503, str(error), retry_after=1)
+    log.error("a batch failed: %s: %s", type(error).__name__, str(error)[:500])
+    return Refused(500, f"the model failed: {type(error).__name__}")

@@ -1,0 +1,121 @@
+"""Plain rows: a list of objects with values as they stand in a raw file. A bad row gets an error of its own.
+
+A number may be text, which is read as the preprocessing job reads it; null is missing; the key may be left out. What
+else the schema declares, such as the label, may be there and is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
+from schemas.spec.raw_columns import RawColumn
+from trainer.serving.errors import Refused, bad_request
+from trainer.serving.interface import Interface
+from trainer.serving.requests import Rows
+from trainer.serving.values import array_of, described, takes
+
+
+def plain_rows(body: Any, interface: Interface) -> Rows:
+    """The rows of a body: a list of objects, or an object whose "rows" are one.
+
+    Raises:
+      Refused: it is neither.
+    """
+    rows = body.get("rows") if type(body) is dict else body
+    if type(rows) is not list or not rows:
+        raise bad_request(f"found {described(rows)}; expected a list of rows, at least one, each an object")
+    errors = {i: problem for i, row in enumerate(rows) if (problem := _names_problem(row, interface))}
+    good = [i for i in range(len(rows)) if i not in errors]
+    columns: dict[str, list[Any]] = {}
+    for column in interface.columns:
+        values = [rows[i].get(column.name) for i in good]
+        columns[column.name] = [_value(v, column, interface) for v in values]
+    arrays, wrong = _arrays(columns, interface)
+    if wrong:
+        errors |= {good[i]: reason for i, reason in wrong.items()}
+        kept = [i for i in range(len(good)) if i not in wrong]
+        arrays, _ = _arrays({name: [values[i] for i in kept] for name, values in columns.items()}, interface)
+    return Rows(arrays, len(rows), "plain", errors)
+
+
+def _names_problem(row: Any, interface: Interface) -> str:
+    if type(row) is not dict:
+        return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
+    for column in interface.columns:
+        if column.name not in row and column.name != interface.key:
+            return f"{column.name}: is not in the row; takes {takes(column, image=interface.images)}"
+    known = {column.name for column in interface.columns} | interface.not_read
+    for name in row:
+        if name not in known:
+            return (
+                f"{name[:60]}: the model takes no such feature; it takes {', '.join(c.name for c in interface.columns)}"
+            )
+    return ""
+
+
+def _value(value: Any, column: RawColumn, interface: Interface) -> Any:
+    """A value in the form that other requests send; what it does not mean is left for the error."""
+    if column.dtype == "string":
+        if value is None:
+            return "" if not interface.images else value
+        return str(value) if type(value) is int and not interface.images else value
+    if column.width is not None:
+        return [np.nan if each is None else each for each in value] if type(value) is list else value
+    return np.nan if value is None else value
+
+
+def _arrays(columns: Mapping[str, Sequence[Any]], interface: Interface) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+    """The arrays, and why rows get no prediction."""
+    found: dict[str, np.ndarray] = {}
+    wrong: dict[int, str] = {}
+    for column in interface.columns:
+        values = columns[column.name]
+        try:
+            found[column.name] = array_of(values, column, str, image=interface.images)
+        except Refused:
+            found[column.name], problems = _one_by_one(values, column, interface)
+            for row, reason in problems.items():
+                wrong.setdefault(row, reason)
+    return found, wrong
+
+
+def _one_by_one(values: Sequence[Any], column: RawColumn, interface: Interface) -> tuple[np.ndarray, dict[int, str]]:
+    tokens = missing_tokens(interface.missing)
+    parts: list[np.ndarray] = []
+    problems: dict[int, str] = {}
+    empty = np.full((1, *column.shape), b"" if column.dtype == "string" else np.nan, object)
+    for row, value in enumerate(values):
+        try:
+            read = _read_texts(value, tokens) if column.dtype == "float32" else value
+            parts.append(array_of([read], column, lambda _: "", image=interface.images))
+        except Refused as refused:
+            parts.append(empty)
+            problems[row] = f"{column.name}: {str(refused).partition(': ')[2]}"
+    dtype: Any = object if column.dtype == "string" else np.float32
+    return np.concatenate(parts).astype(dtype), problems
+
+
+def _read_texts(value: Any, tokens: MissingTokens) -> Any:
+    """Numbers for texts, in a list as well.
+
+    Raises:
+      Refused: a text is not a number.
+    """
+    import pyarrow as pa
+
+    if type(value) is list:
+        return [_read_texts(each, tokens) if type(each) is str else each for each in value]
+    if type(value) is not str:
+        return value
+    try:
+        read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
+    except UnicodeEncodeError:
+        raise bad_request(": is not text") from None
+    if problems:
+        problem = problems[0]
+        raise bad_request(f": {problem.reason} ({problem.detail})")
+    return float(read[0])
