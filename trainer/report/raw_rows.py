@@ -31,7 +31,8 @@ MOST_BYTES = 256 << 20  # of inputs that are searched unasked: some seconds
 _FILE_BYTES = 1 << 16  # opening a file takes about as long as reading so much
 _GZIP = 8  # times that text shrinks, about
 _RANGE_BYTES = 8 << 20
-_BATCH = 4096
+_BATCH = 4096  # rows that are transformed at once
+_VALUES = 4 << 20  # and values: fewer rows where they are wide
 _NAMED = 3  # files that a note names
 
 
@@ -71,7 +72,7 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
     lost = sum(not places for places, _ in rows)
     notes = [f"{_named(problems)}: what they held is not found."] if problems else []
     if lost:
-        notes.append(f"{lost:,} of the {len(rows):,} rows are not in the inputs as they are now.")
+        notes.append(f"{lost:,} of the {len(rows):,} rows were not found in the inputs.")
         changed = [f.path for f, old in _versions(files, inputs) if f.version != old.version]
         if changed:
             notes.append(f"{_named(changed)}: changed since the job read them, or copied.")
@@ -139,6 +140,8 @@ def _search(
                         nearest[record].add(places[own], distances[own], rows.candidate)
             except MillraceError as error:
                 problems.append(str(error))
+            except tf.errors.OpError as error:  # a function of one's own may refuse what stands in a changed file
+                problems.append(f"{file.path}: the transform refuses a row ({error.message.splitlines()[0]})")
     return problems
 
 
@@ -160,13 +163,14 @@ def _raw_rows(dataset: Dataset, split: str, file: RowFile) -> Iterator[_RawRows]
     """The rows of a file that are in a split."""
     schema, wanted, before = dataset.schema, SPLITS.index(split), 0
     form = row_format(schema)
+    size = max(1, min(_BATCH, _VALUES // sum(column.width or 1 for column in raw_columns(schema))))
     for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
         for decoded in form.read_range(part, schema, with_split=True):
             numbers = before + decoded.numbers()
             before += decoded.read
             places = np.flatnonzero(np.asarray(decoded.batch.column(SPLIT)) == wanted)
-            for start in range(0, len(places), _BATCH):
-                some = places[start : start + _BATCH]
+            for start in range(0, len(places), size):
+                some = places[start : start + size]
                 yield _RawRows(file.path, decoded.batch.take(pa.array(some)), numbers[some])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,17 +93,33 @@ def equal_pairs(wanted: Values, found: Values) -> tuple[np.ndarray, np.ndarray, 
             agree, apart = (np.concatenate(part) for part in zip(*parts, strict=True))
             wants, places, distances = wants[agree], places[agree], np.maximum(distances, apart)[agree]
     for name in wanted.keys() - set(dense):
-        agree = np.array(
-            [_same(wanted[name][w], found[name][p]) for w, p in zip(wants.tolist(), places.tolist(), strict=True)], bool
-        )
+        agree = _agree_in_length_and_values(wanted[name], found[name], wants, places)
         wants, places, distances = wants[agree], places[agree], distances[agree]
     return wants, places, distances
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    if len(one) != len(other):
-        return False
-    return bool(len(one) == 0 or _compared(one[None], other[None])[0][0])
+def _agree_in_length_and_values(
+    one: Sequence[np.ndarray], other: Sequence[np.ndarray], wants: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """Which pairs agree in a feature whose number of values varies, bool `[pairs]`; all pairs at once."""
+    lengths, others = (
+        np.array([len(row) for row in rows], np.int64)[at] for rows, at in ((one, wants), (other, places))
+    )
+    agree: np.ndarray = lengths == others
+    values, starts = _joined(one)
+    other_values, other_starts = _joined(other)
+    for k in range(int(lengths[agree].max(initial=0))):
+        left = np.flatnonzero(agree & (lengths > k))
+        if not len(left):
+            break
+        first, second = values[starts[wants[left]] + k], other_values[other_starts[places[left]] + k]
+        agree[left], _ = _compared(first[:, np.newaxis], second[:, np.newaxis])
+    return agree
+
+
+def _joined(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The values of all rows, and where each row's begin."""
+    return np.concatenate(rows), np.cumsum([0, *(len(row) for row in rows[:-1])])
 
 
 def _compared(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

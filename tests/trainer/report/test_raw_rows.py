@@ -124,7 +124,7 @@ class TestChanged:
         found = find_rows(dataset, "eval", records)
         assert found.rows[0] == ([], 0)
         assert found.notes == [
-            f"1 of the {len(records)} rows are not in the inputs as they are now.",
+            f"1 of the {len(records)} rows were not found in the inputs.",
             f"{path}: changed since the job read them, or copied.",
         ]
 

@@ -68,6 +68,15 @@ def test_of_many_pairs_those_that_agree():
     assert not distances.any()
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float32, object])
+def test_values_of_any_number_agree_one_by_one(dtype):
+    rng = np.random.default_rng(1)
+    one, other = ([rng.integers(0, 2, rng.integers(0, 6)).astype(dtype) for _ in range(rows)] for rows in (20, 300))
+    records, rows, _ = equal_pairs({"ids": one}, {"ids": other})
+    expected = {(w, p) for w in range(20) for p in range(300) if one[w].tolist() == other[p].tolist()}
+    assert set(zip(records.tolist(), rows.tolist(), strict=True)) == expected
+
+
 def nearest_of(*found: tuple[float, str]) -> Nearest:
     """Rows by distance and raw values, one batch after the other of one row each."""
     nearest = Nearest()
