@@ -36,6 +36,9 @@ class Watcher:
                 except MillraceError as error:
                     log.error("the exports cannot be listed: %s", error)
                     return
+                except Exception:  # else no newer export would ever be looked for
+                    log.exception("the exports cannot be listed")
+                    return
                 if found is None:
                     return
                 if isinstance(found, tuple):
