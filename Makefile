@@ -40,7 +40,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 	done; printf '\n'; "$$@"; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-prism test-cloud test-browser cloud-tools lint types format pytest audit \
+.PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser cloud-tools lint types format pytest audit \
 	attack figures bench bench-quick docs hooks clean
 
 help:  ## list the targets
@@ -113,7 +113,7 @@ demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeN
 	    '  predictions   $(OUT)/images/predictions.jsonl' \
 	    '' 'What to try next: photos of your own, in a folder for each class; see docs/images.md'
 
-test: lint  ## lint, types and tests
+test: lint  ## lint, types and tests, without the long ones
 	@$(MAKE) --no-print-directory -j 2 types pytest  # beside each other: mypy works on one core
 
 lint: $(READY)  ## ruff
@@ -131,7 +131,10 @@ pytest: $(READY)  ## only the tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-quick: $(READY)  ## the tests without the slow ones, in less than two minutes
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not figures and not cloud and not engines and not browser'
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not long and not figures and not cloud and not engines and not browser'
+
+test-long: $(READY)  ## the rest of the tests: whole trainings, clusters of processes, kills
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'long and not figures and not cloud and not engines and not browser'
 
 test-browser: $(READY)  ## the tests that open reports in a browser; needs Chromium
 	@[ -n "$$CHROMIUM" ] || command -v chromium chromium-browser google-chrome >/dev/null || { echo 'error: no Chromium:' \

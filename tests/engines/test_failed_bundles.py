@@ -19,7 +19,7 @@ from tests.support.engine_inputs import KINDS, Inputs
 from tests.support.people import MEASURED_SCHEMA, make_job, people_csv
 from tests.support.replaying import accounts_hold, contents, rejects_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def run(folder: Path, inputs: Inputs, output: Path, *, runner: str = "FnApiRunner") -> Dataset:

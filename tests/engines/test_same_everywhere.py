@@ -25,7 +25,7 @@ from tests.support import prism as prisms
 from tests.support.engine_inputs import KINDS, Inputs
 from tests.support.replaying import accounts_hold, contents, rejects_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @dataclasses.dataclass(frozen=True)

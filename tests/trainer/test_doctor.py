@@ -24,6 +24,8 @@ from trainer.profiling.source import measured
 from trainer.profiling.turns import Clock, Cost, Length, Rounds
 from trainer.spec.options import TrainOptions
 
+pytestmark = pytest.mark.long
+
 MODELS = "tests.support.paced_models"
 BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16", "--one_process"]
 

@@ -12,7 +12,7 @@ import pytest
 from schemas.dataset import layout, open_dataset
 from tests.support.appending import Days, assert_holds, ids, raw_ids
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 LEAN_SCHEMA = """\
 name: days

@@ -25,6 +25,8 @@ from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
 from tests.support.replaying import Folder
 from tests.support.written_records import examples, records
 
+pytestmark = pytest.mark.long
+
 # Every bundle is run to its end and its output thrown away; then it is run again.
 TWICE = ("--direct_runner_bundle_repeat", "1")
 

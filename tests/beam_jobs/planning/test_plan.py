@@ -10,6 +10,8 @@ import pytest
 from beam_jobs import plan
 from tests.support.people import MEASURED_SCHEMA, make_job, people_csv
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_a_plan_says_what_the_job_then_does(tmp_path: Path, capsys) -> None:

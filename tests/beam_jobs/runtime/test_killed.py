@@ -19,7 +19,7 @@ from tests.beam_jobs.conftest import Run
 from tests.support.people import HEADER, Job, people_csv
 from tests.support.written_records import records
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 IGNORED = "".join(
     f"  - {{name: {name}, kind: ignore}}\n" for name in HEADER.split(",") if name not in ("id", "size", "y")

@@ -24,7 +24,7 @@ from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
 from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, Folder, as_good
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CRASHED = "20200101T000000Z-0000"
 PENDING = re.compile(r"[0-9a-f]{32}")

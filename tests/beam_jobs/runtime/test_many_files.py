@@ -24,7 +24,7 @@ from schemas.errors import MillraceError
 from tests.support.replaying import BAD, HEADER, Folder, as_good, contents, rejects_of
 from tests.support.replaying import SCHEMA as FEW
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset, open_dataset
 from tests.support.written_records import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 

@@ -20,7 +20,7 @@ from trainer.export.restore import restore_estimator
 from trainer.export.saved_model import ServedModel
 from trainer.export.skew_check import check_export, check_transform, judge
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from trainer.data.input_options import InputOptions
 from trainer.data.position import Position
 from trainer.model_dir.input_order import INPUT_JSON, resume_input
 
+pytestmark = pytest.mark.long
+
 BATCH, SAVED = 32, 7
 EXACT = ("--batch_size", str(BATCH), "--seed", "1", "--deterministic")
 

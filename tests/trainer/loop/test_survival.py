@@ -17,7 +17,7 @@ from trainer.export.saved_model import ServedModel
 from trainer.model_dir.checkpoints import checkpoint_fault
 from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STEPS = 20
 SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))

@@ -27,7 +27,7 @@ from trainer.spec.augmentation import Augmentation
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.task_spec import read_image_task_spec, read_task_spec
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SMALL = "1.0-SqNxt-6"  # one unit a stage: most of what a test takes is a graph in proportion to its units
 KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"

@@ -17,6 +17,8 @@ from trainer.models.schedules import polynomial_decay
 from trainer.models.warm_start import checkpoint_at, why_not
 from trainer.spec.options import TrainOptions
 
+pytestmark = pytest.mark.long
+
 KERNEL, BIAS = "dense/kernel", "dense/bias"
 HELD = {KERNEL: [3, 2], BIAS: [2]}
 

@@ -24,7 +24,7 @@ from schemas.predictions.manifest import read_predictions
 from tests.support.hostile_exports import make_hostile, write_in_init
 from tests.support.predicted import assert_whole, by_the_job
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from schemas.storage import folders
 from tests.support import prism as prisms
 from tests.support.predicted import Row, assert_whole, by_the_job, rejects_of, rows_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 Run = Callable[[Path, Path, str], tuple[list[Row], list[str], Predictions]]  # of an export, on files of a folder
 

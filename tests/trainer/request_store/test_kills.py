@@ -13,7 +13,7 @@ import pytest
 
 from trainer.request_store.reading import stored_segments
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 

@@ -17,6 +17,8 @@ import pytest
 
 from tests.support.small_exports import write_export
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent.parent.parent
 PATIENCE = 120  # seconds
 

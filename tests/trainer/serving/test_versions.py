@@ -21,6 +21,8 @@ from tests.support.small_exports import Flaw, write_export
 from trainer.serving.exports import find_source
 from trainer.serving.server import Server
 
+pytestmark = pytest.mark.long
+
 Asked = tuple[int, int, list[float], str]
 
 

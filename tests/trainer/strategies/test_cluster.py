@@ -15,6 +15,8 @@ from tests.support.waiting import until
 from trainer.strategies.chief_first import initialized
 from trainer.strategies.cluster import check_cluster
 
+pytestmark = pytest.mark.long
+
 WHOLE = {"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1"]}
 
 TOGETHER = {"chief": ["a:1"], "worker": ["c:1"]}

@@ -11,7 +11,7 @@ import pytest
 from tests.support.lockstep import run_in_lockstep
 from tests.support.replicas import run_with_replicas
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EXACT = ["--seed", "1", "--deterministic"]
 CPUS = ["--logical_cpus", "2"]

@@ -21,6 +21,8 @@ from trainer.spec.options import TrainOptions
 from trainer.strategies.multi_worker import addresses, explained, unreachable
 from trainer.strategies.run_config import replicas_of, run_config
 
+pytestmark = pytest.mark.long
+
 TASKS = ("chief", "worker")
 BATCH, SAVED = 32, 7
 TOGETHER = ["--strategy", "multi_worker"]

@@ -17,7 +17,7 @@ from trainer import task
 from trainer.models.squeezenext_variants import VARIANTS, Variant
 from trainer.strategies import tpu_runtime
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)

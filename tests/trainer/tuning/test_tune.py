@@ -20,7 +20,7 @@ from tests.support.html_page import Page
 from tests.support.waiting import until
 from trainer import task, tune
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 MODEL = "tests.support.tuned_models:model_fn"
