@@ -40,7 +40,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 	done; printf '\n'; "$$@"; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cloud demo-submit demo-images test test-quick test-prism test-cloud test-browser cloud-tools lint types format pytest audit \
+.PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-prism test-cloud test-browser cloud-tools lint types format pytest audit \
 	attack figures bench bench-quick docs hooks clean
 
 help:  ## list the targets
@@ -90,6 +90,9 @@ demo-cloud: $(READY) cloud-tools  ## the same on gs:// with Prism as the engine,
 
 demo-submit: $(READY) cloud-tools  ## the demo trained by `millrace submit`, on a Vertex AI of this machine; needs Go
 	$(BIN)/python -m tools.demo_submit --rows $(ROWS) --steps $(STEPS)
+
+demo-loop: $(READY)  ## ten days of new data, served under load: stored, labelled, appended, trained, promoted
+	$(BIN)/python -m tools.demo_loop --output $(OUT)/loop
 
 demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeNext to classify them
 	@set -eu; $(RUN); rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \

@@ -39,7 +39,7 @@ EXAMPLES = """\
 examples:
   %(prog)s --data_dir out/ --study study/ --trials 30 --max_steps 2000 \\
       --space learning_rate=double:0.0001:0.1:log hidden_units=categorical:64,64:256,128
-  %(prog)s --data_dir out/ --study study/ --space space.yaml --parallel_trials 2 --keep best
+  %(prog)s --data_dir out/ --study study/ --space space.yaml --parallel_trials 2 --keep_models best
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
@@ -89,7 +89,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     add("--timeout_hours", type=float, metavar="H", help="stop after H hours; the same command goes on later")
     add(
-        "--keep",
+        "--keep_models",
         choices=KEEP,
         help="the models to keep: of all trials, or only of the best; reports and logs stay (default: all)",
     )
@@ -118,6 +118,11 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
     given = vars(parser(prog).parse_args(argv))
     given.pop("json", None)
     verify = bool(given.pop("verify_data", False))
+    if "promote_to" in given:
+        raise UsageError(
+            f"--promote_to {given['promote_to']}: every trial would be put in service; promote the best one when the "
+            "study has ended"
+        )
     names = {field.name for field in dataclasses.fields(Settings)} - {"parameters"}
     own: dict[str, Any] = {name: given.pop(name) for name in names & given.keys()}
     own["parameters"] = read_parameters(given.pop("space"), "--space")

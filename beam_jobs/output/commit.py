@@ -33,7 +33,6 @@ from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.output.run_files import described_before, place_parity, place_rejects, place_statistics
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
-from schemas.comparison import Comparison
 from schemas.dataset import Dataset, layout
 from schemas.dataset.input_files import InputPart, write_parts
 from schemas.dataset.lease import Lease
@@ -112,6 +111,9 @@ def check(run: Run, result: Result) -> None:
             )
 
 
+NOT_COMPARED = drift.Compared()
+
+
 def commit(
     run: Run,
     result: Result,
@@ -119,7 +121,7 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
-    comparisons: Sequence[Comparison] = (),
+    compared: drift.Compared = NOT_COMPARED,
 ) -> Manifest:
     """Gives all files their final names, and swaps the manifest.
 
@@ -129,7 +131,7 @@ def commit(
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
-      comparisons: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
+      compared: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -143,7 +145,7 @@ def commit(
     before = None if run.onto is None else described_before(run.onto)
     statistics = place_statistics(run.folder, result, more=before)
     leakage = place_leakage(run.folder, result, run.inputs)
-    drift.place(run.folder, comparisons)
+    drift.place(run.folder, compared.comparisons)
     compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
@@ -153,11 +155,12 @@ def commit(
             *(messages.warnings(leakage) if leakage else ()),
             *find_warnings(result, derived_from(run), classes=run.source.classes),
             *(one_class_elsewhere(statistics) if statistics else ()),
-            *drift.warnings(comparisons),
+            *drift.warnings(compared.comparisons),
+            *drift.unchecked(compared, run.source.schema),
         )
     else:
         parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
-        warnings = tuple(warnings_of_added(result, run.onto, comparisons))
+        warnings = tuple(warnings_of_added(result, run.onto, compared.comparisons))
     listed = write_parts(run.output, run.id, parts, count=count)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
     analyzed = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,7 +22,20 @@ TRAIN = SPLITS[0]
 FORMAT_VERSION = 1
 
 
-def compared(result: Result, schema: AnySchema, *, output: str, compare_to: str | None) -> tuple[Comparison, ...]:
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What a job compared.
+
+    Attributes:
+      comparisons: of its splits, and with the dataset that it replaces or was told to compare with.
+      missed: why the dataset that it replaces was not compared with; None if it was, or if there is none.
+    """
+
+    comparisons: tuple[Comparison, ...] = ()
+    missed: str | None = None
+
+
+def compared(result: Result, schema: AnySchema, *, output: str, compare_to: str | None) -> Compared:
     """Compares what a job has written, before its commit; nothing if it has no statistics.
 
     Args:
@@ -34,14 +48,20 @@ def compared(result: Result, schema: AnySchema, *, output: str, compare_to: str 
       MillraceError: the dataset `compare_to` cannot be read.
     """
     if result.statistics is None:
-        return ()
+        return Compared()
     new = samples(storage.read_bytes(result.statistics), source=result.statistics)
-    earlier = _samples_of(compare_to) if compare_to is not None else _replaced(output)
+    missed = None
+    try:
+        earlier = _samples_of(compare_to) if compare_to is not None else _replaced(output)
+    except MillraceError as error:
+        if compare_to is not None:
+            raise
+        earlier, missed = None, str(error)  # it may be replaced because it is broken
     found = [of_splits(new, schema)]
     if earlier is not None and TRAIN in new and TRAIN in earlier[1]:
         names = earlier[0], f"the new {TRAIN}"
         found.append([_compare(earlier[1][TRAIN], new[TRAIN], schema, names)])
-    return tuple(comparison for some in found for comparison in some)
+    return Compared(tuple(comparison for some in found for comparison in some), missed)
 
 
 def of_splits(found: dict[str, Sample], schema: AnySchema) -> list[Comparison]:
@@ -64,31 +84,37 @@ def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:
 
 
 def _replaced(output: str) -> tuple[str, dict[str, Sample]] | None:
-    """The dataset that is replaced; None if there is none, or it has no statistics that this release can read."""
-    if not storage.exists(layout.join(output, layout.MANIFEST)):
-        return None
-    try:
-        return _samples_of(output)
-    except MillraceError:  # it may be replaced because it is broken
-        return None
+    """The dataset that is replaced; None if there is none.
+
+    Raises:
+      MillraceError: it has no statistics that this release can read.
+    """
+    return _samples_of(output) if storage.exists(layout.join(output, layout.MANIFEST)) else None
 
 
-def check(comparisons: Sequence[Comparison]) -> None:
+def check(found: Compared) -> None:
     """Checks that no threshold to fail above is exceeded.
 
     Raises:
       Unfit: one is; the message names the features.
     """
-    failed = [found for found in comparisons if found.verdict == "fail"]
+    failed = [one for one in found.comparisons if one.verdict == "fail"]
     if failed:
-        told = "; ".join(
-            f"{found.second} against {found.first}: {found.told.removeprefix('FAIL: ')}" for found in failed
-        )
+        told = "; ".join(f"{one.second} against {one.first}: {one.told.removeprefix('FAIL: ')}" for one in failed)
         raise Unfit(
             f"the data has drifted: {told}. Nothing was committed, and an earlier dataset stays as it was. If this is "
             "expected, set `drift` in the schema higher, or to {warn: ...} (docs/compare.md); an append "
             "takes --allow_drift"
         )
+
+
+def unchecked(found: Compared, schema: AnySchema) -> Iterator[DataWarning]:
+    """A warning if the schema's thresholds could not be checked against the dataset that is replaced."""
+    if found.missed is not None and schema.limits_drift:
+        message = (
+            f"the schema's thresholds of drift were not checked against the dataset that is replaced: {found.missed}"
+        )
+        yield DataWarning(feature="", code="drift_not_compared", message=message)
 
 
 def warnings(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:

@@ -80,7 +80,7 @@ def measure(sample: Sample, flags: Sequence[str], folder: str) -> Measured:
         printed.seek(0)
         said = printed.read()
     if process.returncode:
-        raise MillraceError(f"the job on a sample failed: {_error(said)}")
+        raise MillraceError(f"the job on a sample failed: {_error(said, sample)}")
     manifest = read_manifest(output)
     shutil.rmtree(folder)
     return Measured(
@@ -96,12 +96,16 @@ def measure(sample: Sample, flags: Sequence[str], folder: str) -> Measured:
     )
 
 
-def _error(said: bytes) -> str:
+def _error(said: bytes, sample: Sample) -> str:
+    """What the job said, of the files that the sample was taken from; without files that are gone by then."""
     try:
         found: Any = json.loads(said)
-        return str(found["error"])
+        told = str(found["error"])
     except (ValueError, KeyError, TypeError):
         return "it ended without a result; run beam_jobs.preprocess on a part of the input to see why"
+    for copy, whole in sample.input.items():
+        told = told.replace(copy, whole)
+    return "\n".join(line for line in told.splitlines() if "/failed/" not in line)
 
 
 def used(folder: str) -> int:

@@ -36,13 +36,13 @@ class Sample:
 
     Attributes:
       schema: the schema's file: the job's own schema, but for the places of the files.
-      input: the files.
+      input: the files, each with the file of the whole input that it is, or that it is the beginning of.
       share: how much of the whole input it is, more than 0 and up to 1: of the bytes of files of rows, as they are
         stored, or of the number of images.
     """
 
     schema: str
-    input: tuple[str, ...]
+    input: Mapping[str, str]
     share: float
 
 
@@ -68,10 +68,10 @@ def take(schema: AnySchema, listing: Listing, *, classes: Sequence[str], size: i
     path = os.path.join(folder, "schema.yaml")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(declared, file)  # which is YAML, too
-    return Sample(path, tuple(files), share)
+    return Sample(path, files, share)
 
 
-Taken = tuple[list[str], float]  # the files, and their share of the input
+Taken = tuple[dict[str, str], float]  # the files, and what they are of; their share of the input
 
 
 def _rows(schema: Schema, declared: dict[str, Any], listing: Listing, size: int, folder: str) -> Taken:
@@ -80,15 +80,17 @@ def _rows(schema: Schema, declared: dict[str, Any], listing: Listing, size: int,
     chosen = _some_files(listing, split)
     if split is not None:
         declared["split"] = {"by": "file", **{name: f"*/{name}/*" for name in split.splits}}
-    files, taken = [], 0
+    files: dict[str, str] = {}
+    taken = 0
     for i, (path, length, part) in enumerate(chosen):
         into = os.path.join(folder, part)
         os.makedirs(into, exist_ok=True)
-        files.append(os.path.join(into, f"{i}.csv"))
+        copy = os.path.join(into, f"{i}.csv")
+        files[copy] = path
         if length:
-            taken += cut(path, files[-1], size * length // sum(found[1] for found in chosen), schema.csv)
+            taken += cut(path, copy, size * length // sum(found[1] for found in chosen), schema.csv)
         else:
-            open(files[-1], "wb").close()
+            open(copy, "wb").close()
     return files, min(1.0, taken / max(1, listing.bytes))
 
 
@@ -182,12 +184,12 @@ def _images(schema: ImageFolderSchema, declared: dict[str, Any], listing: Listin
     if schema.images.root is not None:
         return _listed_images(schema.images.root, declared, listing, folder)
     least = min(len(listing), LEAST_IMAGES)
-    files: list[str] = []
+    files: dict[str, str] = {}
     taken = 0
     for file in listing:
         if taken >= size and len(files) >= least:
             break
-        files.append(file.path)
+        files[file.path] = file.path
         taken += file.size
     return files, len(files) / len(listing)
 
@@ -206,7 +208,7 @@ def _listed_images(root: str, declared: dict[str, Any], listing: Listing, folder
     path = os.path.join(folder, "images.csv")
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(f"{line}\n" for line in [*header, *chosen])
-    return [path], len(chosen) / max(1, len(lines))
+    return {path: listed.path}, len(chosen) / max(1, len(lines))
 
 
 def _pairs(schema: ImagePairsSchema, declared: dict[str, Any], listing: Listing, size: int, folder: str) -> Taken:

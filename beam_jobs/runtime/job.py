@@ -253,7 +253,7 @@ def execute(work: Work, run: NewRun) -> Manifest:
         raw_bytes=source.raw_bytes,
         seconds=lambda: time.monotonic() - begun,
         phases=progress.phases() if options.is_local else (),
-        comparisons=compared,
+        compared=compared,
     )
 
 

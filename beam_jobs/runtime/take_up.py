@@ -198,7 +198,7 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
             except Unfit as error:
                 abandon(output, submitted, error)
             seconds = account.ended - submitted.submitted  # it may be committed days later
-            committing.commit(taken, account, raw_bytes=source.raw_bytes, seconds=lambda: seconds, comparisons=compared)
+            committing.commit(taken, account, raw_bytes=source.raw_bytes, seconds=lambda: seconds, compared=compared)
     except MillraceError as error:
         now = _manifest(output).data
         if not _names(now, run):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from schemas import storage
+from schemas.csv.binary import binary_kind
 from schemas.csv.fields import split_fields
 from schemas.csv.header import Layout, found_layout, header_layout, is_header, positional_layout
 from schemas.csv.lines import START, QuotedScanner
@@ -184,12 +185,14 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
     """Reads the first bytes of a file, at least its first record.
 
     Raises:
-        UsageError: the first line is too long.
+        UsageError: the file is no text, or the first line is too long.
         MillraceError: the file cannot be read.
     """
     found = storage.stat(path)
     gzipped, codec, bom = _signature(path, found, options)
     first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
+    if not bom and (what := binary_kind(first)) is not None:
+        raise UsageError(f"{path}: is {what}; expected a CSV file")
     quoted = options.quoted_newlines
     lone_cr = not quoted and b"\n" not in first and b"\r" in first
     line_end = b"\r" if lone_cr else b"\n"

@@ -69,8 +69,8 @@ class Differences:
 
     @property
     def loses(self) -> bool:
-        """Whether a job with this schema would lose records of the files."""
-        return bool(self.lost or self.refused)
+        """Whether a job with this schema would lose records of the files, or find none."""
+        return bool(self.lost or self.refused) or not self.read
 
 
 def check_table(
@@ -91,7 +91,11 @@ def check_table(
     """
     found = Differences()
     for path in paths:
-        reduced = _compare_columns(schema, path, found)
+        try:
+            reduced = _compare_columns(schema, path, found)
+        except UsageError as error:  # it is no CSV
+            found.refused[path] = str(error).removeprefix(f"{path}: ").splitlines()[0]
+            continue
         label_there = all(str(ref) not in found.missing for ref in schema.label.refs)
         form = row_format(schema)
         try:
@@ -196,7 +200,7 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
     for path, why in found.refused.items():
         yield f"{path}: a job refuses it: {why}"
     for path in found.empty:
-        yield f"{path}: the file is empty"
+        yield f"{path}: the file has no record"
     missing = [f"missing column {name!r}, which {feature!r} reads" for name, feature in found.missing.items()]
     extra = [f"extra column {name!r}; to leave it out, add  {line}" for name, line in found.extra.items()]
     for lines in (missing, extra):
@@ -209,12 +213,22 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
         yield f"rejected: {counted(count, 'record')} ({percent(count, found.read)}), {reason}{where}; first {example}"
     for name, seen in found.seen.items():
         yield from _beyond(name, seen, schema)
+    open_ended = [item.name for item in schema.features if isinstance(item, Category) and item.vocabulary is not None]
+    if open_ended and found.read:
+        more = f" and {len(open_ended) - _TOLD} more" if len(open_ended) > _TOLD else ""
+        names = f"{', '.join(open_ended[:_TOLD])}{more}"
+        yield (
+            f"not checked for unseen values: {names}; the schema lists none, a dataset does: "
+            "see `millrace compare DATASET FILES`"
+        )
     would = f"{found.read - found.lost:,} of {counted(found.read, 'record')} would be written"
     if found.refused:
         fits_not = f"{source} does not fit: {counted(len(found.refused), 'file')} would be refused"
         yield f"{fits_not}; without that, {would}" if found.read else fits_not
     elif found.lost:
         yield f"{source} would lose records: {would}"
+    elif not found.read:
+        yield f"{source} does not fit: a job finds no record to write"
     else:
         yield f"{source} fits: {would}"
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from schemas import storage
+from schemas.csv.binary import binary_kind, controls
 from schemas.csv.fields import split_fields
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.stream import GZIP_MAGIC, open_stream
@@ -28,20 +29,6 @@ _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
 _DELIMITERS = ",;\t|:^~ "
-_BINARY = (
-    (b"PK\x03\x04", "a zip archive; unpack it first (an Excel workbook is one: save it as CSV)"),
-    (b"PAR1", "a Parquet file; write its rows as CSV"),
-    (b"ARROW1", "an Arrow file; write its rows as CSV"),
-    (b"ORC", "an ORC file; write its rows as CSV"),
-    (b"SQLite format 3", "an SQLite database; export its table as CSV"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; save it as CSV"),
-    (b"%PDF", "a PDF"),
-    (b"BZh", "compressed by bzip2; decompress it, or compress it by gzip"),
-    (b"\xfd7zXZ", "compressed by xz; decompress it, or compress it by gzip"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd; decompress it, or compress it by gzip"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"\x93NUMPY", "a NumPy file"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +95,8 @@ def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
     with storage.open_read(path, version=found.version) as file:
         gzipped = file.read(2) == GZIP_MAGIC
     data = _read(path, found, gzipped=gzipped, codec="utf-8")
-    for magic, what in _BINARY:
-        if data.startswith(magic):
-            raise UsageError(f"{path}: is {what}; expected a CSV file, or images")
+    if (what := binary_kind(data)) is not None:
+        raise UsageError(f"{path}: is {what}; expected a CSV file, or images")
     for mark, codec in _MARKS:
         if data.startswith(mark):
             if codec == "utf-8":
@@ -118,8 +104,7 @@ def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
             return _read(path, found, gzipped=gzipped, codec=codec)[3:], "utf-16", []
     if data[1::2].count(0) > len(data) // 4 and data[::2].count(0) * 10 < len(data):
         return _read(path, found, gzipped=gzipped, codec="utf-16-le"), "utf-16", []
-    controls = sum(data.count(code) for code in (*range(9), *range(14, 32)) if code != 27)
-    if controls * 50 > len(data):
+    if controls(data) * 50 > len(data):
         raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected a CSV file, or images")
     if is_utf8(data):
         return data, "utf-8", []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from schemas import command, storage
 from schemas.errors import UsageError
 from schemas.samples.images import SHAPES, drawn, write_shapes
-from schemas.samples.tables import SAMPLES, write_sample
+from schemas.samples.tables import DRIFTS, SAMPLES, write_sample
 
 PROG = "python -m schemas.samples"
 IMAGES = "shapes"
@@ -37,6 +37,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     p.add_argument("output", metavar="FILE", help=f"the file to write, local or gs://; for {IMAGES}, a local folder")
     p.add_argument("--rows", type=int, metavar="N", help=f"number of rows (default: {ROWS}); not for {IMAGES}")
     p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); only for {IMAGES}")
+    p.add_argument(
+        "--drift",
+        type=float,
+        metavar="X",
+        help="how far what is to be learned has changed, 0 to 1 (default: 0); only for " + ", ".join(DRIFTS),
+    )
     _add_shared(p)
     return p
 
@@ -68,6 +74,11 @@ def image_main(argv: Sequence[str] | None = None, *, prog: str = "python -m sche
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
     options = parser(prog).parse_args(argv)
+    if options.drift is not None and options.name not in DRIFTS:
+        raise UsageError(f"--drift is for {', '.join(DRIFTS)}, not for {options.name}")
+    drift = options.drift or 0.0
+    if not 0 <= drift <= 1:
+        raise UsageError(f"--drift {drift:g}: must be 0 to 1")
     if options.name == IMAGES:
         if options.rows is not None:
             raise UsageError(f"--rows is for tables; give --each for {IMAGES}")
@@ -78,9 +89,10 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     if rows < 1 or options.seed < 0:
         raise UsageError("--rows must be 1 or more, and --seed 0 or more")
     storage.check_output(options.output, overwrite=options.overwrite)
-    write_sample(options.name, options.output, rows=rows, seed=options.seed)
+    write_sample(options.name, options.output, rows=rows, seed=options.seed, drift=drift)
     text = f"{options.output}: {rows:,} synthetic rows in the format of {options.name} (seed {options.seed})"
-    return command.Report(text, {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed})
+    data = {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed}
+    return command.Report(text, {**data, "drift": drift} if drift else data)
 
 
 def _images(options: argparse.Namespace, *, each: int) -> command.Report:

@@ -9,6 +9,7 @@ are made and written in blocks, so that memory stays flat.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ _AREAS = (
     (0.24, 0.11, 0.65, 0.00),
 )
 _FIRST_SOIL = (20, 16, 0, 2, 12, 4, 28)
+_LOWER, _FURTHER = 230, 6  # with a drift of 1: how many metres lower each class is found, and on soils how much further
 
 _EDUCATION = ("HS-grad", "Some-college", "Bachelors", "Masters", "Assoc-voc", "11th", "Doctorate")
 _EDUCATION_NUM = (9, 10, 13, 14, 11, 7, 16)
@@ -62,15 +64,18 @@ def _draw(rng: np.random.Generator, weights: NDArray[np.float64]) -> NDArray[np.
     return (rng.random((len(weights), 1)) * sums[:, -1:] >= sums).sum(axis=1)
 
 
-def covertype_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """(rows, 55) integers: 10 terrain columns, 4 and 40 columns of which one each is 1, the class 1 to 7."""
+def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> NDArray[np.int64]:
+    """(rows, 55) integers: 10 terrain columns, 4 and 40 columns of which one each is 1, the class 1 to 7.
+
+    `drift`: how far the classes have moved, to lower places and other soils; 1: a model of before is wrong on half.
+    """
     kind = rng.choice(7, size=rows, p=_SHARES)
 
     def around(center: NDArray[np.float64], spread: float, low: float, high: float) -> NDArray[np.float64]:
         return np.clip(rng.normal(center, spread), low, high)
 
     wide = np.full(rows, 1.0)
-    elevation = around(np.take(_ELEVATION, kind), 110, 1859, 3858)
+    elevation = around(np.take(_ELEVATION, kind) - _LOWER * drift, 110, 1859, 3858)
     slope = around(np.take(_SLOPE, kind).astype(float), 7, 0, 66)
     water = rng.exponential(270, rows).clip(0, 1397)
     terrain = (
@@ -90,6 +95,7 @@ def covertype_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
     each = np.arange(rows)
     out[each, 10 + _draw(rng, np.take(np.array(_AREAS), kind, axis=0))] = 1
     soil = np.take(_FIRST_SOIL, kind) + np.minimum(rng.geometric(0.3, rows) - 1, 11)
+    soil = (soil + round(_FURTHER * drift)) % 40
     out[each, 14 + np.where(rng.random(rows) < 0.1, rng.integers(0, 40, rows), soil)] = 1
     out[:, 54] = kind + 1
     return out
@@ -169,12 +175,12 @@ def titanic_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
     return out
 
 
-def _integers(make: Callable[[int, np.random.Generator], NDArray[np.int64]]) -> Callable[..., bytes]:
-    def text(rows: int, rng: np.random.Generator) -> bytes:
+def _integers(make: Callable[..., NDArray[np.int64]]) -> Callable[..., bytes]:
+    def text(rows: int, rng: np.random.Generator, **settings: float) -> bytes:
         import pyarrow as pa
         from pyarrow import csv as pa_csv
 
-        values = make(rows, rng)
+        values = make(rows, rng, **settings)
         out = pa.BufferOutputStream()
         table = pa.table([pa.array(column) for column in values.T], names=[str(i) for i in range(values.shape[1])])
         pa_csv.write_csv(table, out, pa_csv.WriteOptions(include_header=False))
@@ -202,16 +208,22 @@ SAMPLES: dict[str, tuple[str, Callable[[int, np.random.Generator], bytes]]] = {
 }
 
 
-def sample_blocks(name: str, *, rows: int, seed: int) -> Iterator[bytes]:
-    """The file's bytes, block by block: the header where there is one, then `rows` rows."""
+# Those whose classes can be made to drift.
+DRIFTS: dict[str, Callable[..., bytes]] = {"covertype": _integers(covertype_rows)}
+
+
+def sample_blocks(name: str, *, rows: int, seed: int, drift: float = 0.0) -> Iterator[bytes]:
+    """The file's bytes, block by block: the header where there is one, then `rows` rows; `drift`: of `DRIFTS` alone."""
     header, make = SAMPLES[name]
+    if drift:
+        make = functools.partial(DRIFTS[name], drift=drift)
     if header:
         yield header.encode() + b"\n"
     for i, start in enumerate(range(0, rows, BLOCK)):
         yield make(min(BLOCK, rows - start), np.random.default_rng([seed, i]))
 
 
-def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
+def write_sample(name: str, path: str, *, rows: int, seed: int, drift: float = 0.0) -> None:
     """Writes a sample to a file, local or gs://, which appears under its name when it is complete."""
     storage.check_scheme(path)
     storage.check_output(path)
@@ -221,7 +233,7 @@ def write_sample(name: str, path: str, *, rows: int, seed: int) -> None:
         with folders.written_locally(path) as local:
             part = f"{local}.part"
             with open(part, "wb") as file:
-                file.writelines(sample_blocks(name, rows=rows, seed=seed))
+                file.writelines(sample_blocks(name, rows=rows, seed=seed, drift=drift))
             os.replace(part, local)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None

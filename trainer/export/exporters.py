@@ -31,7 +31,7 @@ from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import check_export, check_transform, judge
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.cleanup import TEMPORARY
-from trainer.spec.metrics import BestMetric, best_metric
+from trainer.spec.metrics import BestMetric, best_metric, defined
 
 BEST, FINAL = "best", "final"
 MARK = "best.json"
@@ -156,8 +156,9 @@ class BestExporter(tf_estimator.Exporter):
     ) -> str | None:
         """Called after each evaluation; returns the export's folder, or None if nothing was exported."""
         export_path = tf.compat.as_str(export_path)
-        metric = best_metric(self._writer.dataset, eval_result, self._metric)
-        value = float(eval_result[metric.name])
+        metrics = defined(eval_result)
+        metric = best_metric(self._writer.dataset, metrics, self._metric)
+        value = float(metrics[metric.name])
         if not metric.improves(value, read_mark(export_path, metric)):
             return None
         final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)

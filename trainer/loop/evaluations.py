@@ -11,12 +11,13 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from trainer.estimator import tf_estimator
 from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
-from trainer.spec.metrics import best_metric
+from trainer.spec.metrics import best_metric, defined
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """The result of `Estimator.evaluate` as numbers that JSON can hold."""
-    return {name: int(value) if name == "global_step" else float(value) for name, value in sorted(metrics.items())}
+    """The result of `Estimator.evaluate` as plain numbers; NaN is one that the evaluated rows leave undefined."""
+    values = sorted(defined(metrics).items())
+    return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
@@ -34,9 +35,12 @@ def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics
 def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: float) -> str:
     """An evaluation in a line: its step and epoch, and the metric that selects the best export before two others."""
     step = metrics["global_step"]
-    names = [name for name in dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss")) if name in metrics]
+    undefined = math.isnan(metrics.get("auc", 0.0))
+    wanted = dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss"))
+    names = [name for name in wanted if name in metrics and not (name == "auc" and undefined)]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
-    return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}"
+    note = "; auc is undefined, since all rows are of one class" if undefined else ""
+    return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}{note}"
 
 
 def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, metric: str | None) -> int:

@@ -27,7 +27,8 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     """The three paths.
 
     PREDICT gives `logits`, the log odds that both are the same, float32 `[batch]`, `probabilities` of different and
-    same, float32 `[batch, 2]`, and `class_id`, int64 `[batch]`. EVAL gives `auc`, `accuracy` and `average_loss`.
+    same, float32 `[batch, 2]`, and `class_id`, int64 `[batch]`. EVAL gives `auc`, `accuracy`, `average_loss` and
+    `label/mean`, the share of pairs of the same.
 
     Args:
       features: `left` and `right`, uint8 `[batch, height, width, 3]`.
@@ -74,6 +75,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             ),
             "accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids),
             "average_loss": tf.compat.v1.metrics.mean(losses),
+            "label/mean": tf.compat.v1.metrics.mean(labels),
         }
         hook = HardestImagesHook(
             config.model_dir,

@@ -12,6 +12,8 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.spec.features import CategoryLabel
 
+# Areas under a curve: without rows of both classes there is no curve, and TensorFlow's metrics give 0.
+_OF_BOTH_CLASSES = ("auc", "auc_precision_recall")
 _LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
 
 
@@ -34,9 +36,23 @@ class BestMetric:
         return best is None or (value > best if self.higher else value < best)
 
 
+def defined(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of `Estimator.evaluate`, with NaN for the areas under a curve if all its rows are of one class.
+
+    The share of the second class tells that, which every model of two classes gives as `label/mean`.
+    """
+    one_class = metrics.get("label/mean") in (0, 1)
+    return {name: math.nan if one_class and name in _OF_BOTH_CLASSES else value for name, value in metrics.items()}
+
+
+def _has_value(value: Any) -> bool:
+    return value is not None and not math.isnan(value)
+
+
 def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
     """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
 
+    A metric without a value (None or NaN) is chosen only by its name, or if none of them has a value.
     `higher_is_better` says which of two values is the better one.
 
     Raises:
@@ -45,7 +61,8 @@ def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None =
     wanted: tuple[str, ...] = ("average_loss", "loss")
     if has_classes(dataset):
         wanted = ("auc", "accuracy", *wanted)
-    found = next((n for n in ((name,) if name else wanted) if n in metrics), None)
+    available = [n for n in ((name,) if name else wanted) if n in metrics]
+    found = next((n for n in available if _has_value(metrics[n])), available[0] if available else None)
     if found is None:
         known = ", ".join(sorted(n for n in metrics if n != "global_step"))
         missing = repr(name or wanted[0])

@@ -30,7 +30,7 @@ class Settings:
     search: str = SEARCHES[0]
     pruner: str = PRUNERS[0]
     timeout_hours: float | None = None
-    keep: str = KEEP[0]
+    keep_models: str = KEEP[0]
 
     def __post_init__(self) -> None:
         if not self.parameters:

@@ -180,7 +180,7 @@ class Study:
         self._records.end(number, state, best=found, why=why, seconds=seconds)
         self._trials = self._records.trials()
         self._progress.ended(self._trials[number - 1], self._best)
-        if self._settings.keep == "best":
+        if self._settings.keep_models == "best":
             remove_models(self._settings.study, self._trials, self._best)
 
     def _take_in(self, own: _Running, evaluation: Metrics) -> None:

@@ -130,12 +130,15 @@ def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Job, ch
         check_inputs(people.options(statistics=False, compare_to=str(people.folder)))
 
 
-def test_a_replaced_dataset_without_statistics_is_passed_over(people: Job) -> None:
+def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say_so(people: Job) -> None:
     people.run(statistics=False)
     assert not list(people.output.glob("*/drift.json"))
     limited(people, "0.5")
     people.run(overwrite=True)
     assert [found["second"] for found in drift_of(people.output)] == ["eval", "test"]
+    (warning,) = [found for found in read_manifest(str(people.output)).warnings if found.code == "drift_not_compared"]
+    assert warning.message.startswith("the schema's thresholds of drift were not checked against the dataset that is ")
+    assert f"{people.output}: has no statistics to compare" in warning.message
 
 
 def test_thresholds_change_no_fingerprint_so_a_transform_is_still_compatible(written: Job) -> None:

@@ -68,4 +68,6 @@ def test_a_job_that_fails_on_a_sample_is_told_in_its_own_words(tmp_path: Path, c
     job = make_job(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(10).splitlines()[0] + "\n")  # a header alone
     assert plan.main(["--schema", str(job.schema), "--input", str(job.raw)]) == 1
-    assert "error: the job on a sample failed: " in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert f"error: the job on a sample failed: {job.raw}: the input contains no records" in err
+    assert "millrace-plan" not in err

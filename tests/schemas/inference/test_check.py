@@ -98,5 +98,33 @@ def test_another_file_altogether_and_an_empty_one(tmp_path):
     assert found.loses
     assert "a job refuses it" in lines[0]
     found, lines = checked(tmp_path, "")
-    assert not found.loses
-    assert "the file is empty" in lines[0]
+    assert found.loses
+    assert "the file has no record" in lines[0]
+
+
+def test_files_without_a_record_do_not_fit(tmp_path):
+    for text in ("", "\n\n", "weight,km,age,depot,late\n"):
+        found, lines = checked(tmp_path, text)
+        assert found.loses
+        assert lines[-1] == "s.yaml does not fit: a job finds no record to write"
+
+
+def test_a_file_that_is_no_csv_is_named_for_what_it_is(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    found = check_table(schema(), [str(path)])
+    assert found.loses
+    assert list(render(found, schema(), "s.yaml")) == [
+        f"{path}: a job refuses it: is a PNG image; expected a CSV file",
+        "s.yaml does not fit: 1 file would be refused",
+    ]
+
+
+def test_categories_whose_values_only_a_dataset_knows_are_named(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("weight,km,age,depot,late\n" + ROW * 3)
+    learned = parse_schema(SCHEMA.replace("values: [Cork, Oslo], ", "").encode(), "s.yaml")
+    assert isinstance(learned, Schema)
+    lines = list(render(check_table(learned, [str(path)]), learned, "s.yaml"))
+    assert lines[-2].startswith("not checked for unseen values: depot; the schema lists none, a dataset does: ")
+    assert lines[-1] == "s.yaml fits: 3 of 3 records would be written"

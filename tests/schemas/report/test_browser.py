@@ -50,13 +50,14 @@ def page(tmp_path: Path) -> Path:
     """A page with every section."""
     pictures = {f"/photos/cats/{name}.jpg": _PIXEL for name in "abcd"}
     sized = [{"path": "/photos/cats/c.jpg", "height": 3000, "width": 4000}]
+    small = [{"path": "/photos/cats/c.jpg", "height": 30, "width": 40}]
     text = render(
         manifest_of(warnings=(DataWarning(feature="age", code="constant", message="age: is the same in every row"),)),
         statistics=statistics_of(AGE, JOB, LABEL),
         rejects=[reject("age"), reject(None, b"x" * 5000)],
         phases=[("analyzing", 1.0), ("transforming", 3.0)],
         images={"cats": [_PIXEL] * 10},
-        leakage=found(rows=ROWS, keys=KEYS, images=IMAGES, label=TELLING, largest=sized, smallest=sized),
+        leakage=found(rows=ROWS, keys=KEYS, images=IMAGES, label=TELLING, largest=sized, smallest=small),
         pictures=pictures,
     )
     (tmp_path / "report.html").write_text(text)

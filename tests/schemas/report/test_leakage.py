@@ -75,7 +75,8 @@ def test_features_that_tell_the_label_come_first_and_then_those_with_rejects() -
 def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     pictures = {f"/photos/cats/{name}.jpg": f"data:image/jpeg;base64,{name}" for name in "abc"}  # d is gone
     sized = [{"path": "/photos/cats/c.jpg", "height": 3000, "width": 4000}]
-    leakage = found(images=IMAGES, largest=sized, smallest=sized)
+    small = [{"path": "/photos/cats/c.jpg", "height": 30, "width": 40}]
+    leakage = found(images=IMAGES, largest=sized, smallest=small)
     text = render_page(leakage, pictures=pictures)
     page = Page(text)
     shown = [attributes["src"][-1] for tag, attributes in page.tags if tag == "img"]
@@ -83,6 +84,8 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     assert "4 of eval look nearly the same as one of train" in page.text
     assert "1 with more than one label" in page.text
     assert "4,000 x 3,000 cats/c.jpg" in page.text
+    assert "Smallest images" in page.text
+    assert "Smallest images" not in render_page(found(images=IMAGES, largest=sized, smallest=sized), pictures=pictures)
     assert HOSTILE not in text
     assert files_of(leakage) == [f"/photos/cats/{name}.jpg" for name in "cdab"]
 

@@ -51,6 +51,31 @@ def test_covertype_has_the_real_files_shape() -> None:
     assert rows[:, 0].max() <= 3858
 
 
+def test_classes_drift_to_lower_places_and_other_soils() -> None:
+    before, after = covertype_rows(4000, rng()), covertype_rows(4000, rng(), drift=1.0)
+    assert (before[:, 54] == after[:, 54]).all()
+    assert before[:, 0].mean() - after[:, 0].mean() == pytest.approx(230, abs=5)
+    assert (after[:, 14:54].sum(axis=1) == 1).all()
+    soils = [np.bincount(rows[rows[:, 54] == 1, 14:54].argmax(axis=1)).argmax() for rows in (before, after)]
+    assert soils[1] - soils[0] == 6
+    half = covertype_rows(4000, rng(), drift=0.5)
+    assert before[:, 0].mean() > half[:, 0].mean() > after[:, 0].mean()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["covertype", "x.csv", "--drift", "1.5"], "--drift 1.5: must be 0 to 1"),
+        (["covertype", "x.csv", "--drift", "nan"], "--drift nan: must be 0 to 1"),
+        (["census", "x.csv", "--drift", "1"], "--drift is for covertype, not for census"),
+        (["shapes", "x", "--drift", "1"], "--drift is for covertype, not for shapes"),
+    ],
+)
+def test_what_cannot_drift_is_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("make", [covertype_rows, pytest.param(mnist_csv_rows, marks=pytest.mark.slow)])
 def test_the_label_depends_on_the_features(make: object) -> None:
     rows = covertype_rows(4000, rng()) if make is covertype_rows else mnist_csv_rows(4000, rng())

@@ -128,7 +128,7 @@ def test_with_another_training_it_is_another_study(
 def test_trials_that_fail_are_told_and_the_others_go_on(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--space", "fate=categorical:nan:killed:fine", "--parallel_trials", "2", "--keep", "best"]
+    argv = ["--space", "fate=categorical:nan:killed:fine", "--parallel_trials", "2", "--keep_models", "best"]
     told, err = tuned(capsys, arguments(late, tmp_path / "study", *argv))
     nan, killed, fine = told["trials"]
     assert "trial 1 failed: " in err
