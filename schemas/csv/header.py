@@ -90,12 +90,19 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
 def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
     """The layout of a file that may have other columns, and lack those of the label, the weight and the key.
 
-    Columns are found by their names: those of the schema, or of features, as a served model's requests have them;
-    `terrain[3]` is the column 3 of a vector.
+    Columns are found by their names, also if the schema's own files have no header: those of the schema, or of
+    features, as a served model's requests have them. The column 3 of a vector is `terrain[3]`, or `terrain.3` as in
+    stored requests.
 
     Returns:
       None if the first record is no header, or is one whose columns the schema has by their places.
+
+    Raises:
+      UsageError: a header lacks columns of features, or names one more than once.
     """
+    own = schema.csv.header
+    if own == "none" and not any(letter.isalpha() for field in fields for letter in field):
+        return None  # numbers are data, also where columns are called "0" and "1"
     places = {name: i for i, name in reversed(list(enumerate(fields)))}
     found, lacking, there = [], [], 0
     for item in schema.items:
@@ -111,8 +118,8 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
         else:
             lacking += [names[0] for names, position in zip(columns, positions, strict=True) if position < 0]
         there += sum(position >= 0 for position in positions)
-    by_place = any(isinstance(ref, int) for item in schema.items for ref in item.refs)
-    if lacking and (by_place or (schema.csv.header != "present" and there <= len(lacking))):
+    by_place = own != "none" and any(isinstance(ref, int) for item in schema.items for ref in item.refs)
+    if lacking and (by_place or (own != "present" and there <= len(lacking))):
         return None
     if lacking:
         raise UsageError(
@@ -129,7 +136,7 @@ def _names_of(item: Feature | Label, ref: ColumnRef, schema: Schema) -> list[str
     """What a column may be called in a header, its own name first."""
     name = _name(ref, schema)
     own = [] if name is None else [name]
-    return [*own, item.name if item.width == 1 else f"{item.name}[{ref}]"]
+    return [*own, *([item.name] if item.width == 1 else [f"{item.name}[{ref}]", f"{item.name}.{ref}"])]
 
 
 def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:

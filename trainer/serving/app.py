@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from schemas.spec.images import ImageSchema
 from trainer.serving.answers import answer_of
-from trainer.serving.batcher import Ask, Batcher
+from trainer.serving.asked import Ask
+from trainer.serving.batcher import Batcher
 from trainer.serving.errors import Refused, bad_request
 from trainer.serving.guard import Guard, Headers
 from trainer.serving.image_limits import refuse_images

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import dataclasses
 import functools
 import itertools
 import logging
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from schemas.errors import MillraceError
+from trainer.serving.asked import Answer, Ask, Outputs, Waiting
 from trainer.serving.errors import Refused
 from trainer.serving.interface import Interface
 from trainer.serving.limits import BatchLimits
@@ -30,50 +30,6 @@ from trainer.serving.sink import RequestSink, ServedBatch, SinkThread
 
 log = logging.getLogger(__name__)
 ERROR = "error"
-Outputs = Mapping[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True)
-class Ask:
-    """The rows of a request.
-
-    Attributes:
-      arrays: by input; a key may be left out.
-      rows: how many.
-      ids: one a row.
-      version: its number or label; None: the current one.
-      given: whether the client gave the ids.
-      errors: why rows get no prediction that the model would not find, by row.
-      costs: bytes that decoding the images of each row takes; None where there are none.
-    """
-
-    arrays: Mapping[str, np.ndarray]
-    rows: int
-    ids: Sequence[str]
-    version: str | None = None
-    given: bool = False
-    errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    costs: np.ndarray | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """The outputs of a request's rows, and which version gave them."""
-
-    outputs: Outputs
-    loaded: Loaded
-
-
-@dataclasses.dataclass(eq=False)
-class Waiting:
-    """A request that waits for its answer."""
-
-    ask: Ask
-    size: int  # bytes
-    cost: int  # bytes
-    future: asyncio.Future[Answer]
-    arrived: float  # of the monotonic clock
-    received: float  # since 1970
 
 
 class Batcher:

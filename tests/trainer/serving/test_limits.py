@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,18 +20,27 @@ from trainer.serving.sink import ServedBatch
 
 
 class Gate:
-    """A sink that holds every batch until it is opened."""
+    """Holds the model of a server until it is opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server) -> None:
         self.open = threading.Event()
         self.entered = threading.Event()
+        model = server.versions.current.model
+        self._predict = model.predict
+        model.predict = self.predict  # type: ignore[method-assign]
 
-    def append(self, batch: ServedBatch) -> None:
+    def predict(self, inputs, **settings):
         self.entered.set()
         assert self.open.wait(PATIENCE)
+        return self._predict(inputs, **settings)
 
-    def close(self) -> None:
-        pass
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits, with a limit far beyond what it can take, so that a fault fails a test and does not hang it."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +67,8 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
-    gate = Gate()
-    with serving(export, sink=gate, queue_rows=10) as server:
+    with serving(export, queue_rows=10) as server:
+        gate = Gate(server)
         answers: list = []
 
         def ask(rows: int) -> None:
@@ -73,8 +82,7 @@ def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
         threads += [threading.Thread(target=ask, args=(5,)) for _ in range(20)]
         for thread in threads[1:]:
             thread.start()
-        while len(answers) < 18:  # all but the batch that is held, and the two that wait
-            time.sleep(0.01)
+        wait_until(lambda: len(answers) >= 18)  # all but the batch that is held, and the two that wait
         assert set(answers) == {(429, 0, "1")}
         with Client(server) as client:
             assert b"millrace_queued_rows 10.0" in client.get("/metrics")[1]
@@ -87,8 +95,8 @@ def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
 
 
 def test_a_request_that_waited_too_long_is_refused(export):
-    gate = Gate()
-    with serving(export, sink=gate, answer_secs=0.2) as server, Client(server) as client:
+    with serving(export, answer_secs=0.2) as server, Client(server) as client:
+        gate = Gate(server)
 
         def ask() -> None:
             with Client(server) as other:
@@ -272,8 +280,8 @@ def test_what_the_sink_is_given(export):
 
 def test_a_request_that_the_model_fails_on_fails_alone(export):
     """The requests that were batched with it are answered."""
-    gate = Gate()
-    with serving(export, sink=gate) as server:
+    with serving(export) as server:
+        gate = Gate(server)
         loaded = server.versions.current
         run = loaded.model.predict
 
@@ -294,8 +302,7 @@ def test_a_request_that_the_model_fails_on_fails_alone(export):
         assert gate.entered.wait(PATIENCE)
         for thread in threads[1:]:
             thread.start()
-        while server.state is None or server.state.batcher.queued_rows < 3:
-            time.sleep(0.001)
+        wait_until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
         gate.open.set()
         for thread in threads:
             thread.join(PATIENCE)
