@@ -3,8 +3,8 @@
 Everything here is traced once into TensorFlow ops. What a serving client may send is handled here and not in the
 reader, so that training and serving treat it alike: white space around strings, the schema's missing tokens, NaN.
 Numbers are scaled in `beam_jobs.transform.numeric`. All vocabularies are one analyzer (see
-`beam_jobs.transform.vocabularies`), and so are all z-scores. Strings are trimmed, compared and looked up once for each
-distinct value of a batch (see `beam_jobs.transform.unique_values`).
+`beam_jobs.transform.vocabularies`). Strings are trimmed, compared and looked up once for each distinct value of a batch
+(see `beam_jobs.transform.unique_values`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tensorflow_transform as tft
 from typing_extensions import assert_never
 
 from beam_jobs.core.keeping import Keeping
-from beam_jobs.transform.numeric import transform_numeric, z_scores
+from beam_jobs.transform.numeric import transform_numeric
 from beam_jobs.transform.unique_values import UniqueValues
 from beam_jobs.transform.vocabularies import apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
@@ -61,11 +61,9 @@ class Preprocessing:
         ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
         vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted}, self.keeping)
-        numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
-        measured = {**vocabularies, **z_scores(numbers, ready)}
         outputs: Tensors = {}
         for step in steps:
-            outputs |= step.transform(ready[step.name], measured.get(step.name))
+            outputs |= step.transform(ready[step.name], vocabularies.get(step.name))
         crosses = [feature for feature in self.schema.features if isinstance(feature, Cross)]
         return outputs | {cross.name: transform_cross(cross, outputs) for cross in crosses}
 
@@ -77,8 +75,7 @@ class Steps:
     Attributes:
       name: the column's.
       prepare: converts the raw tensor to the input of `transform`, which is also what its vocabulary counts.
-      transform: (prepared tensor, what was measured together: the path of its vocabulary, or its z-scores, or None) ->
-        transformed features by name.
+      transform: (prepared tensor, path of the vocabulary or None) -> transformed features by name.
     """
 
     name: str
@@ -91,7 +88,7 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
     name = item.name
     match item:
         case Numeric():
-            return Steps(name, as_read, lambda x, z: transform_numeric(item, x, z))
+            return Steps(name, as_read, lambda x, _: transform_numeric(item, x))
         case Category():
             words = functools.partial(category_words, item, missing=missing)
             return Steps(name, words, lambda x, vocabulary: {name: transform_category(item, x, vocabulary)})

@@ -67,33 +67,3 @@ def test_what_is_measured_is_read(tmp_path: Path, feature: str, label: str, meas
     readers = Readers(raw)
     pipeline.visit(readers)
     assert (Preprocessing(schema).measures, readers.found) == (measures, measures)
-
-
-class Nodes(PipelineVisitor):
-    """Counts the transforms of a pipeline."""
-
-    def __init__(self) -> None:
-        self.found = 0
-
-    def visit_transform(self, node: beam.pipeline.AppliedPTransform) -> None:
-        self.found += 1
-
-
-@pytest.mark.parametrize("more", ["", ", missing: mean", ", missing: 0"])
-def test_the_pipeline_does_not_grow_with_the_number_of_scaled_columns(tmp_path: Path, more: str):
-    found = []
-    for columns in (1, 20):
-        features = "".join(f"  - {{name: x{i}, kind: numeric, transform: z_score{more}}}\n" for i in range(columns))
-        (tmp_path / "s.yaml").write_text(
-            f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n{features}label: {GIVEN_LABEL}\nsplit: "
-            "{by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
-        )
-        schema = load_schema(str(tmp_path / "s.yaml"))
-        assert isinstance(schema, Schema)
-        pipeline, nodes = beam.Pipeline(), Nodes()
-        with tft_beam.Context(temp_dir=str(tmp_path)):
-            raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
-            _ = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
-        pipeline.visit(nodes)
-        found.append(nodes.found)
-    assert found[0] == found[1]
