@@ -6,14 +6,25 @@ import contextlib
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainer.serving.options import ServeOptions
 from trainer.serving.server import Server
 from trainer.serving.sink import RequestSink
 
-PATIENCE = 60  # seconds
+PATIENCE = (
+    300  # seconds; far beyond what anything takes on a busy machine, so that a fault fails a test and does not hang it
+)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits until the condition holds, `PATIENCE` at most."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager

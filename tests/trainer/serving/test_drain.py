@@ -10,17 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.model_server import PATIENCE, until
 from tests.support.small_exports import write_export
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parent.parent.parent.parent
-PATIENCE = 120  # seconds
 
 
 def start(*argv: str) -> tuple[subprocess.Popen[str], int]:
@@ -69,8 +68,7 @@ def test_what_is_accepted_is_answered_before_the_end(tmp_path):
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(24)]
     for thread in threads:
         thread.start()
-    while len(answered) < 500:
-        time.sleep(0.01)
+    until(lambda: len(answered) >= 500)
     stopped.set()
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=PATIENCE)

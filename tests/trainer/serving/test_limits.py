@@ -8,12 +8,12 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from schemas.errors import MillraceError
-from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.model_server import PATIENCE, Client, serving, until
 from tests.support.small_exports import write_export
 from trainer.serving.server import Server
 from trainer.serving.sink import ServedBatch
@@ -33,14 +33,6 @@ class Gate:
         self.entered.set()
         assert self.open.wait(PATIENCE)
         return self._predict(inputs, **settings)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits, with a limit far beyond what it can take, so that a fault fails a test and does not hang it."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +74,7 @@ def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
         threads += [threading.Thread(target=ask, args=(5,)) for _ in range(20)]
         for thread in threads[1:]:
             thread.start()
-        wait_until(lambda: len(answers) >= 18)  # all but the batch that is held, and the two that wait
+        until(lambda: len(answers) >= 18)  # all but the batch that is held, and the two that wait
         assert set(answers) == {(429, 0, "1")}
         with Client(server) as client:
             assert b"millrace_queued_rows 10.0" in client.get("/metrics")[1]
@@ -178,8 +170,7 @@ class TestTooMuch:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect(("127.0.0.1", server.port))
             connection.sendall(request * 900)
-            while b"millrace_connections 1.0" not in other.get("/metrics")[1]:  # until the server has ended it
-                time.sleep(0.1)
+            until(lambda: b"millrace_connections 1.0" in other.get("/metrics")[1])  # the server has ended it
 
     def test_a_client_that_sends_thousands_of_requests_ahead(self, server):
         body = b'{"instances":[1]}'
@@ -302,7 +293,7 @@ def test_a_request_that_the_model_fails_on_fails_alone(export):
         assert gate.entered.wait(PATIENCE)
         for thread in threads[1:]:
             thread.start()
-        wait_until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
+        until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
         gate.open.set()
         for thread in threads:
             thread.join(PATIENCE)

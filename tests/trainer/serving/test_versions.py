@@ -9,14 +9,14 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import MillraceError, UsageError
 from tests.support.csv_datasets import NUMBERS
-from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.model_server import PATIENCE, Client, serving, until
 from tests.support.small_exports import Flaw, write_export
 from trainer.serving.exports import find_source
 from trainer.serving.server import Server
@@ -24,13 +24,6 @@ from trainer.serving.server import Server
 pytestmark = pytest.mark.long
 
 Asked = tuple[int, int, list[float], str]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -69,8 +62,7 @@ def test_a_hundred_swaps_under_load_lose_and_mix_nothing(tmp_path):
             status, answer = operator.post("/admin/reload", None)
             assert (status, answer["version"]) == (200, str(number))
             asked = len(found)
-            while len(found) == asked:  # at least one request a version
-                time.sleep(0.001)
+            until(lambda asked=asked: len(found) > asked)  # at least one request a version
         _, text = operator.get("/metrics")
         assert b"millrace_model_swaps 100.0" in text
         assert b"millrace_model_version 101.0" in text
