@@ -26,6 +26,12 @@ pytestmark = pytest.mark.long
 Asked = tuple[int, int, list[float], str]
 
 
+def wait_for_more(found: list[Asked]) -> None:
+    """Waits until another request was answered."""
+    before = len(found)
+    until(lambda: len(found) > before)
+
+
 @contextlib.contextmanager
 def asking(server: Server, clients: int) -> Iterator[list[Asked]]:
     """Clients that ask all the time; yields of each request its status, rows, what was added, and its version."""
@@ -61,8 +67,7 @@ def test_a_hundred_swaps_under_load_lose_and_mix_nothing(tmp_path):
             shutil.rmtree(tmp_path / str(number - 1))  # what is loaded needs its folder no more
             status, answer = operator.post("/admin/reload", None)
             assert (status, answer["version"]) == (200, str(number))
-            asked = len(found)
-            until(lambda asked=asked: len(found) > asked)  # at least one request a version
+            wait_for_more(found)  # at least one request a version
         _, text = operator.get("/metrics")
         assert b"millrace_model_swaps 100.0" in text
         assert b"millrace_model_version 101.0" in text
