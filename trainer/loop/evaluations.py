@@ -35,7 +35,7 @@ def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics
 def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: float) -> str:
     """An evaluation in a line: its step and epoch, and the metric that selects the best export before two others."""
     step = metrics["global_step"]
-    undefined = math.isnan(metrics.get("auc", 0.0))
+    undefined = "auc" in metrics and metrics.get("label/mean") in (0, 1)
     wanted = dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss"))
     names = [name for name in wanted if name in metrics and not (name == "auc" and undefined)]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])

@@ -36,24 +36,22 @@ class BestMetric:
         return best is None or (value > best if self.higher else value < best)
 
 
+def _undefined(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """The metrics that rows of one class leave undefined; `label/mean`, of every model of two classes, tells that."""
+    return _OF_BOTH_CLASSES if metrics.get("label/mean") in (0, 1) else ()
+
+
 def defined(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of `Estimator.evaluate`, with NaN for the areas under a curve if all its rows are of one class.
-
-    The share of the second class tells that, which every model of two classes gives as `label/mean`.
-    """
-    one_class = metrics.get("label/mean") in (0, 1)
-    return {name: math.nan if one_class and name in _OF_BOTH_CLASSES else value for name, value in metrics.items()}
-
-
-def _has_value(value: Any) -> bool:
-    return value is not None and not math.isnan(value)
+    """The result of `Estimator.evaluate`, with NaN for the areas under a curve if all its rows are of one class."""
+    undefined = _undefined(metrics)
+    return {name: math.nan if name in undefined else value for name, value in metrics.items()}
 
 
 def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
     """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
 
-    A metric without a value (None or NaN) is chosen only by its name, or if none of them has a value.
-    `higher_is_better` says which of two values is the better one.
+    Where all rows are of one class, `auc` is chosen only by its name. `higher_is_better` says which of two values is the
+    better one.
 
     Raises:
       UsageError: the evaluation has no such metric.
@@ -61,8 +59,8 @@ def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None =
     wanted: tuple[str, ...] = ("average_loss", "loss")
     if has_classes(dataset):
         wanted = ("auc", "accuracy", *wanted)
-    available = [n for n in ((name,) if name else wanted) if n in metrics]
-    found = next((n for n in available if _has_value(metrics[n])), available[0] if available else None)
+    undefined = _undefined(metrics)
+    found = next((n for n in ((name,) if name else wanted) if n in metrics and (n == name or n not in undefined)), None)
     if found is None:
         known = ", ".join(sorted(n for n in metrics if n != "global_step"))
         missing = repr(name or wanted[0])

@@ -36,6 +36,9 @@ def test_rows_of_both_classes_keep_their_metrics() -> None:
     assert "undefined" not in evaluation_line(plain_metrics(MIXED), "auc", "eval", 5)
 
 
-def test_a_metric_without_a_value_is_chosen_by_its_name_alone() -> None:
-    assert best_metric(IMAGES, {**MIXED, "auc": math.nan}, "auc").name == "auc"
-    assert best_metric(IMAGES, {"auc": math.nan, "loss": math.nan}).name == "auc"
+def test_by_its_name_an_undefined_metric_is_chosen() -> None:
+    assert best_metric(IMAGES, {**MIXED, "label/mean": 1.0}, "auc").name == "auc"
+
+
+def test_a_model_that_gives_nan_is_judged_by_it() -> None:
+    assert best_metric(IMAGES, {**MIXED, "auc": math.nan}).name == "auc"
