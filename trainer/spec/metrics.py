@@ -50,8 +50,8 @@ def defined(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
     """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
 
-    Where all rows are of one class, `auc` is chosen only by its name. `higher_is_better` says which of two values is the
-    better one.
+    Where all rows are of one class, `auc` is chosen only by its name. `higher_is_better` says which of two values is
+    the better one.
 
     Raises:
       UsageError: the evaluation has no such metric.
