@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
+from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
     from beam_jobs.comparing.raw import RawFiles
@@ -212,7 +212,7 @@ def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
     schema = dataset.declared
     rows = isinstance(schema, Schema)
     paths = storage.expand(_patterns(given.other, rows=rows))
-    display = _Display(quiet=given.quiet, what="records" if rows else "images")
+    display = ReadingDisplay(quiet=given.quiet, what="records" if rows else "images")
     try:
         if isinstance(schema, Schema):
             some = SAMPLE_ROWS if given.sample else None
@@ -252,27 +252,6 @@ def _told(raw: RawFiles, dataset: Dataset) -> list[str]:
     if raw.lacks:
         lines.append(f"no column  {', '.join(raw.lacks)}")
     return lines
-
-
-class _Display:
-    """One line on a terminal that says how far the reading is."""
-
-    def __init__(self, *, quiet: bool, what: str) -> None:
-        self._shown = not quiet and sys.stderr.isatty()
-        self._what, self._next = what, 0.0
-        if self._shown:
-            print(f"reading {what} ...", end="", file=sys.stderr, flush=True)
-
-    def __call__(self, done: int, share: float | None) -> None:
-        if self._shown and time.monotonic() >= self._next:
-            part = f"{100 * min(share, 1):.0f} %, " if share is not None else ""
-            print(f"\r\x1b[Kreading: {part}{done:,} {self._what}", end="", file=sys.stderr, flush=True)
-            self._next = time.monotonic() + 0.2
-
-    def end(self) -> None:
-        """Clears the line."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -144,16 +144,16 @@ def _failed(error: MillraceError, *, as_json: bool) -> int:
 
 
 def _to_json(data: dict[str, Any]) -> str:
-    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
-    """The same with None for numbers that JSON has no word for (NaN, infinity)."""
+def finite(value: Any) -> Any:
+    """A value of lists and mappings, with None for numbers that JSON has no word for (NaN, infinity)."""
     match value:
         case dict():
-            return {name: _finite(held) for name, held in value.items()}
+            return {name: finite(held) for name, held in value.items()}
         case list() | tuple():
-            return [_finite(held) for held in value]
+            return [finite(held) for held in value]
         case float():
             return value if math.isfinite(value) else None
         case _:

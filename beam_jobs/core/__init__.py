@@ -11,6 +11,7 @@ __all__ = [
     "parity_files",
     "parity_sample",
     "progress",
+    "reject_limit_flags",
     "runner_options",
     "shuffle_plan",
     "source",

@@ -19,7 +19,7 @@ from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.leakage import messages
 from beam_jobs.output import drift
-from beam_jobs.output.accounts import Unfit, accounts
+from beam_jobs.output.accounts import Unfit, accounts, check_counts
 from beam_jobs.output.added_warnings import warnings_of_added
 from beam_jobs.output.contents import place_contents
 from beam_jobs.output.data_report import place_report
@@ -83,24 +83,16 @@ def check(run: Run, result: Result) -> None:
     Raises:
       Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
     """
-    for part in accounts(run.inputs, result.count_files):
-        for account in part:
-            account.check()
-    in_shards = sum(s.rows for s in result.shards)
-    if in_shards != result.total(WRITTEN):
-        raise Unfit(
-            f"{in_shards:,} records in the shards, {result.total(WRITTEN):,} encoded. "
-            "This is a bug; nothing was committed."
-        )
-    read, rejected = result.total(READ), result.rejected
-    if not run.limit.allows(rejected, read):
-        raise Unfit(
-            f"{rejected:,} of {read:,} records were rejected, which is more than --max_rejects {run.limit.rows} and "
-            f"--max_reject_fraction {run.limit.fraction:g} allow"
-        )
-    if not read:
-        first = [file.path for file in run.inputs.read(0)[:5]] if run.inputs.parts == 1 else ["all input files"]
-        raise Unfit(f"{', '.join(first)}: the input contains no records")
+    read, in_shards = result.total(READ), sum(shard.rows for shard in result.shards)
+    check_counts(
+        run.inputs,
+        result.count_files,
+        run.limit,
+        read=read,
+        written=result.total(WRITTEN),
+        rejected=result.rejected,
+        in_shards=in_shards,
+    )
     if not in_shards:
         raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
     for split in run.source.schema.split_names if run.onto is None else ():

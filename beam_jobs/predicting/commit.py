@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit, rejects
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.output.accounts import CountFile, Unfit, accounts
+from beam_jobs.output.accounts import CountFile, accounts, check_counts
 from beam_jobs.output.commit import list_files, versions
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.predicting.shards import WrittenShard
@@ -92,23 +92,15 @@ def check(run: Run, result: Result) -> None:
     Raises:
       Unfit: a record is unaccounted for, too many were rejected, or there is none.
     """
-    for part in accounts(run.inputs, result.count_files):
-        for account in part:
-            account.check()
-    in_shards, predicted = sum(shard.rows for shard in result.shards), result.total(WRITTEN)
-    if in_shards != predicted:
-        raise Unfit(
-            f"{in_shards:,} predictions in the shards, {predicted:,} counted. This is a bug; nothing was committed."
-        )
-    read, rejected = result.total(READ), result.rejected
-    if not run.limit.allows(rejected, read):
-        raise Unfit(
-            f"{rejected:,} of {read:,} records were rejected, which is more than --max_rejects {run.limit.rows} and "
-            f"--max_reject_fraction {run.limit.fraction:g} allow"
-        )
-    if not read:
-        first = [file.path for file in run.inputs.read(0)[:5]] if run.inputs.parts == 1 else ["all input files"]
-        raise Unfit(f"{', '.join(first)}: the input contains no records")
+    check_counts(
+        run.inputs,
+        result.count_files,
+        run.limit,
+        read=result.total(READ),
+        written=result.total(WRITTEN),
+        rejected=result.rejected,
+        in_shards=sum(shard.rows for shard in result.shards),
+    )
 
 
 def commit(run: Run, result: Result, *, seconds: float) -> Predictions:

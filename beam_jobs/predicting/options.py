@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import get_args
 
+from beam_jobs.core.reject_limit_flags import add_reject_limit_flags
 from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check_unknown
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
@@ -150,27 +151,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="MB",
         help="size at which a shard ends and the next one begins (default: %(default)g)",
     )
-    care = p.add_argument_group(
-        "reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits."
-    )
-    care.add_argument(
-        "--max_rejects", type=int, default=10, metavar="N", help="number of rejects allowed (default: %(default)s)"
-    )
-    care.add_argument(
-        "--max_reject_fraction",
-        type=float,
-        default=0.001,
-        metavar="F",
-        help="fraction of all records allowed to be rejects (default: %(default)s)",
-    )
-    care.add_argument(
-        "--max_input_ratio",
-        type=float,
-        default=MAX_INPUT_RATIO,
-        metavar="F",
-        help="fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
-        "the first 64 MB are exempt (default: %(default)g)",
-    )
+    add_reject_limit_flags(p)
     run = p.add_argument_group("execution")
     run.add_argument(
         "--batch_size",

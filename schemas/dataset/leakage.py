@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
-from schemas.errors import MillraceError
+from schemas.dataset.versioned_json import read_versioned
 
 FORMAT_VERSION = 1
 
@@ -23,21 +21,7 @@ def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
     name = layout.join(manifest.run, layout.LEAKAGE)
     if name not in {file.path for file in manifest.files}:
         return None
-    path = layout.join(data_dir, name)
-    try:
-        found: dict[str, Any] = json.loads(storage.read_bytes(path))
-        version = found["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise MillraceError(
-            f"{path}: cannot be read ({error}); expected what the job found, as JSON. Restore the file, or write the "
-            "dataset again."
-        ) from error
-    if version != FORMAT_VERSION:
-        raise MillraceError(
-            f"{path}: is of format version {version}; this release reads version {FORMAT_VERSION}. Use the release "
-            "that wrote the dataset."
-        )
-    return found
+    return read_versioned(layout.join(data_dir, name), FORMAT_VERSION, what="what the job found")
 
 
 def looked_at(found: Mapping[str, Any], records: str) -> str:

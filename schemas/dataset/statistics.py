@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.tables import table
-from schemas.errors import MillraceError, UsageError
+from schemas.dataset.versioned_json import read_versioned
+from schemas.errors import UsageError
 
 FORMAT_VERSION = 1
 _NUMBERS = ("number", "split", "count", "missing", "mean", "std", "min", "25%", "median", "75%", "max", "distinct")
@@ -35,20 +34,7 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
             f"{data_dir}: has no statistics. It was written with --no_statistics, or by an earlier release; write it "
             "again to have them."
         )
-    try:
-        found: dict[str, Any] = json.loads(storage.read_bytes(path))
-        version = found["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise MillraceError(
-            f"{path}: cannot be read ({error}); expected statistics as JSON. Restore the file, or write the dataset "
-            "again."
-        ) from error
-    if version != FORMAT_VERSION:
-        raise MillraceError(
-            f"{path}: is of format version {version}; this release reads version {FORMAT_VERSION}. Use the release "
-            "that wrote the dataset."
-        )
-    return found
+    return read_versioned(path, FORMAT_VERSION, what="statistics")
 
 
 def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Sequence[str] = ()) -> dict[str, Any]:

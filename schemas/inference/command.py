@@ -6,12 +6,12 @@ import argparse
 import os
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
 from schemas.errors import UsageError
+from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
     from schemas.inference.tables import Inferred
@@ -66,27 +66,6 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     return _write(options, prog)
 
 
-class _Display:
-    """One line on a terminal that says how far the reading is."""
-
-    def __init__(self, *, quiet: bool, what: str) -> None:
-        self._shown = not quiet and sys.stderr.isatty()
-        self._what, self._next = what, 0.0
-        if self._shown:
-            print(f"reading {what} ...", end="", file=sys.stderr, flush=True)
-
-    def __call__(self, done: int, share: float | None) -> None:
-        if self._shown and time.monotonic() >= self._next:
-            part = f"{100 * min(share, 1):.0f} %, " if share is not None else ""
-            print(f"\r\x1b[Kreading: {part}{done:,} {self._what}", end="", file=sys.stderr, flush=True)
-            self._next = time.monotonic() + 0.2
-
-    def end(self) -> None:
-        """Clears the line."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
 def _write(options: argparse.Namespace, prog: str) -> command.Report:
     from schemas.inference.images import are_images, infer_images
     from schemas.inference.tables import infer_table
@@ -106,14 +85,14 @@ def _write(options: argparse.Namespace, prog: str) -> command.Report:
     if images:
         if options.label is not None:
             raise UsageError("--label names a column of a table; the classes of images are their folders")
-        display = _Display(quiet=options.quiet, what="images")
+        display = ReadingDisplay(quiet=options.quiet, what="images")
         try:
             inferred: Inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
         finally:
             display.end()
         text, notes = inferred.text, inferred.notes
     else:
-        display = _Display(quiet=options.quiet, what="records")
+        display = ReadingDisplay(quiet=options.quiet, what="records")
         try:
             inferred = infer_table(
                 paths, label=options.label, sample=options.sample, name=options.name, progress=display
@@ -168,7 +147,7 @@ def _check(options: argparse.Namespace) -> command.Report:
 
     schema = load_schema(shipped.find(options.check), for_job=True)
     paths = storage.expand(options.files)
-    display = _Display(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images")
+    display = ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images")
     try:
         if isinstance(schema, Schema):
             found = check.check_table(schema, paths, sample=options.sample, progress=display)

@@ -6,10 +6,10 @@ import dataclasses
 import datetime as dt
 import hashlib
 import json
-import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from schemas.command import finite
 from schemas.exports.notes import Notes
 from trainer.promotion.gate import Judged
 
@@ -60,7 +60,7 @@ class Decision:
         if self.restores is None:
             del fields["restores"]
         now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-        recorded: dict[str, Any] = _finite({"time": now, **fields})
+        recorded: dict[str, Any] = finite({"time": now, **fields})
         return recorded
 
     def lines(self) -> Iterator[str]:
@@ -95,15 +95,3 @@ def _line(found: Judged) -> str:
         f"{text}, in service {found.serving:.4g}: gain {found.gain:+.4g}, standard error {found.standard_error:.2g}, "
         f"margin {found.margin:.2g}, on {found.rows:,} rows: {verdict}"
     )
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _finite(held) for name, held in value.items()}
-        case list() | tuple():
-            return [_finite(held) for held in value]
-        case float():
-            return value if math.isfinite(value) else None
-        case _:
-            return value
