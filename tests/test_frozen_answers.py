@@ -1,4 +1,4 @@
-"""What release 0.2.0 answered to `--help` and to wrong use (`fixtures/v0_2_0`), and where answers are meant to differ."""
+"""What release 0.2.0 answered to `--help` and to wrong use (`fixtures/v0_2_0`), and what is meant to differ."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(line: str) -> Any:
 
 
 def answer(line: str) -> dict[str, Any]:
-    """Runs a command line: its exit code and what it printed, with this folder as `<here>`, the project's as `<root>`."""
+    """A command line's exit code and what it printed, with this folder as `<here>` and the project's as `<root>`."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(line)
