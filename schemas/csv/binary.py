@@ -1,6 +1,9 @@
-"""Files that are no text, known by their first bytes: an image or a zip archive has no columns to speak of."""
+"""Files that are no CSV, known by how they begin: an image, a zip archive, JSON."""
 
 from __future__ import annotations
+
+import json
+import re
 
 _CONTROLS = bytes(code for code in (*range(9), *range(14, 32)) if code != 27)
 
@@ -25,20 +28,39 @@ _MAGICS = (
 )
 
 
+_JSON = "JSON; write its records as CSV, such as by pandas.read_json(...).to_csv(...), with lines=True for JSON lines"
+_OBJECT = re.compile(rb'\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:')
+
+
 def binary_kind(data: bytes) -> str | None:
     """What a file is that is certainly no CSV, by its first bytes.
 
     Args:
-        data: the first bytes, decompressed if the file is gzip'd. The first 4,096 are looked at.
+        data: the first bytes, decompressed if the file is gzip'd. The first 4,096 are looked at; of JSON, the
+            first line.
 
     Returns:
         Such as "a zip archive; unpack it first"; None if it may be text.
     """
-    data = data[:4096]
+    is_json, data = _is_json(data), data[:4096]
     for magic, certain, what in _MAGICS:
         if data.startswith(magic) and (certain or len(data.translate(None, _CONTROLS)) < len(data)):
             return what
-    return None
+    return _JSON if is_json else None
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether text begins with a JSON object or an array of them, and not with a record whose first cell is one."""
+    if not _OBJECT.match(data):
+        return False
+    line, end, _ = data.lstrip().partition(b"\n")
+    if not end or line.strip() in (b"[", b"{", b"[{"):
+        return True
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def controls(data: bytes) -> int:

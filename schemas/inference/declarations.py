@@ -9,7 +9,7 @@ from typing import Any
 from schemas.errors import UsageError
 from schemas.inference.declaration import Declaration
 from schemas.inference.groups import joined, numbered_vectors, one_hot_groups
-from schemas.inference.kinds import FEW_ROWS, Column, category, declare
+from schemas.inference.kinds import FEW_ROWS, Column, category, declare, names_split
 from schemas.inference.label import LabelChoice
 from schemas.inference.leaks import Leak, find_leaks
 from schemas.inference.survey import Survey
@@ -60,6 +60,11 @@ def _without_leak(
         notes.append(f"{called} has the label's value in every record, and is ignored")
         evidence = f"{_TELLS}: the same value in every record"
         return Declaration(declared.first, declared.last, "ignore", {}, evidence)
+    if declared.kind == "ignore" and declared.width == 1 and names_split(column):
+        notes.append(
+            f"{called} names the split of each record, and is ignored: the schema splits anew. To keep them, "
+            "write a file for each of them, and say split: {by: file, train: ..., eval: ..., test: ...}"
+        )
     if leak is not None and leak.certain:
         if declared.kind != "ignore":
             notes.append(f"{called} {leak.evidence}; it is ignored: declare it if it is known beforehand")

@@ -18,6 +18,7 @@ from schemas.csv.fields import split_fields
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.stream import GZIP_MAGIC, open_stream
 from schemas.errors import UsageError
+from schemas.inference.declaration import counted
 from schemas.inference.tokens import ALL as TOKENS
 from schemas.spec.table import CsvOptions
 
@@ -108,8 +109,29 @@ def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
         raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected a CSV file, or images")
     if is_utf8(data):
         return data, "utf-8", []
+    lines = [line for line in data.splitlines() if not line.isascii()]
+    wrong = sum(not is_utf8(line) for line in lines)
+    encoding, note = told_encoding(wrong, len(lines) - wrong)
+    if encoding == "utf-8":  # the note comes with the counts of all cells
+        return data, encoding, []
+    return data.decode("latin-1").encode(), encoding, [note]
+
+
+def told_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], str]:
+    """The encoding of text that is not all UTF-8, and a note about it.
+
+    Letters of another encoding hardly ever make valid UTF-8, so valid ones show that the others are broken.
+
+    Args:
+        wrong: how many parts of the text are no UTF-8.
+        right: how many others are, and hold a character beyond ASCII.
+    """
+    if right > wrong:
+        broken = f"{counted(wrong, 'cell')} {'is' if wrong == 1 else 'are'} no UTF-8"
+        note = f"{broken}, and {right:,} others are beyond ASCII and valid: the file is read as UTF-8"
+        return "utf-8", f"{note}, and a job rejects a record whose features hold such a cell"
     note = "some bytes are no UTF-8, and are read as Latin-1; if letters look wrong, convert the file to UTF-8"
-    return data.decode("latin-1").encode(), "latin-1", [note]
+    return "latin-1", note
 
 
 def _read(path: str, found: storage.FileStat, *, gzipped: bool, codec: str) -> bytes:

@@ -23,6 +23,10 @@ _ESTIMATE = 0.2  # how far off the number of distinct values may be, where they 
 _WORDS, _BYTES = 6, 60  # of a value, on average, from which on it is a text
 _INDICATOR = 0.05  # a share of missing numbers that is worth a feature of its own
 
+_TRAIN, _OTHER_SPLITS = (
+    {"train", "training"},
+    {"valid", "validation", "val", "dev", "eval", "test", "testing", "holdout"},
+)
 _TRUE, _FALSE = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
 _ID = re.compile(r"(^|[_\W])(id|ids|uuid|guid|key|index|idx|no|nr|num|number|serial)$|[a-z](ID|Id|No|Nr)$|^unnamed")
 _SHARED_ID = re.compile(r"(^|[_\W])(id|uuid|guid)$|[a-z](ID|Id)$")
@@ -194,8 +198,16 @@ def _number(column: Column) -> Kind:
     return "numeric", settings, evidence + _sentinel(column)
 
 
+def names_split(column: Column) -> bool:
+    """Whether its values are the names of splits, the train split's among them."""
+    values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()}
+    return bool(values & _TRAIN) and bool(values - _TRAIN) and values <= _TRAIN | _OTHER_SPLITS
+
+
 def _string(column: Column) -> Kind:
     profile, present = column.profile, column.present
+    if names_split(column):
+        return "ignore", {}, f"names the split of each record: {shares(column)}"
     values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()[:7]}
     if not column.missing and len(values) == 2 and len(_TRUE & values) == len(_FALSE & values) == 1:
         return "bool", {}, shares(column)

@@ -47,6 +47,7 @@ class ColumnProfile:
         amounts: how many are numbers with a unit, a currency's sign, or commas.
         line_ends: how many hold a line end.
         not_utf8: how many are no UTF-8.
+        beyond_ascii: how many are UTF-8 and hold a character beyond ASCII.
         signature: a sum of the values' hashes, each times a random number of its row: equal for equal columns.
         ones: the same sum over the rows whose number is 1; of columns that hold 0 and 1 only.
         binary: whether there is nothing but 0 and 1.
@@ -62,7 +63,8 @@ class ColumnProfile:
         self.whole = True
         self.leading_zeros = 0
         self.odd = ValueCounts(_ODD, max_bytes)
-        self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = self.not_utf8 = 0
+        self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = 0
+        self.not_utf8 = self.beyond_ascii = 0
         self.signature = self.ones = 0
         self.binary = True
 
@@ -118,6 +120,7 @@ class ColumnProfile:
         self.words += int((np.asarray(pc.count_substring_regex(values, r"\s+")) + 1) @ counts)
         self.dates += int(counts[np.asarray(pc.match_substring_regex(values, _DATE))].sum())
         text = _as_text(values)  # whose signs have several bytes
+        self.beyond_ascii += int(counts[np.asarray(pc.utf8_length(text)) < np.asarray(pc.binary_length(values))].sum())
         self.amounts += int(counts[np.asarray(pc.match_substring_regex(text, _AMOUNT))].sum())
         self.line_ends += int(counts[np.asarray(pc.match_substring_regex(values, "[\r\n]"))].sum())
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
 from schemas.csv.file import CsvFile
 from schemas.errors import UsageError
-from schemas.inference.dialect import Found, detect
+from schemas.inference.dialect import Found, detect, told_encoding
 from schemas.inference.hashing import row_hashes
 from schemas.inference.profile import ColumnProfile
 from schemas.inference.row_sample import RowSample
@@ -77,7 +77,9 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
             raise UsageError(f"{path}: {_differs(found, other)} than {paths[0]}; give files of one form")
     result = _read(paths, found, sample=sample, progress=progress)
     again = _correction(result)
-    if again is not None:
+    if again is not None and again.options == result.found.options:
+        result.found = again
+    elif again is not None:
         reread = _read(paths, again, sample=sample, progress=progress)
         if sum(reread.bad.values()) <= sum(result.bad.values()):
             result = reread
@@ -98,13 +100,11 @@ def _correction(result: Survey) -> Found | None:
     options = result.found.options
     if not options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
         return dataclasses.replace(result.found, options=options.model_copy(update={"quoted_newlines": True}))
-    if options.encoding == "utf-8" and any(column.not_utf8 for column in result.columns):
-        note = "some bytes are no UTF-8, and are read as Latin-1; if letters look wrong, convert the file to UTF-8"
-        return dataclasses.replace(
-            result.found,
-            options=options.model_copy(update={"encoding": "latin-1"}),
-            notes=(*result.found.notes, note),
-        )
+    wrong = sum(column.not_utf8 for column in result.columns)
+    if options.encoding == "utf-8" and wrong:
+        encoding, note = told_encoding(wrong, sum(column.beyond_ascii for column in result.columns))
+        options = options.model_copy(update={"encoding": encoding})
+        return dataclasses.replace(result.found, options=options, notes=(*result.found.notes, note))
     return None
 
 

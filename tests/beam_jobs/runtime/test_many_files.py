@@ -21,10 +21,12 @@ from schemas.dataset.input_files import read_inputs
 from schemas.dataset.show import describe, render
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError
+from schemas.samples import command
 from tests.support.replaying import BAD, HEADER, Folder, as_good, contents, rejects_of
 from tests.support.replaying import SCHEMA as FEW
 
 pytestmark = pytest.mark.long
+SCALE_PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
 
 
 @pytest.fixture
@@ -159,3 +161,11 @@ def test_the_pipeline_of_a_cluster_is_as_large_for_many_files_as_for_one(folder,
         with pytest.raises(Built):
             job.run_job(JobOptions(**{**vars(options), "runner": "PrismRunner"}))
     assert max(sizes) - min(sizes) < 300  # bytes: numbers of other lengths
+    command.main(["covertype", f"{folder.path}/covertype.csv", "--rows", "500"])
+    covertype = JobOptions("covertype", (f"{folder.path}/covertype.csv",), folder.output, quiet=True)
+    with pytest.raises(Built):
+        job.run_job(JobOptions(**{**vars(covertype), "runner": "PrismRunner"}))
+    (stated,) = re.findall(r"some ([\d,]+) bytes for 1,000 CSV files", SCALE_PAGE.read_text())
+    assert sizes[-1] == pytest.approx(
+        int(stated.replace(",", "")), rel=0.1
+    )  # versions of Python and Beam differ a little

@@ -88,3 +88,56 @@ def test_usage_errors_and_refusals_are_lines_without_a_traceback(argv, code, mes
 
 def test_neither_tensorflow_nor_beam_is_imported():
     assert_light("millrace", ["init", VOTERS], code=0, message="name: anes96")
+
+
+JSON_FILES = {
+    "lines": "".join(json.dumps({"a": i, "note": "x, y", "late": "no"}) + "\n" for i in range(50)),
+    "one long line": json.dumps({"a": 1, "note": "word, " * 2000, "late": "no"}) + '\n{"a": 2}\n',
+    "array": json.dumps([{"a": i, "late": "no"} for i in range(50)]),
+    "indented array": json.dumps([{"a": i, "late": "no"} for i in range(50)], indent=2),
+    "indented object": json.dumps({"rows": [1, 2, 3], "late": "no, yes"}, indent=2),
+}
+
+
+@pytest.mark.parametrize("text", JSON_FILES.values(), ids=JSON_FILES)
+def test_json_is_no_csv_and_the_message_says_how_it_becomes_one(tmp_path, capsys, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    assert main([str(path)]) == 2
+    assert f"{path}: is JSON; write its records as CSV, such as by pandas.read_json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cell", ['{"a": 1}', "[1", "{", "{}"])
+def test_cells_of_json_make_no_file_json(tmp_path, capsys, cell):
+    path = tmp_path / "rows.csv"
+    path.write_text("".join(f"{cell}|{i % 7}|{'no' if i % 3 else 'yes'}\n" for i in range(60)))
+    assert main([str(path)]) == 0
+    assert 'delimiter: "|"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", [20, 60_000])  # in the part that shows how a file is written, and behind it
+def test_a_few_broken_records_do_not_make_a_utf8_file_latin1(tmp_path, capsys, place):
+    words = ["café", "naïve", "plain", "Ærø", "plain too"]
+    lines = [f"{i % 97},{words[i % 5]} {i % 11},{'no' if i % 3 else 'yes'}".encode() for i in range(70_000)]
+    for broken in (place, place + 1):
+        lines[broken] = b"1,caf\xe9,no"
+    path, schema = tmp_path / "rows.csv", tmp_path / "schema.yaml"
+    path.write_bytes(b"a,word,late\n" + b"\n".join(lines) + b"\n")
+    assert main([str(path), "--output", str(schema)]) == 0
+    told = capsys.readouterr().err
+    assert "2 cells are no UTF-8, and 41,998 others are beyond ASCII and valid" in told
+    assert "encoding" not in schema.read_text()
+    assert main(["--check", str(schema), str(path)]) == 1
+    assert "rejected: 2 records" in capsys.readouterr().out
+
+
+def test_a_column_that_names_the_split_is_no_feature(tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    splits = ["train", "Train", "train", "valid", "test"]
+    path.write_text("part,x,late\n" + "".join(f"{splits[i % 5]},{i % 13},{'ny'[i % 3 == 0]}\n" for i in range(300)))
+    assert main([str(path), "--json", "--label", "late"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(f["name"], f["kind"]) for f in told["features"]] == [("part", "ignore"), ("x", "numeric")]
+    (note,) = (note for note in told["notes"] if "part" in note)
+    assert "names the split of each record" in note
+    assert "split: {by: file" in note
