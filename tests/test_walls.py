@@ -21,7 +21,8 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # `millrace` from all.
 ORDER = """
     schemas.errors schemas.interrupts schemas.rejects schemas.concurrency schemas.quick_import
-    schemas.command schemas.reading_display schemas.storage schemas.source_distribution
+    schemas.source_distribution
+    schemas.command schemas.reading_display schemas.storage
     schemas.spec schemas.graphs schemas.samples
     schemas.rows schemas.image_samples
     schemas.csv
