@@ -30,7 +30,6 @@ TFJOB_SCHEMA := .cloud/tfjobs-$(TRAINING_OPERATOR).yaml
 # Draws the diagrams of the documentation
 MERMAID := 11.17.2
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 # Hundreds of processes import this project: without bytecode, each compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
