@@ -30,7 +30,6 @@ TFJOB_SCHEMA := .cloud/tfjobs-$(TRAINING_OPERATOR).yaml
 # Draws the diagrams of the documentation
 MERMAID := 11.17.2
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED = 1
 # Hundreds of processes import this project: without bytecode, each compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,12 +49,15 @@ help:  ## list the targets
 	@echo
 	@echo '  make demo INPUT=path/to/covtype.data   the demonstration on the real UCI Covertype file'
 
+# The distribution was called millrace up to 0.2.0. Left beside this one, it would claim the same files.
 $(READY): pyproject.toml constraints.txt
 	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.10, 3.11, 3.12 or 3.13, and python3 is' \
 	    "$$(python3 -V 2>&1); name one with: make PYTHON=/path/to/python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is \
 	Python %d.%d, and Millrace needs 3.10, 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12" % v)'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip uninstall --quiet --quiet --yes --disable-pip-version-check millrace
+	rm -rf millrace.egg-info
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 

@@ -218,10 +218,11 @@ def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
             some = SAMPLE_ROWS if given.sample else None
             return read_rows(paths, schema, max_input_ratio=given.max_input_ratio, sample=some, progress=display)
         if isinstance(schema, ImageFolderSchema):
-            from beam_jobs.comparing.images import read_images
             from beam_jobs.runtime.new_run import load_libraries
 
             load_libraries()
+            from beam_jobs.comparing.images import read_images
+
             classes = dataset.manifest.classes
             return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
     finally:

@@ -91,17 +91,15 @@ def train(
         from trainer.task import verify_data
 
         verify_data(dataset)
-    from trainer.loop.progress import Display
-    from trainer.loop.train import train as run_training
-    from trainer.model_dir.failures import explain_failures
     from trainer.verbosity import quiet_logs
 
-    with (
-        quiet_logs(verbose=asked.verbose),
-        local_data(dataset, asked, read_splits(asked)) as data,
-        explain_failures(data, asked),
-    ):
-        trained = run_training(data, asked, Display(quiet=asked.quiet))
+    with quiet_logs(verbose=asked.verbose), local_data(dataset, asked, read_splits(asked)) as data:
+        from trainer.loop.progress import Display
+        from trainer.loop.train import train as run_training
+        from trainer.model_dir.failures import explain_failures
+
+        with explain_failures(data, asked):
+            trained = run_training(data, asked, Display(quiet=asked.quiet))
     if trained is None:
         raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")
     return trained

@@ -32,7 +32,7 @@ def parser(prog: str = "millrace completion") -> argparse.ArgumentParser:
     """The command line's parser."""
     p = command.Parser(
         prog=prog,
-        description="Prints a shell script for tab completion of `millrace`. Needs the extra millrace[completion].",
+        description="Prints a shell script for tab completion of `millrace`. Needs the package shtab.",
         epilog=_EPILOG,
     )
     p.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell that the script is for")
@@ -60,7 +60,9 @@ def completion_script(shell: str) -> str:
     try:
         import shtab
     except ImportError as error:
-        raise UsageError("completion needs shtab: pip install 'millrace[completion]'") from error
+        from schemas.source_distribution import how_to_install
+
+        raise UsageError(f"completion needs shtab: {how_to_install('completion')}") from error
     from millrace.cli import parser as whole_parser
 
     whole = whole_parser(whole=True)

@@ -124,19 +124,22 @@ class Dataset:
         if batch_size < 1 or (num_epochs is not None and num_epochs < 1):
             raise UsageError(f"batch_size={batch_size}, num_epochs={num_epochs}: each must be 1 or more")
         self.opened.shards(split)
-        from trainer.data.input_fn import ModeKeys, input_fn
-        from trainer.data.reading import input_options
         from trainer.spec.options import TrainOptions
+        from trainer.verbosity import quiet_logs
 
-        mode = ModeKeys.TRAIN if shuffle else ModeKeys.EVAL
         asked = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
-        options = dataclasses.replace(
-            input_options(self.opened, asked, split=split, mode=mode),
-            batch_size=batch_size,
-            num_epochs=num_epochs,
-            drop_remainder=drop_remainder,
-        )
-        batches = input_fn(self.opened, split, mode=mode, options=options)
+        with quiet_logs():
+            from trainer.data.input_fn import ModeKeys, input_fn
+            from trainer.data.reading import input_options
+
+            mode = ModeKeys.TRAIN if shuffle else ModeKeys.EVAL
+            options = dataclasses.replace(
+                input_options(self.opened, asked, split=split, mode=mode),
+                batch_size=batch_size,
+                num_epochs=num_epochs,
+                drop_remainder=drop_remainder,
+            )
+            batches = input_fn(self.opened, split, mode=mode, options=options)
         return batches if shuffle or num_epochs else batches.repeat()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""This package for other machines: a source distribution that pins what this environment has.
+"""This package as a distribution: for other machines one that pins what this environment has, and what extras need.
 
 It is made of the modules that run here, in memory, so that nothing is left in a checkout and none is needed. Other
 machines then run what this one runs: the same code, with the same version of every dependency.
@@ -11,13 +11,18 @@ import importlib.metadata
 import importlib.util
 import io
 import os
+import shlex
 import sys
 import tarfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from schemas.errors import UsageError
 
-NAME = "millrace"
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+NAME = "millrace-ml"  # `millrace` on PyPI is another project
 PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 _KEPT = (".py", ".yaml", ".html", "py.typed")
 
@@ -47,7 +52,7 @@ trainer = ["report/*.html"]
 
 def source_distribution() -> bytes:
     """The archive; the same code in the same environment gives the same bytes."""
-    root = f"{NAME}-{version()}"
+    root = archive_name().removesuffix(".tar.gz")
     pyproject = _PYPROJECT.format(
         name=NAME,
         version=version(),
@@ -100,6 +105,34 @@ def pins() -> list[str]:
     return sorted(f"{name}=={version_here}" for name, version_here in found.items())
 
 
+def how_to_install(extra: str) -> str:
+    """The command that installs what an extra needs and this environment lacks, as a shell takes it."""
+    from packaging.requirements import Requirement
+
+    needed = [Requirement(text) for text in _requirements()]
+    needed = [r for r in needed if r.marker and r.marker.evaluate({"extra": extra}) > r.marker.evaluate({"extra": ""})]
+    lacking = [r for r in needed if not _has(r)] or needed  # all of them, if what is there cannot be imported
+    for requirement in lacking:
+        requirement.marker = None
+    return shlex.join(["pip", "install", *map(str, lacking)] if lacking else ["pip", "install", f".[{extra}]"])
+
+
+def _requirements() -> list[str]:
+    """What the installed package requires, extras included; none of a checkout that is not installed."""
+    try:
+        return importlib.metadata.requires(NAME) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+def _has(requirement: Requirement) -> bool:
+    """Whether a version that fits is installed."""
+    try:
+        return requirement.specifier.contains(importlib.metadata.version(requirement.name), prereleases=True)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 def version() -> str:
     """The version of this package; 0 where it is not installed."""
     try:
@@ -110,7 +143,7 @@ def version() -> str:
 
 def archive_name() -> str:
     """The name of the archive's file."""
-    return f"{NAME}-{version()}.tar.gz"
+    return f"{NAME.replace('-', '_')}-{version()}.tar.gz"
 
 
 def _gzip(out: io.BytesIO) -> io.BufferedIOBase:

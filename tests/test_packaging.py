@@ -6,6 +6,8 @@ import ast
 import configparser
 import email
 import importlib.metadata
+import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -33,7 +35,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> dict[str, bytes]:
     """The wheel's files by name."""
-    (path,) = built.glob("millrace-*.whl")
+    (path,) = built.glob("millrace_ml-*.whl")
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -93,9 +95,72 @@ def test_whatever_is_imported_is_a_declared_dependency(wheel: dict[str, bytes]) 
 
 
 def test_a_source_distribution_holds_all_that_a_build_needs(built: Path) -> None:
-    (path,) = built.glob("millrace-*.tar.gz")
+    (path,) = built.glob("millrace_ml-*.tar.gz")
     with tarfile.open(path) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CONTRIBUTING.md", "constraints.txt"}
     assert package_files() | wanted <= packed
     assert {name for name in packed if name.split("/")[0] in ("tests", "benchmarks", "tools", "docs")} == set()
+
+
+# Runs a command as if some distributions, and the modules of theirs, were not installed.
+WITHOUT = """
+import importlib.metadata, importlib.util, sys
+
+distributions, modules = (argument.split() for argument in sys.argv[1:3])
+version, find_spec = importlib.metadata.version, importlib.util.find_spec
+
+def version_of(name):
+    if name in distributions:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+
+importlib.metadata.version = version_of
+importlib.util.find_spec = lambda name, *rest: None if name in modules else find_spec(name, *rest)
+sys.modules |= dict.fromkeys(modules)
+from millrace.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("absent", "argv", "told"),
+    [
+        (
+            "uvloop orjson",
+            "serve --model_dir .",
+            "serving needs orjson, uvloop: pip install 'orjson<4,>=3.10' 'uvloop>=0.21'",
+        ),
+        (
+            "optuna",
+            "tune --data_dir . --study study --space dropout=double:0:0.5",
+            "needs Optuna: pip install 'optuna<6,>=5'",
+        ),
+        ("boto3", "dataset show s3://bucket/data", "s3:// needs the package boto3: pip install 'boto3<2,>=1.37'"),
+        ("shtab", "completion bash", "completion needs shtab: pip install shtab"),
+    ],
+)
+def test_without_an_extra_an_error_says_which_requirements_to_install(
+    absent: str, argv: str, told: str, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", WITHOUT, absent, absent, *argv.split()]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith(told)
+
+
+def test_no_text_installs_this_package_from_an_index() -> None:
+    """There, its old name is another project's."""
+    texts = [path for path in ROOT.glob("*.*") if path.suffix in (".md", ".toml", ".txt", ".yaml", ".yml")]
+    for folder in (*PACKAGES, "docs", "docker", "tools", "benchmarks", ".github"):
+        texts += [
+            path for path in (ROOT / folder).rglob("*.*") if path.suffix in (".md", ".py", ".txt", ".toml", ".yaml")
+        ]
+    installs = re.compile(r"pip install [^\n]*\bmillrace\b(?!/)|['\"`]millrace(-ml)?\[")
+    found = {str(path.relative_to(ROOT)): installs.findall(path.read_text()) for path in [*texts, ROOT / "Makefile"]}
+    assert {path for path, lines in found.items() if lines} - {"pyproject.toml"} == set()

@@ -7,7 +7,7 @@ The newest export is served. A newer one takes over while the server runs, witho
 checks; a bad one is refused, and the log and the model's status say why. SIGTERM and Ctrl-C end the server when all
 requests that it has accepted are answered; SIGHUP has it look for a newer export at once.
 
-Needs the extra: pip install 'millrace[serve]'
+Needs the extra `serve`: pip install -c constraints.txt '.[serve]' in the checkout
 """
 
 from __future__ import annotations

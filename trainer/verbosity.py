@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 from collections.abc import Iterator
 
-from schemas.quick_import import quick_import
+from schemas.libraries import quick_import, starting_tensorflow
 
 
 def start_tensorflow(
@@ -16,33 +15,30 @@ def start_tensorflow(
 ) -> None:
     """Imports TensorFlow, and finds its devices. Its logs, and Estimator's, are of errors only, unless `verbose`.
 
-    A few lines come all the same: its C++ libraries write them before they read any setting.
-
     Args:
       verbose: whether TensorFlow logs more than errors.
       logical_cpus: how many devices the CPU is divided into.
       inter_op, intra_op: threads; see `trainer.estimator.threads`.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "2")
     os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "16")  # of each open shard; TensorFlow's default is 64
-    quick_import("tensorflow", "trainer.estimator")  # the latter settles which Keras tf.keras is, before it is used
-    import tensorflow as tf
+    with starting_tensorflow(verbose=verbose):
+        quick_import("tensorflow", "trainer.estimator")  # the latter settles which Keras tf.keras is, before it is used
+        import tensorflow as tf
 
-    from trainer.estimator.threads import set_threads
-    from trainer.strategies.devices import split_cpu
+        from trainer.estimator.threads import set_threads
+        from trainer.strategies.devices import split_cpu
 
-    set_threads(inter_op=inter_op, intra_op=intra_op)
-    split_cpu(logical_cpus)
-    tf.config.list_logical_devices()
+        set_threads(inter_op=inter_op, intra_op=intra_op)
+        split_cpu(logical_cpus)
+        tf.config.list_logical_devices()
     _set_level(logging.INFO if verbose else logging.ERROR)
 
 
 @contextlib.contextmanager
-def quiet_logs(*, verbose: bool) -> Iterator[None]:
-    """The same levels while its block runs, in a process that is not only this project's."""
-    import tensorflow as tf
-
-    importlib.import_module("trainer.estimator")
+def quiet_logs(*, verbose: bool = False) -> Iterator[None]:
+    """The same levels while its block runs, in a process that is not only this project's; starts TensorFlow there."""
+    with starting_tensorflow(verbose=verbose, own_process=False):
+        import tensorflow as tf
     before = tf.compat.v1.logging.get_verbosity(), logging.getLogger("absl").level
     _set_level(logging.INFO if verbose else logging.ERROR)
     try:

@@ -15,6 +15,7 @@ from beam_jobs.statistics import files
 from beam_jobs.statistics.state import Statistics
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.libraries import tensorflow
 from schemas.rejects import Reject
 from schemas.storage import compare_and_swap
 
@@ -84,7 +85,6 @@ def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
 
 def raw_example(**features: bytes) -> bytes:
     """A serialized tf.Example of strings."""
-    import tensorflow as tf
-
+    tf = tensorflow()
     lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString(deterministic=True)

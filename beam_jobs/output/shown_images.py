@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
+from schemas.libraries import tensorflow
 from schemas.spec import image_keys as keys
 from schemas.storage.tfrecord import gunzip, read_frames
 
@@ -23,8 +24,7 @@ _CHUNK = 1 << 20
 
 def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
     """Images by class, as `data:` URLs; none for rows and for pairs."""
-    import tensorflow as tf
-
+    tf = tensorflow()
     found: dict[str, list[str]] = collections.defaultdict(list)
     used = 0
     for record in itertools.islice(_records(output, manifest), LOOKED_AT):

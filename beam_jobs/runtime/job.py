@@ -81,10 +81,9 @@ def _prepared(
     transform = open_transform(options, source)
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
-        if configure:
-            if not options.quiet:
-                progress.say("starting TensorFlow and Beam")
-            load_libraries(verbose=options.verbose)
+        if configure and not options.quiet:
+            progress.say("starting TensorFlow and Beam")
+        load_libraries(verbose=options.verbose, configure=configure)
         preprocessing_fn = load_preprocessing(options, source)
         yield Work(options, source, preprocessing_fn, transform, keeps_analysis=options.keep_analysis), run
 

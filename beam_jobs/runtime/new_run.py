@@ -19,7 +19,7 @@ from beam_jobs.transform.rejects import RawBytes
 from schemas import interrupts, storage
 from schemas.dataset import layout, lease
 from schemas.dataset.manifest import Manifest, read_manifest
-from schemas.quick_import import quick_import
+from schemas.libraries import quick_import, starting_tensorflow
 from schemas.storage import compare_and_swap, folders
 
 
@@ -103,18 +103,26 @@ def new_run(output: str) -> Iterator[NewRun]:
         yield NewRun(output, run_id, held, compare_and_swap.look(layout.join(output, layout.MANIFEST)))
 
 
-def load_libraries(*, verbose: bool = False) -> None:
-    """Imports TensorFlow, Beam and tf.Transform, which takes seconds. `verbose`: with TensorFlow's own log."""
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, but before TensorFlow imports Keras 3 too
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "2")
-    quick_import("beam_jobs.output.pipeline_end")
-    tensorflow = importlib.import_module("tensorflow")
-    if verbose:
-        tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
-    tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be taken from others
-    with contextlib.suppress(RuntimeError):  # if TensorFlow runs already, its threads stay as they are
-        # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
-        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+def load_libraries(*, verbose: bool = False, configure: bool = True) -> None:
+    """Imports TensorFlow, Beam and tf.Transform, which takes seconds.
+
+    Args:
+      verbose: with TensorFlow's own log.
+      configure: set TensorFlow up for a job; False if the process also does other work.
+    """
+    with starting_tensorflow(verbose=verbose, own_process=configure):
+        if not configure:
+            importlib.import_module("beam_jobs.output.pipeline_end")
+            return
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, before TensorFlow imports Keras 3 too
+        quick_import("beam_jobs.output.pipeline_end")
+        tensorflow = importlib.import_module("tensorflow")
+        if verbose:
+            tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
+        tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be taken from others
+        with contextlib.suppress(RuntimeError):  # if TensorFlow runs already, its threads stay as they are
+            # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
+            tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:

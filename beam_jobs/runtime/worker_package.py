@@ -14,7 +14,7 @@ from beam_jobs.runtime.beam_flags import is_dataflow
 from schemas.errors import UsageError
 from schemas.source_distribution import NAME, archive_name, folder_of, source_distribution
 
-_OWN_PROJECT = re.compile(rf"""^name\s*=\s*["']{NAME}["']""", re.MULTILINE)
+_OWN_PROJECT = re.compile(rf"""^name\s*=\s*["'](?:{NAME}|millrace)["']""", re.MULTILINE)  # the latter up to 0.2.0
 
 
 @contextlib.contextmanager

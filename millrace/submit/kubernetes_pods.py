@@ -92,7 +92,7 @@ def pod_spec(
       port: the name of the port that the processes talk by.
       env: variables that stand before the settings' own.
     """
-    fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **settings.variables}
+    fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", **settings.variables}
     trainer: dict[str, Any] = {
         "name": container,
         "image": settings.image,

@@ -165,7 +165,7 @@ def _job_spec(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
 
 
 def _variables(settings: JobSettings) -> dict[str, str]:
-    return {"MILLRACE_JOB": settings.name, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1", **settings.variables}
+    return {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", **settings.variables}
 
 
 def _machine(settings: JobSettings, role: str) -> dict[str, Any]:

@@ -32,7 +32,9 @@ def client() -> Any:
         from boto3.session import Session
         from botocore.config import Config
     except ImportError as error:
-        raise UsageError(f"{PREFIX} needs the package boto3: pip install 'millrace[s3]'") from error
+        from schemas.source_distribution import how_to_install
+
+        raise UsageError(f"{PREFIX} needs the package boto3: {how_to_install('s3')}") from error
     retries = {"mode": "standard", "max_attempts": _ATTEMPTS}
     return Session().client("s3", config=Config(max_pool_connections=_CONNECTIONS, retries=retries))
 

@@ -78,7 +78,7 @@ def test_one_machine_trains_a_model_of_ones_own_by_the_staged_packages(
     assert verify.main(["--saved_model", best(model_dir), "--data_dir", f"{data}/data"]) == 0
 
     staged = storage.listdir(f"{data}/staging/millrace-submit/{job.submitted.display_name}")
-    assert [name.partition("-")[0] for name in staged] == ["forest", "millrace"]
+    assert [name.partition("-")[0] for name in staged] == ["forest", "millrace_ml"]
     environment = job.environments["workerpool0-0"]
     assert "TF_CONFIG" not in environment
     assert "PYTHONPATH" not in environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from millrace.api import _options  # what train and preprocess do with their key
 from schemas.errors import UsageError
 from schemas.samples.tables import write_sample
 from tests.support.csv_datasets import PEOPLE_HEADER
+from tests.support.starting import assert_held
 from trainer import predict as predict_command
 
 ROOT = Path(__file__).parent.parent.parent
@@ -62,6 +64,36 @@ def test_names_are_looked_up_when_they_are_used():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         millrace.nothing  # noqa: B018
+
+
+# All that a notebook does, in a process where nobody has set TensorFlow up.
+NOTEBOOK = """
+import os, sys
+from millrace import Dataset, load_model, preprocess, train
+
+schema, people, out = sys.argv[1:]
+dataset = preprocess(schema=schema, input=people, output=f"{out}/data", quiet=True)
+trained = train(data_dir=dataset, model_dir=f"{out}/model", model="softmax", max_steps=2, quiet=True)
+model = load_model(trained.export_dir)
+print(model.predict([{"id": "1", "hours": 40}])["error"][0])
+next(iter(dataset.as_tf_dataset("train", batch_size=8)))
+assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
+"""
+
+
+@pytest.mark.slow
+def test_quiet_means_that_nothing_is_printed(people_csv: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "few.yaml"
+    schema.write_text(FEW)
+    env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, "-c", NOTEBOOK, str(schema), str(people_csv), str(tmp_path / "out")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env, timeout=600)
+    assert (done.stdout, done.stderr) == ("\n", "")
+
+
+@pytest.mark.slow
+def test_a_comparison_with_images_holds_back_what_the_start_writes(shapes: millrace.Dataset, tmp_path: Path) -> None:
+    assert_held(["beam_jobs.compare", shapes.path, str(Path(shapes.path).parent / "raw")], tmp_path)
 
 
 class TestPreprocess:

@@ -17,7 +17,6 @@ import pytest
 import millrace
 from millrace.cli import COMMANDS, main, parser
 from millrace.completion import completion_script
-from schemas.errors import UsageError
 from schemas.spec import shipped
 from schemas.storage import write_bytes
 from tests.support.dataset_faults import flip
@@ -232,9 +231,3 @@ def test_bash_completes_a_flag(tmp_path):
     code = f"source {script}; {ask} $(complete -p millrace | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${{COMPREPLY[@]}}"
     told = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True)
     assert told.stdout.split() == ["--max_steps"]
-
-
-def test_completion_without_shtab(monkeypatch):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    with pytest.raises(UsageError, match=r"pip install 'millrace\[completion\]'"):
-        completion_script("bash")

@@ -133,7 +133,7 @@ def copy(folder: str, target: str) -> None:
 
 def serve() -> None:
     """Runs commands until stdin ends. This process has no threads and runs no TensorFlow, so that it can be forked."""
-    from schemas.quick_import import quick_import
+    from schemas.libraries import quick_import
 
     quick_import("tensorflow", "beam_jobs.output.pipeline_end")
 

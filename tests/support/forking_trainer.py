@@ -58,7 +58,7 @@ class Forking:
 
 
 def main() -> None:
-    from schemas.quick_import import quick_import
+    from schemas.libraries import quick_import
 
     quick_import("trainer.loop.train", "trainer.model_dir.failures", "trainer.task")  # once for all children
 

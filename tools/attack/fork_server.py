@@ -18,7 +18,7 @@ import time
 import traceback
 from typing import Any, BinaryIO, NoReturn
 
-from schemas.quick_import import quick_import
+from schemas.libraries import quick_import
 
 PROGRAMS = {  # as typed behind `python -m`, and the function that takes its arguments
     "beam_jobs.preprocess": "beam_jobs.preprocess:main",

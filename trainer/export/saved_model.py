@@ -8,6 +8,7 @@ from typing import Any
 
 from schemas.exports.notes import check_files, read_notes
 from schemas.storage.gcs_credentials import check_tensorflow
+from trainer.verbosity import quiet_logs
 
 
 class ServedModel:
@@ -32,15 +33,15 @@ class ServedModel:
                 from schemas.graphs.check import check_graph
 
                 check_graph(export_dir)
-        import tensorflow as tf
+        with quiet_logs():  # else with a notice of deprecation, which is about writing new code with sessions
+            import tensorflow as tf
 
-        from trainer.export.graph_values import plain_session
+            from trainer.export.graph_values import plain_session
 
-        self._graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=self._graph, config=plain_session())
-        with self._graph.as_default():
-            # TensorFlow logs a deprecation notice here, which is about writing new code with sessions.
-            meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], export_dir)
+            self._graph = tf.Graph()
+            self._session = tf.compat.v1.Session(graph=self._graph, config=plain_session())
+            with self._graph.as_default():
+                meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], export_dir)
         self.signatures: Mapping[str, Any] = meta_graph.signature_def
 
     def predict(

@@ -152,7 +152,9 @@ def check_packages() -> None:
 
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"serving needs {', '.join(missing)}: pip install 'millrace[serve]'")
+        from schemas.source_distribution import how_to_install
+
+        raise UsageError(f"serving needs {', '.join(missing)}: {how_to_install('serve')}")
 
 
 async def _when_started(server: Any, started: Callable[[], None]) -> None:

@@ -232,7 +232,9 @@ def load_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise UsageError("a search for hyper-parameters needs Optuna: pip install 'millrace[tune]'") from error
+        from schemas.source_distribution import how_to_install
+
+        raise UsageError(f"a search for hyper-parameters needs Optuna: {how_to_install('tune')}") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -21,19 +21,25 @@ assert "keras" not in sys.modules
 VERBOSE = """
 import os
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
-from beam_jobs.runtime.job import load_libraries
-load_libraries(verbose={verbose})
+{start}(verbose={verbose})
 import tensorflow as tf
 print(os.environ["TF_CPP_MIN_LOG_LEVEL"], tf.get_logger().isEnabledFor(20))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("verbose", "told"), [(False, "2 False"), (True, "0 True")])
-def test_the_log_of_tensorflow_comes_with_verbose(verbose, told):
-    code = VERBOSE.format(verbose=verbose)
+@pytest.mark.parametrize(
+    ("start", "verbose", "told"),
+    [
+        ("from beam_jobs.runtime.job import load_libraries as start; start", False, "2 False"),
+        ("from trainer.verbosity import start_tensorflow as start; start", False, "2 False"),
+        ("from trainer.verbosity import start_tensorflow as start; start", True, "0 True"),
+    ],
+)
+def test_the_log_of_tensorflow_comes_with_verbose_and_nothing_without(start, verbose, told):
+    code = VERBOSE.format(start=start, verbose=verbose)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == told
+    assert (done.stdout.strip(), bool(done.stderr)) == (told, verbose)
 
 
 @pytest.mark.slow

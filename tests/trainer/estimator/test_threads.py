@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PROGRAM = """\
 import json, os, sys
-from schemas.quick_import import quick_import
+from schemas.libraries import quick_import
 quick_import("tensorflow", "trainer.estimator")
 import tensorflow as tf
 from schemas.errors import UsageError

@@ -13,6 +13,7 @@ import pytest
 from beam_jobs import predict as bulk
 from schemas.predictions.manifest import Predictions
 from tests.support.predicted import by_the_job, by_the_trainer, rejects_of, rows_of
+from tests.support.starting import assert_held
 
 pytestmark = pytest.mark.slow
 
@@ -210,3 +211,8 @@ def test_the_summary_as_json(titanic_model, files, tmp_path, capsys):
     assert counts == (202, 200, 2)
     assert found["reasons"] == {"too_few_columns": 1, "not_a_number": 1}
     assert Predictions.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == found["run"]
+
+
+def test_what_the_start_writes_is_held_back_and_printed_if_it_fails(titanic_model, files, tmp_path):
+    inputs = ["--input", str(files / "plain.csv"), "--output", "out"]
+    assert_held(["beam_jobs.predict", "--saved_model", str(titanic_model.export), *inputs], tmp_path)

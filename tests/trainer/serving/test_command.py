@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
 import pytest
@@ -32,11 +31,3 @@ def test_a_bad_export(tmp_path, capsys):
     (made / "saved_model.pb").write_bytes(b"")
     assert serve.main(["--model_dir", str(tmp_path), "--port", "0", "--json"]) == 1
     assert "no export in it can be served" in json.loads(capsys.readouterr().out)["error"]
-
-
-def test_without_the_extra(tmp_path, monkeypatch, capsys):
-    found = importlib.util.find_spec
-    absent = ("uvloop", "orjson")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else found(name))
-    assert serve.main(["--model_dir", str(tmp_path)]) == 2
-    assert "serving needs orjson, uvloop: pip install 'millrace[serve]'" in capsys.readouterr().err

@@ -140,13 +140,3 @@ def test_a_mistake_is_refused_in_one_line(
 def test_a_mistake_is_answered_before_anything_heavy_is_imported() -> None:
     argv = ["--data_dir", "d", "--study", "s", "--space", "dropout=double:0:1"]
     assert_light("trainer.tune", argv, code=2, message="a trial with 1 would end with")
-
-
-def test_without_optuna_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert tune.main(["--data_dir", str(tmp_path), "--study", str(tmp_path / "study"), *GOOD]) == 2
-    assert "needs Optuna: pip install 'millrace[tune]'" in capsys.readouterr().err

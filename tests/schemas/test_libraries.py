@@ -1,0 +1,169 @@
+"""Modules are imported without the garbage collector, and TensorFlow starts without its noise unless it fails."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.libraries import quick_import
+from tests.support.starting import HELD, LOGGED, OTHER, ROOT, assert_held, run_started
+
+
+@pytest.fixture
+def probe(tmp_path, monkeypatch) -> Iterator[str]:
+    """A module that records whether the garbage collector ran while it was imported, and that fails on request."""
+    (tmp_path / "collector_probe.py").write_text("import gc\nenabled = gc.isenabled()\n")
+    (tmp_path / "collector_failing.py").write_text("raise ImportError('no such library')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "collector_probe"
+    sys.modules.pop("collector_probe", None)
+    gc.freeze()  # as the whole run has it
+
+
+def test_the_garbage_collector_is_paused_during_the_import_and_skips_its_objects(probe):
+    quick_import("json", probe)
+    assert not sys.modules[probe].enabled
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
+
+
+def test_what_is_imported_already_costs_nothing(probe):
+    quick_import(probe)
+    gc.unfreeze()
+    quick_import(probe, "json")
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_collector_that_is_off_stays_off(probe):
+    gc.disable()
+    try:
+        quick_import(probe)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_failed_import_leaves_the_collector_on(probe):
+    with pytest.raises(ImportError, match="no such library"):
+        quick_import("collector_failing")
+    assert gc.isenabled()
+
+
+CSV = ROOT / "tests" / "fixtures" / "v0_1_0" / "csv"
+(EXPORT,) = (str(path) for path in CSV.glob("model/export/best/[0-9]*"))
+RAW = ("--input", str(CSV / "raw.csv"))
+COMMANDS = {
+    "preprocess": ["beam_jobs.preprocess", "--schema", str(CSV / "schema.yaml"), *RAW, "--output", "new"],
+    "train": ["trainer.task", "--data_dir", str(CSV / "data"), "--model_dir", "new"],
+    "doctor": ["trainer.doctor", "--data_dir", str(CSV / "data")],
+    "evaluate": ["trainer.evaluate", "--data_dir", str(CSV / "data"), "--model_dir", str(CSV / "model")],
+    "verify": ["trainer.verify", "--data_dir", str(CSV / "data"), "--saved_model", EXPORT],
+    "predict": ["trainer.predict", "--saved_model", EXPORT, *RAW],
+    "serve": ["trainer.serve", "--model_dir", EXPORT, "--port", "0"],
+    "promote": ["trainer.promote", "--from", EXPORT, "--to", "new", "--data_dir", str(CSV / "data")],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_holds_back_what_its_start_writes_and_an_abort_prints_all_of_it(name: str, tmp_path) -> None:
+    assert_held(COMMANDS[name], tmp_path)
+
+
+# A child that has the pipe, and ends when nobody reads it any more.
+CHILD = """
+if not os.fork():
+    import select
+    poll = select.poll()
+    poll.register(2, 0)
+    poll.poll()
+    os._exit(0)
+os.abort()
+"""
+ENDS = [
+    ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),  # 137 in a shell
+    ("os.killpg(0, signal.SIGTERM)", -signal.SIGTERM),
+    ("os.killpg(0, signal.SIGINT)", 130),
+    ("raise ImportError('libtensorflow.so: no such file')", 1),
+    ("os._exit(3)", 3),
+    (CHILD, -signal.SIGABRT),
+]
+
+
+@pytest.mark.parametrize(("ends", "code"), ENDS)
+def test_however_a_start_fails_all_of_it_is_printed_and_the_exit_code_kept(ends: str, code: int, tmp_path) -> None:
+    done = run_started(COMMANDS["train"], ends, tmp_path)
+    assert HELD in done.stderr
+    assert done.returncode == code
+
+
+def test_with_verbose_nothing_is_held_back(tmp_path) -> None:
+    done = run_started([*COMMANDS["train"], "--verbose"], "os.abort()", tmp_path)
+    assert "OPEN\n" + LOGGED + OTHER in done.stderr
+
+
+# A TensorFlow whose start succeeds.
+STUB = """
+import os, subprocess, sys, types
+from schemas import libraries
+
+libraries._NVIDIA = tuple(sys.argv[2:])
+tf = types.ModuleType("tensorflow")
+tf.config = types.SimpleNamespace(list_physical_devices=lambda kind: os.write(2, os.environ["WRITTEN"].encode()) and [])
+sys.modules["tensorflow"] = tf
+print("before", file=sys.stderr)
+with libraries.starting_tensorflow():
+    os.write(2, b"first\\n")
+    child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+print("after", file=sys.stderr)
+child.kill()
+exec(sys.argv[1])
+"""
+
+
+def start_stub(*argv: str, **env: str) -> str:
+    """What is printed by a start that succeeds, and leaves a child that has its standard error."""
+    env = {**os.environ, "WRITTEN": LOGGED + OTHER, **env}
+    command = [sys.executable, "-c", STUB, *(argv or ("",))]
+    done = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True, timeout=300)
+    return done.stderr
+
+
+def test_what_is_not_of_the_log_follows_at_the_end_of_the_start() -> None:
+    assert start_stub() == f"before\nfirst\n{OTHER}after\n"
+
+
+def test_a_gpu_that_is_not_found_has_all_of_it_printed(tmp_path: Path) -> None:
+    (tmp_path / "nvidia0").touch()
+    told = start_stub("", str(tmp_path / "nvidia*"))
+    assert told.startswith(
+        f"before\nfirst\n{LOGGED}{OTHER}note: this machine has an NVIDIA GPU, but TensorFlow lists none"
+    )
+    assert told.endswith("\nafter\n")
+    assert start_stub("", str(tmp_path / "nvidia*"), CUDA_VISIBLE_DEVICES="-1") == f"before\nfirst\n{OTHER}after\n"
+    assert start_stub("", str(tmp_path / "other*")) == f"before\nfirst\n{OTHER}after\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("sys.executable = '/no/such/python'", LOGGED + OTHER),
+        ("sys.executable = None", LOGGED + OTHER),
+        ("sys.executable = '/bin/false'", ""),  # what is written is lost with the process, and the start goes on
+        ("os.close(2)", ""),
+    ],
+)
+def test_without_standard_error_or_another_process_nothing_is_held_back(before: str, told: str) -> None:
+    code = f"import contextlib, os, sys\n{before}\nfrom schemas.libraries import held_back\nwith held_back():\n"
+    code += "    with contextlib.suppress(OSError): os.write(2, os.environ['WRITTEN'].encode())\nprint('started')"
+    env = {**os.environ, "WRITTEN": LOGGED + OTHER}
+    settings: dict[str, Any] = {"cwd": ROOT, "env": env, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([sys.executable, "-c", code], check=True, **settings)
+    assert (done.stdout, done.stderr) == ("started\n", told)
