@@ -17,7 +17,7 @@ from schemas.dataset import open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.predictions.manifest import read_predictions
 from tests.support.model_server import Client, serving
-from trainer import label, predict, promote, task, verify
+from trainer import evaluate, label, predict, promote, task, tune, verify
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TRAIN_ROWS = {"v0_1_0/csv": 226, "v0_1_0/images": 31, "v0_2_0/csv": 200, "v0_2_0/images": 28}
@@ -148,6 +148,30 @@ def test_rejects_are_replayed(release: Path) -> None:
     assert verify_dataset("data") == []
 
 
+def write_third_day(release: Path) -> None:
+    """Two rows under keys of their own."""
+    header, *rows = (release / "day2.csv").read_text().splitlines()
+    renamed = [row.replace("P004", "P005") for row in rows[:2]]
+    (release / "day3.csv").write_text("\n".join([header, *renamed]) + "\n")
+
+
+@pytest.mark.long
+@of("v0_2_0/csv")
+def test_rows_are_appended_and_measured_anew(release: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_third_day(release)
+    assert preprocess.main(["--append_to", "data", "--input", "*day[0-9].csv", "--skip_known", "--quiet"]) == 0
+    grown = open_dataset("data")
+    assert (grown.manifest.written, verify_dataset("data")) == (305, [])
+    assert sum(split.rows for split in grown.manifest.splits.values()) == 305
+    capsys.readouterr()
+    again = ["--append_to", "data", "--input", "day*.csv", "--skip_known", "--reanalyze"]
+    assert preprocess.main(again) == 0
+    told = capsys.readouterr().err
+    assert "309 records of 3 runs as measured" in told or "was kept with" in told  # by another Python, say
+    measured = open_dataset("data")
+    assert (measured.run != grown.run, measured.manifest.written, verify_dataset("data")) == (True, 305, [])
+
+
 @pytest.mark.long
 @of("v0_2_0/images")
 def test_images_are_appended(release: Path) -> None:
@@ -162,6 +186,17 @@ def test_a_replayed_dataset_opens_and_verifies() -> None:
     manifest = open_dataset(data).manifest
     assert (manifest.read, manifest.written, manifest.rejected) == (120, 119, 1)
     assert verify_dataset(data) == []
+
+
+@pytest.mark.long
+@of("v0_2_0/csv")
+def test_a_model_is_evaluated_as_its_training_evaluated_it(release: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert evaluate.main(["--data_dir", "data", "--model_dir", "model", "--output", "report", "--json"]) == 0
+    before, now = json.loads((release / "model/metrics-eval.json").read_text()), printed(capsys)
+    assert (now["rows"], now["step"]) == (before["rows"], before["metrics"]["global_step"])
+    assert now["metrics"]["accuracy"] == pytest.approx(before["metrics"]["accuracy"], rel=1e-6)
+    assert now["metrics"]["log_loss"] == pytest.approx(before["metrics"]["average_loss"], rel=1e-5)
 
 
 @pytest.mark.slow
@@ -199,6 +234,17 @@ def test_a_store_answers_what_it_holds_goes_on_and_is_labelled(
     printed(capsys)
     rows = csv_rows(release / "labelled/labelled-000002.csv")
     assert [(row["parcel"], row["late"]) for row in rows] == [("P00403", "no"), ("P00412", "yes"), ("P09999", "yes")]
+
+
+@pytest.mark.long
+def test_a_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(shutil.copytree(FIXTURES / "v0_2_0/replayed", tmp_path / "replayed"))
+    space = ("--space", "learning_rate=categorical:0.01:0.1:0.5", "--trials", "3", "--search", "random")
+    model = ("--model", "linear", "--max_steps", "20", "--save_checkpoints_steps", "20", "--batch_size", "32")
+    kept = ("--keep_models", "best", "--best_metric", "average_loss", "--quiet", "--seed", "1", "--no_report")
+    assert tune.main(["--data_dir", "data", "--study", "study", *space, *model, *kept, "--json"]) == 0
+    numbers = sorted(trial["number"] for trial in printed(capsys)["trials"])
+    assert (numbers[:3], numbers) == ([1, 2, 3], list(range(1, len(numbers) + 1)))
 
 
 @of("v0_2_0/csv")
