@@ -20,6 +20,7 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage
 from schemas.errors import MillraceError
+from tests.support.written_records import examples
 
 SCHEMA = """\
 name: parcels
@@ -139,6 +140,48 @@ def test_a_job_that_was_told_not_to_look(tmp_path: Path, capsys) -> None:
     described = json.loads(capsys.readouterr().out)
     assert described["leakage"] is None
     assert [warning["code"] for warning in described["warnings"] if warning["code"].startswith("equal")] == []
+
+
+def test_the_same_rows_elsewhere_give_the_same_figures(tmp_path: Path) -> None:
+    """In another folder the same records in the same order, too; in files of other names the same figures.
+
+    There are more rows than the sample holds, so that another sample would tell another AUC.
+    """
+    drawn = np.random.default_rng(4)
+    late = drawn.choice(["no", "yes"], 11_000, p=[0.7, 0.3])
+    rows = pd.DataFrame(
+        {
+            "parcel": np.arange(len(late)) // 2,
+            "depot": drawn.choice(["Aarhus", "Basel"], len(late)),
+            "weight": (drawn.normal(size=len(late)) + (late == "yes")).round(1),
+            "refund": np.where(drawn.random(len(late)) < 0.1, "1", ""),
+            "late": late,
+        }
+    )
+    found, figures, stored = [], [], []
+    for place, names in (("here", "ab"), ("there/and/elsewhere", "ab"), ("renamed", "xy")):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        by_row = SCHEMA[: SCHEMA.index("split:")] + "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
+        (folder / "schema.yaml").write_text(by_row)
+        for name, some in zip(names, (rows[:7_000], rows[7_000:]), strict=True):
+            some.to_csv(folder / f"{name}.csv", index=False)
+        dataset = run(folder, "*.csv", folder / "out", range_mb=0.02)
+        found.append(json.loads(json.dumps(read_leakage(dataset.path, dataset.manifest)).replace(str(folder), "")))
+        figures.append(Path(dataset.run_dir, layout.STATISTICS_JSON).read_text())
+        stored.append(examples(dataset, "eval"))
+    assert found[0]["label"]["rows"] == 8192 < dataset.rows("train")
+    assert found[0] == found[1]
+    assert [counts(each) for each in found] == [counts(found[0])] * 3
+    assert figures == [figures[0]] * 3
+    assert stored[0] == stored[1]
+
+
+def counts(found: Any) -> Any:
+    """What was found, without the places of examples."""
+    if isinstance(found, list):
+        return [counts(each) for each in found]
+    return {k: counts(v) for k, v in found.items() if k != "examples"} if isinstance(found, dict) else found
 
 
 def test_a_damaged_file_is_named(leaking: tuple[Dataset, dict[str, pd.DataFrame]], tmp_path: Path) -> None:
