@@ -41,7 +41,8 @@ distance   of strings, and of one-hot groups: L-infinity, the greatest differenc
 noise      what the distance is at most if nothing but chance is at work (99 %% for all features together). A threshold
            is exceeded by a distance, or a change of the missing share, that is above it and above the noise.
 
-Thresholds stand in the schema (`drift: 0.1`, `drift: {warn: 0.05, fail: 0.2}`; docs/compare.md).
+Thresholds stand in the schema (`drift: 0.1`, `drift: {warn: 0.05, fail: 0.2}`; docs/compare.md), or come with --drift.
+Without one nothing is judged, and the last line says so.
 Exit codes: 0 no threshold to fail above is exceeded, 1 one is (or the comparison failed), 2 invalid usage.
 """
 

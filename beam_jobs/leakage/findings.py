@@ -21,7 +21,7 @@ from schemas.dataset.leakage import FORMAT_VERSION
 from schemas.inference.hashing import mix
 from schemas.spec.table import SPLITS
 
-AUC = 0.99  # of each class against the rest, in the mean
+AUC = 0.99  # of a class against the rest, or of all of them in the mean
 CORRELATION = 0.999
 SHOWN = 20  # features that are listed, those that tell most
 
@@ -51,7 +51,8 @@ def find(known: Known, watched: Watched | None) -> dict[str, Any]:
 
 
 def _looked_at(traces: Traces) -> dict[str, Any]:
-    return {"records": traces.records, "share": traces.share}
+    splits = [split for place, split in enumerate(SPLITS) if place in traces.table.column(SPLIT).unique().to_pylist()]
+    return {"records": traces.records, "share": traces.share, "splits": splits}
 
 
 def _rows(traces: Traces) -> dict[str, Any]:
@@ -148,6 +149,7 @@ def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
     else:
         sizes = np.bincount(classes)
         every = np.array([sample.counts[int(k)] for k in keys]) if not numbers else sizes
+        told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < telling.LEAST).sum())
         found = list(telling.of_classes(drawn, watched.numbers, watched.strings, classes, every / sizes))
         limit = AUC
         names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
@@ -157,7 +159,7 @@ def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
         )
         return told | {"because": "it has one class" if len(keys) == 1 else few}
     found.sort(key=lambda each: (-each.overall, -each.value, each.name))
-    features = [_told(each, names, limit) for each in found]
+    features = sorted((_told(each, names, limit) for each in found), key=lambda each: not each["leaks"])
     leaks = sum(each["leaks"] for each in features)
     return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}
 
@@ -166,6 +168,10 @@ def _told(each: telling.Told, names: list[str], limit: float) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
     if len(names) > 2:
         found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
+        tells = [(names[of], auc, share) for of, auc, share in each.classes if auc > limit]
+        if tells:
+            found["leaks"] = True
+            found["tells"] = [{"class": of, "auc": round(auc, 6), "share": round(share, 6)} for of, auc, share in tells]
     return found
 
 

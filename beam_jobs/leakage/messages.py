@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas.dataset.leakage import looked_at
+from schemas.dataset.leakage import looked_at, tells_classes
 from schemas.dataset.manifest import DataWarning
 
 _NAMED = 5  # features with a warning of their own
@@ -79,7 +79,13 @@ def _label(label: Mapping[str, Any]) -> Iterator[DataWarning]:
     leaks = [each for each in label["features"] if each["leaks"]]
     for each in leaks[:_NAMED]:
         name = each["name"]
-        if "auc" in each:
+        told = tells_classes(each, label)
+        if told:
+            first = each["tells"][0]
+            of = f"{first['class']!r} ({_percent(first['share'])} of the rows)"
+            how = f"alone it tells the class {of} of {label['name']} from the rest with an AUC of {first['auc']:.4f}"
+            how += f", and {len(told) - 1:,} more" if len(told) > 1 else ""
+        elif "auc" in each:
             how = f"alone it predicts {label['name']} with an AUC of {each['auc']:.4f}"
         else:
             how = f"its correlation with {label['name']} is {each['correlation']:.5f}"
@@ -94,7 +100,8 @@ def _label(label: Mapping[str, Any]) -> Iterator[DataWarning]:
         yield DataWarning(
             feature="",
             code="tells_label",
-            message=f"leakage: {more:,} more features predict {label['name']} almost alone; see leakage.json.",
+            message=f"leakage: {more:,} more features predict {label['name']}, or a class of it, almost alone; see "
+            "leakage.json.",
         )
 
 

@@ -17,7 +17,7 @@ from beam_jobs.leakage.traces import HASH, KEYS, ROWS, SPLIT, Traces
 from beam_jobs.statistics.columns import Column, columns_of
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
-from schemas.inference.hashing import value_hashes
+from schemas.inference.hashing import mix, value_hashes
 from schemas.spec.table import SPLITS, HashSplit, Schema
 
 DRAWN = 16_384  # numbers of a row that a sample holds; those of a wider row are not judged
@@ -94,14 +94,17 @@ class RowCollector:
         labels, names = self._labels(values[self._watched.label.name])
         where = {SPLIT: splits, "file": files, "offset": offsets}
         bits = labels.view(np.uint64)
-        self._known.traces["rows"].add({HASH: hash_rows(numbers, codes, rows), "label": bits, **where})
+        hashes = hash_rows(numbers, codes, rows)
+        self._known.traces["rows"].add({HASH: hashes, "label": bits, **where})
         if self._watched.key is not None:
             self._add_keys(values[self._watched.key.name], where)
         train = np.flatnonzero(splits == SPLITS.index("train"))
         sample = self._known.sample
         if len(train) and sample is not None:
             drawn = Drawn(
-                place_hash(files[train], offsets[train]),
+                # Not of the file, whose key holds its path. The offset tells equal rows apart: one that is frequent is
+                # drawn as often as its share.
+                place_hash(hashes[train] + mix(bits[train]), offsets[train]),
                 labels[train],
                 _beside([some[train] for some in drawn_numbers], len(train), np.float32)[:, :DRAWN],
                 _beside([code[train, None] for code in codes.values()], len(train), np.uint64),

@@ -1,7 +1,8 @@
 """A sample of the rows of the train split, to find out what each feature tells about the label. Bounded, and mergeable.
 
 Each class has the same number of rows in it, as far as it has so many: then a rare class is judged as well as a common
-one. The rows are those of the smallest hashes of their places, whatever their order.
+one. The rows are those of the smallest hashes of what they hold and of their offsets, whatever their order and their
+files' names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Drawn:
     """Rows.
 
     Attributes:
-      ranks: uint64 `[n]`: hashes of their places; the smallest ones stay.
+      ranks: uint64 `[n]`: hashes of what they hold and of their offsets; the smallest ones stay.
       labels: `[n]`: float64 numbers, or uint64 hashes of classes.
       numbers: float32 `[n, width]`: the features of numbers, side by side.
       codes: uint64 `[n, features]`: hashes of strings, 0 for a missing one.

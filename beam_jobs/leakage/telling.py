@@ -20,6 +20,7 @@ import numpy as np
 from beam_jobs.leakage.sample import Drawn
 
 LEAST = 30  # rows of a class, and of the rest: fewer are not judged
+LEAST_SHARE = 1 / 20  # of all rows: a class that a feature tells alone is then worth a warning
 _BINS = 32
 
 
@@ -33,6 +34,7 @@ class Told:
       value: from 0.5 to 1, or from 0 to 1.
       of: the place of the class that it tells best; -1 for a number.
       overall: the mean of the AUC of all classes, weighted by their rows (Provost and Domingos, 2001).
+      classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best told first.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Told:
     value: float
     of: int = -1
     overall: float = 0.0
+    classes: tuple[tuple[int, float, float], ...] = ()
 
 
 def of_classes(
@@ -60,12 +63,22 @@ def of_classes(
     if not len(judged):
         return
     parts = weights[judged] * sizes[judged]
+    shares = parts / (weights * sizes).sum()
+    large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
 
     def told(name: str, areas: list[np.ndarray]) -> Told:
         best = np.max(areas, axis=0)[judged]
         place = int(best.argmax())
-        return Told(name, "auc", float(best[place]), int(judged[place]), float(best @ parts / parts.sum()))
+        common = large[np.argsort(-best[large], kind="stable")].tolist()
+        return Told(
+            name,
+            "auc",
+            float(best[place]),
+            int(judged[place]),
+            float(best @ parts / parts.sum()),
+            tuple((int(judged[i]), float(best[i]), float(shares[i])) for i in common),
+        )
 
     for place, name in enumerate(numbers):
         values = drawn.numbers[:, place]

@@ -39,7 +39,7 @@ def drifted(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
                     message=f"{feature.excess}, {found.second} against {found.first}",
                 )
         most = max(found.drifted, key=lambda feature: feature.drift, default=None)
-        if most is not None and found.verdict == "ok" and found.first != TRAIN:
+        if most is not None and found.verdict in ("ok", "not_judged") and found.first != TRAIN:
             many = len(found.drifted)
             differ = "1 feature differs" if many == 1 else f"{many:,} features differ"
             told = f"{differ} from the dataset by more than chance explains, most of all {most.excess}"

@@ -10,6 +10,8 @@ from schemas.comparison.samples import Numbers, Strings
 
 BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
 FINE = 64  # quantiles of either side, among which the edges are chosen
+LEAST = 5  # values of a cell beside a number that has a range of its own
+DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +52,52 @@ def edges(a: Numbers, b: Numbers) -> np.ndarray:
     """The greatest numbers of all ranges but the last: rising float32.
 
     They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that is
-    several of the deciles gets a range of its own.
+    several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all rows
+    have would leave all others in one range, which holds as many however they change.
     """
-    ranks = np.arange(1, FINE) / FINE
+    alone = np.empty(0, np.float32)
+    cuts = _cuts(a, b, alone)
+    if (repeated := _repeated(cuts)).size:
+        alone = repeated
+        cuts = _cuts(a, b, alone)
+        alone = np.concatenate([alone, _repeated(cuts)])
+    return np.unique(np.concatenate([cuts, alone, np.nextafter(alone, np.float32(-np.inf))]))
+
+
+def _repeated(cuts: np.ndarray) -> np.ndarray:
+    return np.unique(cuts[1:][cuts[1:] == cuts[:-1]])
+
+
+def _cuts(a: Numbers, b: Numbers, alone: np.ndarray) -> np.ndarray:
+    """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising float32.
+
+    They are deciles, or fewer where a cell would have too few values for its share to be known.
+    """
+    below = np.nextafter(alone, np.float32(-np.inf))
+    held = [(side.up_to(below), side.up_to(alone)) if len(alone) else (alone, alone) for side in (a, b)]
     ends = [side.low for side in (a, b)] + [side.high for side in (a, b)]
-    points = np.unique(np.concatenate([a.at(ranks), b.at(ranks), ends]).astype(np.float32))
-    mixture = (a.up_to(points) + b.up_to(points)) / 2
-    deciles = points[np.searchsorted(mixture, np.arange(1, BINS) / BINS - 1e-9).clip(max=len(points) - 1)]
-    repeated = deciles[1:][deciles[1:] == deciles[:-1]]
-    return np.unique(np.concatenate([deciles, np.nextafter(repeated, np.float32(-np.inf))]))
+    found = [side.at(_ranks_beside(*spans)) for side, spans in zip((a, b), held, strict=True)]
+    points = np.unique(np.concatenate([*found, ends]).astype(np.float32))
+    shares = np.mean([upto - under for under, upto in held], axis=0)
+    before = np.concatenate([[0.0], np.cumsum(shares)])[np.searchsorted(alone, points, "right")]
+    mixture = (a.up_to(points) + b.up_to(points)) / 2 - before
+    rest = 1 - float(shares.sum())
+    cells = BINS
+    if len(alone):
+        deviation = max(side.rank_deviation for side in (a, b))
+        cells = max(1, min(BINS, int(rest / max(LEAST / min(a.count, b.count), DEVIATIONS * deviation))))
+    wanted = np.arange(1, cells) / cells * rest
+    return points[np.searchsorted(mixture, wanted - 1e-9).clip(max=len(points) - 1)]
+
+
+def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
+    """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
+    starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
+    before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
+    ranks = np.arange(1, FINE) / FINE * before[-1]
+    places = np.searchsorted(before, ranks, "left").clip(1) - 1
+    found: np.ndarray = (starts[places] + ranks - before[places]).clip(0, 1)
+    return found
 
 
 def _range(bounds: np.ndarray, place: int) -> str:

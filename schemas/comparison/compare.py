@@ -104,7 +104,8 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
     if isinstance(a, Numbers) and isinstance(b, Numbers):
         cells = making.of_numbers(a, b)
         variance = 2 * (a.rank_deviation**2 + b.rank_deviation**2)  # a share is the difference of two ranks
-        noise = divergence_noise(len(cells.labels), cells.counts, tests=tests, rank_variance=variance)
+        middle = (cells.shares[0] + cells.shares[1]) / 2
+        noise = divergence_noise(middle, cells.counts, tests=tests, rank_variance=variance)
         unseen = None
         span: Range | None = _range_of_numbers(a, b)
     else:

@@ -65,7 +65,7 @@ def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> f
     return min(1.0, linear + math.sqrt(linear * linear + 2 * bits * variance)) if variance else 0.0
 
 
-def divergence_noise(cells: int, counts: tuple[int, int], *, tests: int, rank_variance: float = 0.0) -> float:
+def divergence_noise(middle: np.ndarray, counts: tuple[int, int], *, tests: int, rank_variance: float = 0.0) -> float:
     """What the Jensen-Shannon divergence is at most if both sides are samples of the same data.
 
     To second order, the divergence in nats is sum((p - q)^2 / m) / 8, so that 8 times it, divided by 1/a + 1/b for
@@ -74,14 +74,14 @@ def divergence_noise(cells: int, counts: tuple[int, int], *, tests: int, rank_va
     Hilferty, "The distribution of chi-square", 1931.
 
     Args:
-      cells: the cells that are not empty.
+      middle: the share of each cell in the mixture of both sides, float64 `[cells]`, none of them 0.
       counts: the number of values on either side, at least 1.
       tests: how many divergences are compared.
       rank_variance: of the difference of two shares, because ranks are estimated; 0 if they are exact.
     """
-    free = max(1, cells)
+    free = max(1, len(middle))
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / tests)
     spread = 2 / (9 * free)
     chi_square = free * (1 - spread + z * math.sqrt(spread)) ** 3
-    scale = 1 / counts[0] + 1 / counts[1] + rank_variance * cells
+    scale = 1 / counts[0] + 1 / counts[1] + rank_variance * float((1 / middle).mean())
     return min(1.0, chi_square * scale / (8 * math.log(2)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-Verdict = Literal["fail", "warn", "ok"]
-NAMED = 5  # features that exceed a threshold
+Verdict = Literal["fail", "warn", "ok", "not_judged"]
+NAMED = 5  # features that exceed a threshold, or that differ most
+FAR = 0.001  # of the rows may be outside the range without a word, where a feature has not drifted
 _CUT = 28  # characters of a value that are shown
-VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "ok")  # the worst first
+VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "ok", "not_judged")  # the worst first
+_NO_THRESHOLD = "no threshold set"
 
 
 def shares(cell: tuple[str, float, float]) -> str:
@@ -126,11 +129,20 @@ class FeatureDrift:
         return max(self.distance or 0.0, abs(self.missing_change))
 
     @property
+    def unjudged(self) -> str:
+        """Why no threshold says anything about it; '' if one does."""
+        if self.warn is None and self.fail is None:
+            return _NO_THRESHOLD
+        return self.note or ("too few records" if self.distance is not None and self.noise >= 1 else "")
+
+    @property
     def verdict(self) -> Verdict:
-        """Which threshold is exceeded."""
+        """Which threshold is exceeded; the missing share's change may exceed one where the distance is not judged."""
         if self.fail is not None and self.drift > self.fail:
             return "fail"
-        return "warn" if self.warn is not None and self.drift > self.warn else "ok"
+        if self.warn is not None and self.drift > self.warn:
+            return "warn"
+        return "not_judged" if self.unjudged else "ok"
 
     @property
     def excess(self) -> str:
@@ -150,10 +162,43 @@ class FeatureDrift:
         """Orders features, the most drifted first."""
         return VERDICTS.index(self.verdict), -self.drift, -self.shown
 
+    @property
+    def most(self) -> str:
+        """What differs most, and by how much, in words; '' if nothing does."""
+        return shares(self.cell) if self.cell is not None and self.l_infinity else ""
+
+    @property
+    def missed(self) -> str:
+        """The shares of missing values in words; '' if there are none."""
+        return " -> ".join(percent(share) for share in self.missing) if any(self.missing) else ""
+
+    def remarks(self, first: str, second: str, rows: int) -> Iterator[str]:
+        """Unseen values, and a range that is wider because of a drift or of more than a few values, in words.
+
+        Args:
+          first, second: what the samples are called.
+          rows: of the second one.
+        """
+        unseen = self.unseen
+        if unseen is not None:
+            some = ", ".join(f"{value!r} {count:,}" for value, count in unseen.examples)
+            more = "at least " if unseen.at_least else ""
+            rare = f" (or occur there {unseen.at_most:,} times at most)" if unseen.at_most else ""
+            values = "1 value" if unseen.distinct == 1 else f"{unseen.distinct:,} values"
+            rest = ", ..." if unseen.distinct > len(unseen.examples) else ""
+            yield f"{more}{values} not in {first}{rare}, in {unseen.rows:,} records of {second}: {some}{rest}"
+        span = self.range
+        if span is not None and span.wider and (self.drift or (span.outside or 0) > FAR * rows):
+            what = "lengths" if span.outside is None else "values"
+            count = span.outside
+            outside = "" if count is None else f", {count:,} {'value' if count == 1 else 'values'} outside"
+            ends = " to ".join(f"{end:.6g}" for end in span.second), " to ".join(f"{end:.6g}" for end in span.first)
+            yield f"{what} from {ends[0]} in {second}, {ends[1]} in {first}{outside}"
+
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
-        told = dataclasses.asdict(self)
-        return told | {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
+        told = dataclasses.asdict(self) | {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
+        return told | {"most": self.most, "missed": self.missed}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +220,8 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst one of all features."""
-        return min((feature.verdict for feature in self.features), key=VERDICTS.index, default="ok")
+        """The worst one of all features; `not_judged` if there is a threshold for none of them."""
+        return min((feature.verdict for feature in self.features), key=VERDICTS.index, default="not_judged")
 
     @property
     def drifted(self) -> tuple[FeatureDrift, ...]:
@@ -187,18 +232,20 @@ class Comparison:
     def told(self) -> str:
         """What it comes to, in one line."""
         worst = [feature for feature in self.features if feature.verdict == self.verdict]
-        if self.verdict != "ok":
+        if self.verdict in ("fail", "warn"):
             named = "; ".join(feature.excess for feature in worst[:NAMED])
             more = f" and {len(worst) - NAMED:,} more" if len(worst) > NAMED else ""
             return f"{'FAIL' if self.verdict == 'fail' else 'warning'}: {named}{more}"
-        drifted = self.drifted
-        if not drifted:
-            return "ok: no feature differs by more than chance explains"
-        limits = any(feature.warn or feature.fail for feature in self.features)
-        why = "no threshold is exceeded" if limits else "the schema sets no threshold"
-        features = "1 feature differs" if len(drifted) == 1 else f"{len(drifted):,} features differ"
-        most = max(drifted, key=lambda feature: feature.drift)
-        return f"ok: {features} by more than chance explains, at most {most.name} by {most.drift:.4f}; {why}"
+        rest = [feature for feature in self.features if feature.verdict == "not_judged"]
+        reasons = "; ".join(dict.fromkeys(feature.unjudged for feature in rest))
+        if self.verdict == "not_judged":
+            return f"not judged: {reasons or 'no feature'}; {_differing(self.drifted, excess=True)}"
+        told = f"ok: {_differing([feature for feature in self.drifted if feature.verdict == 'ok'])}"
+        if not rest:
+            return told
+        features = "1 feature" if len(rest) == 1 else f"{len(rest):,} features"
+        drifted = [feature for feature in self.drifted if feature.verdict == "not_judged"]
+        return f"{told}. Not judged: {features} ({reasons}){f', of which {_differing(drifted)}' if drifted else ''}"
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
@@ -208,6 +255,20 @@ class Comparison:
             "second": self.second,
             "rows": list(self.rows),
             "verdict": self.verdict,
-            "features": [feature.as_json() for feature in self.features],
+            "features": [
+                feature.as_json() | {"remarks": list(feature.remarks(self.first, self.second, self.rows[1]))}
+                for feature in self.features
+            ],
             "channels": [list(channel) for channel in self.channels],
         }
+
+
+def _differing(drifted: Sequence[FeatureDrift], *, excess: bool = False) -> str:
+    """Which features differ by more than chance explains, those that differ most. `excess`: and where they do."""
+    if not drifted:
+        return "no feature differs by more than chance explains"
+    features = "1 feature differs" if len(drifted) == 1 else f"{len(drifted):,} features differ"
+    most = sorted(drifted, key=lambda feature: -feature.drift)[:NAMED]
+    named = "; ".join(feature.excess if excess else f"{feature.name} by {feature.drift:.4f}" for feature in most)
+    more = f" and {len(drifted) - NAMED:,} more" if len(drifted) > NAMED else ""
+    return f"{features} by more than chance explains: {named}{more}"

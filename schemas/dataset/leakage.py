@@ -8,6 +8,7 @@ from typing import Any
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.versioned_json import read_versioned
+from schemas.spec.table import SPLITS
 
 FORMAT_VERSION = 1
 
@@ -36,25 +37,42 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """What was looked at, a line for each check, whether it found something or not."""
     if "rows" in found:
         rows = found["rows"]
-        yield f"equal rows: {_of_splits(rows['equal'])} ({looked_at(rows, 'rows')})"
+        yield f"equal rows: {_of_splits(rows, 'equal')} ({looked_at(rows, 'rows')})"
         if rows["equal_but_for_label"]:
-            yield f"equal rows with another label: {_of_splits(rows['equal_but_for_label'])}"
+            yield f"equal rows with another label: {_of_splits(rows, 'equal_but_for_label')}"
     if "keys" in found:
-        yield f"keys in two splits: {_of_splits(found['keys']['in_two_splits'])} ({looked_at(found['keys'], 'rows')})"
+        keys = found["keys"]
+        yield f"keys in two splits: {_of_splits(keys, 'in_two_splits')} ({looked_at(keys, 'rows')})"
     if "images" in found:
         images = found["images"]
-        yield f"equal images: {_of_splits(images['equal'])} ({looked_at(images, 'images')})"
-        yield f"nearly equal images: {_of_splits(images['near'])} ({images['compared_by_look']:,} compared)"
+        yield f"equal images: {_of_splits(images, 'equal')} ({looked_at(images, 'images')})"
+        yield f"nearly equal images: {_of_splits(images, 'near')} ({images['compared_by_look']:,} compared)"
         yield f"equal images with two labels: {images['two_labels']['images']:,}"
     if "label" in found:
         label = found["label"]
         if not label["judged"]:
             yield f"features that tell the label: not judged, because {label['because']}"
         else:
-            names = [each["name"] for each in label["features"] if each["leaks"]]
+            names = [_with_classes(each, label) for each in label["features"] if each["leaks"]]
             more = f" and {label['leaks'] - len(names):,} more" if label["leaks"] > len(names) else ""
-            yield f"features that tell the label: {', '.join(names) + more if names else 'none'}"
+            rare = label.get("rare_classes", 0)
+            few = f" ({rare:,} of its classes have too few rows to judge)" if rare else ""
+            yield f"features that tell the label: {', '.join(names) + more if names else 'none'}{few}"
 
 
-def _of_splits(found: list[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{each['records']:,} of {each['splits'][1]} in {each['splits'][0]}" for each in found) or "none"
+def tells_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
+    """The classes that a feature tells alone, if it does not tell the label as a whole; the best told first."""
+    whole = feature.get("auc", 0.0) > label.get("limit", 1.0)
+    return [] if whole else [each["class"] for each in feature.get("tells", ())]
+
+
+def _with_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
+    told = ", ".join(map(repr, tells_classes(feature, label)))
+    return f"{feature['name']} (of {told})" if told else str(feature["name"])
+
+
+def _of_splits(found: Mapping[str, Any], what: str) -> str:
+    if len(found.get("splits", SPLITS)) < 2:
+        return "not judged, because there is one split"
+    pairs = (f"{each['records']:,} of {each['splits'][1]} in {each['splits'][0]}" for each in found[what])
+    return ", ".join(pairs) or "none"

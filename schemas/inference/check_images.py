@@ -41,6 +41,8 @@ class ComparedImages:
         ]
         if self.absent:
             told.append(f"classes that do not occur: {', '.join(self.absent[:8])}")
+        if not self.looked_at:
+            return [*told, f"{source} does not fit: a job finds no image to write"]
         good = self.looked_at - sum(self.rejected.values())
         verdict = "would lose images" if self.loses else "fits"
         return [*told, f"{source} {verdict}: {good:,} of {counted(self.looked_at, 'image')} would be written"]

@@ -52,7 +52,7 @@ def section(comparisons: Sequence[Mapping[str, Any]], environment: Any) -> str:
 
 def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
     features = comparison["features"]
-    exceed = sum(feature["verdict"] != "ok" for feature in features)
+    exceed = sum(feature["verdict"] in ("fail", "warn") for feature in features)
     drifted = sum(feature["drift"] > 0 for feature in features)
     count = max(LEAST, exceed, min(SHOWN, drifted))
     first = [_feature(feature, picture=True) for feature in features[:count]]
@@ -60,10 +60,4 @@ def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _feature(feature: Mapping[str, Any], *, picture: bool) -> dict[str, Any]:
-    span = feature["range"]
-    wider = span is not None and (span["second"][0] < span["first"][0] or span["second"][1] > span["first"][1])
-    cells = [
-        {"label": label, "first": first, "second": second, "change": abs(first - second)}
-        for label, first, second in feature["cells"]
-    ]
-    return {**feature, "wider": wider, "cells": cells, "bars": bars(feature["cells"]) if picture else []}
+    return {**feature, "bars": bars(feature["cells"]) if picture else []}

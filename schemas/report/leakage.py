@@ -110,14 +110,15 @@ def _images(images: Mapping[str, Any]) -> Iterator[Group]:
 def _how(label: Mapping[str, Any]) -> str:
     rows = f"on {label['rows']:,} rows of the train split"
     if any("auc" in each for each in label["features"]):
-        return f"The area under the ROC curve, 0.5 if it tells nothing, {rows}; above {label['limit']:g} it leaks."
+        limit = f"above {label['limit']:g}, of all classes or of a common one, it leaks"
+        return f"The area under the ROC curve, 0.5 if it tells nothing, {rows}; {limit}."
     return f"Its correlation, Pearson's or Spearman's, {rows}; above {label['limit']:g} it leaks."
 
 
 def _telling(features: Sequence[Mapping[str, Any]]) -> Iterator[Telling]:
     for each in features:
         if "auc" in each:
-            best = each.get("best")
+            best = (each.get("tells") or [each.get("best")])[0]
             of = "" if best is None else f"{best['class']} against the rest: {best['auc']:.4f}"
             yield Telling(each["name"], each["auc"], of, 2 * each["auc"] - 1, each["leaks"])
         else:

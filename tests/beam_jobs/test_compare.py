@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -151,8 +152,23 @@ def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, 
     assert features(data).keys() == {"age", "point[p0]", "point[p1]", "point[p2]"}
     assert main([all_kinds.path]) == 0
     told = capsys.readouterr().out
-    assert "ok: no feature differs by more than chance explains" in told
+    assert "not judged: no threshold set; no feature differs by more than chance explains" in told
+    assert "ok: " not in told
     assert [word in told for word in ("point[p1]", "city", "y (label)")] == [True] * 3
+
+
+def test_a_label_that_changed_is_not_called_ok(all_kinds: Dataset, tmp_path: Path, capsys) -> None:
+    """Two values of which each differs by as much: the terminal and the page name the same one."""
+    raw = write(tmp_path / "new.csv", lambda row, _: row | {"y": "yes"})
+    assert main([all_kinds.path, str(raw), "--html", str(tmp_path / "page.html")]) == 0
+    told = capsys.readouterr().out
+    (line,) = [line for line in told.splitlines() if line.startswith("y (label)")]
+    most = line.split("  ")[-1].strip()
+    assert most in ("yes: 50.0% -> 100.0%", "no: 50.0% -> 0.0%") or " -> " in most
+    assert most.replace(">", "&gt;") in (tmp_path / "page.html").read_text()
+    verdict = next(line for line in told.splitlines() if line.startswith("not judged: no threshold set; "))
+    assert "y drifted by " in verdict
+    assert "ok: " not in told
 
 
 def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: Dataset, tmp_path: Path, ask) -> None:
@@ -167,6 +183,10 @@ def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: Datase
     assert not {"img", "link", "iframe"} & set(page.tags)
     assert [value for name, value in page.attributes if name in ("src", "href")] == []
     assert page.tags.count("rect") > 20
+    shown = [feature for feature in data["comparisons"][0]["features"] if feature["drift"]]
+    assert shown
+    for feature in shown:  # the words of the terminal, also where several values differ most
+        assert html.escape(feature["most"]) in text.replace("&#39;", "&#x27;")
     assert main([all_kinds.path, str(raw), "--html", str(tmp_path / "page.html")]) == 2, "it is there already"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import PIL.Image
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.preprocess import main as preprocess
@@ -20,6 +22,7 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage
 from schemas.errors import MillraceError
+from tests.support.written_records import examples
 
 SCHEMA = """\
 name: parcels
@@ -107,6 +110,76 @@ def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd
     assert "40 of eval have the features and the label of a row of train" in page
 
 
+TWEETS = """\
+name: tweets
+format: csv
+csv: {header: present, missing: [""]}
+features:
+  - {name: airline, kind: category}
+  - {name: reason, kind: category, missing: unknown}
+  - {name: reason_confidence, kind: numeric, transform: none, missing: mean}
+  - {name: retweets, kind: numeric, transform: none, missing: mean}
+  - {name: flagged, kind: category, missing: unknown}
+label: {name: sentiment, kind: category}
+split: {by: row, train: 1.0, eval: 0.0, test: 0.0}
+"""
+
+
+def tweets(rows: int) -> pd.DataFrame:
+    """A class of which two features are written alone, one that lacks a value, a rare one that is flagged."""
+    drawn = np.random.default_rng(6)
+    sentiment = drawn.choice(["negative", "neutral", "positive", "spam"], rows, p=[0.6, 0.2, 0.17, 0.03])
+    negative = sentiment == "negative"
+    confidence = np.where(drawn.random(rows) < 0.5, 0.0, np.nan)
+    return pd.DataFrame(
+        {
+            "airline": drawn.choice(["Delta", "United", "American"], rows),
+            "reason": np.where(negative, drawn.choice(["late", "lost", "rude"], rows), ""),
+            "reason_confidence": np.where(negative, drawn.uniform(0.3, 1, rows), confidence).round(4),
+            "retweets": np.where(sentiment == "positive", np.nan, drawn.poisson(1, rows)),
+            "flagged": np.where(sentiment == "spam", "yes", ""),
+            "sentiment": sentiment,
+        }
+    )
+
+
+def test_a_feature_that_tells_one_class_of_several(tmp_path: Path, capsys) -> None:
+    """By its values or by lacking one, against scikit-learn; a class of less than a twentieth does not count."""
+    rows = tweets(4_000)
+    rows.to_csv(tmp_path / "tweets.csv", index=False)
+    (tmp_path / "schema.yaml").write_text(TWEETS)
+    dataset = run(tmp_path, "tweets.csv", tmp_path / "out")
+    found = read_leakage(dataset.path, dataset.manifest)
+    assert found is not None
+    told = {each["name"]: each for each in found["label"]["features"]}
+    shares = rows["sentiment"].value_counts(normalize=True)
+    scores = rows.assign(reason=rows["reason"] != "", retweets=rows["retweets"].isna()).fillna(-1)
+    for name, of in (("reason", "negative"), ("reason_confidence", "negative"), ("retweets", "positive")):
+        (tells,) = told[name]["tells"]
+        area = roc_auc_score(rows["sentiment"] == of, scores[name])
+        assert (tells["class"], tells["auc"]) == (of, pytest.approx(area, abs=1e-6)) == (of, 1.0)
+        assert tells["share"] == pytest.approx(shares[of], abs=1e-6)
+        assert told[name]["auc"] <= found["label"]["limit"], "of all classes it tells less"
+    assert told["flagged"]["best"] == {"class": "spam", "auc": 1.0}
+    assert {name for name, each in told.items() if each["leaks"]} == {"reason", "reason_confidence", "retweets"}
+    warned = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "tells_label"}
+    assert warned.keys() == {"reason", "reason_confidence", "retweets"}
+    assert re.fullmatch(
+        r"reason_confidence: alone it tells the class 'negative' \(\d\d\.\d % of the rows\) of sentiment from the rest "
+        r"with an AUC of 1\.0000 in the train split\. If it is not known when a prediction is made, declare it "
+        r"`kind: ignore`\.",
+        warned["reason_confidence"],
+    )
+    assert found["label"]["rare_classes"] == 0
+    assert dataset_command(["show", dataset.path]) == 0
+    shown = capsys.readouterr().out
+    assert "equal rows: not judged, because there is one split (all 4,000 rows)" in shown
+    (line,) = [line for line in shown.splitlines() if "features that tell the label" in line]
+    assert "reason_confidence (of 'negative')" in line
+    assert "retweets (of 'positive')" in line
+    assert "negative against the rest: 1.0000" in Path(dataset.run_dir, layout.REPORT).read_text()
+
+
 def record_at(place: dict[str, Any]) -> str:
     """The record that begins at a byte of a file."""
     return Path(place["path"]).read_bytes()[place["offset"] :].split(b"\n")[0].decode()
@@ -139,6 +212,48 @@ def test_a_job_that_was_told_not_to_look(tmp_path: Path, capsys) -> None:
     described = json.loads(capsys.readouterr().out)
     assert described["leakage"] is None
     assert [warning["code"] for warning in described["warnings"] if warning["code"].startswith("equal")] == []
+
+
+def test_the_same_rows_elsewhere_give_the_same_figures(tmp_path: Path) -> None:
+    """In another folder the same records in the same order, too; in files of other names the same figures.
+
+    There are more rows than the sample holds, so that another sample would tell another AUC.
+    """
+    drawn = np.random.default_rng(4)
+    late = drawn.choice(["no", "yes"], 11_000, p=[0.7, 0.3])
+    rows = pd.DataFrame(
+        {
+            "parcel": np.arange(len(late)) // 2,
+            "depot": drawn.choice(["Aarhus", "Basel"], len(late)),
+            "weight": (drawn.normal(size=len(late)) + (late == "yes")).round(1),
+            "refund": np.where(drawn.random(len(late)) < 0.1, "1", ""),
+            "late": late,
+        }
+    )
+    found, figures, stored = [], [], []
+    for place, names in (("here", "ab"), ("there/and/elsewhere", "ab"), ("renamed", "xy")):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        by_row = SCHEMA[: SCHEMA.index("split:")] + "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
+        (folder / "schema.yaml").write_text(by_row)
+        for name, some in zip(names, (rows[:7_000], rows[7_000:]), strict=True):
+            some.to_csv(folder / f"{name}.csv", index=False)
+        dataset = run(folder, "*.csv", folder / "out", range_mb=0.02)
+        found.append(json.loads(json.dumps(read_leakage(dataset.path, dataset.manifest)).replace(str(folder), "")))
+        figures.append(Path(dataset.run_dir, layout.STATISTICS_JSON).read_text())
+        stored.append(examples(dataset, "eval"))
+    assert found[0]["label"]["rows"] == 8192 < dataset.rows("train")
+    assert found[0] == found[1]
+    assert [counts(each) for each in found] == [counts(found[0])] * 3
+    assert figures == [figures[0]] * 3
+    assert stored[0] == stored[1]
+
+
+def counts(found: Any) -> Any:
+    """What was found, without the places of examples."""
+    if isinstance(found, list):
+        return [counts(each) for each in found]
+    return {k: counts(v) for k, v in found.items() if k != "examples"} if isinstance(found, dict) else found
 
 
 def test_a_damaged_file_is_named(leaking: tuple[Dataset, dict[str, pd.DataFrame]], tmp_path: Path) -> None:

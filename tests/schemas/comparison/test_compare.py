@@ -120,7 +120,7 @@ def test_samples_of_the_same_data_stay_within_the_noise(first, second):
     rng, exceeded = np.random.default_rng(3), []
     for _ in range(6):
         found = compare(sample_of(table(rng, first)), sample_of(table(rng, second)), lambda _: Limits(fail=1e-6))
-        exceeded += [feature.name for feature in found.features if feature.verdict != "ok"]
+        exceeded += [feature.name for feature in found.features if feature.verdict not in ("ok", "not_judged")]
     assert len(exceeded) <= 1  # of 42, where 1 comparison in 100 may exceed it
 
 
@@ -161,7 +161,7 @@ def test_a_column_that_is_missing_as_a_whole_drifts_by_all_that_it_had():
 @pytest.mark.parametrize(
     ("limits", "verdict"),
     [
-        (None, "ok"),
+        (None, "not_judged"),
         (Limits(fail=0.99), "ok"),
         (Limits(warn=0.2), "warn"),
         (Limits(fail=0.2), "fail"),
@@ -172,6 +172,87 @@ def test_a_column_that_is_missing_as_a_whole_drifts_by_all_that_it_had():
 def test_thresholds(limits, verdict):
     a, b = np.full(900, b"yes", object), np.array([b"yes", b"no"] * 450, object)
     assert only(a, b, limits).verdict == verdict
+
+
+YES, HALF = np.full(900, b"yes", object), np.array([b"yes", b"no"] * 450, object)
+JUDGED: dict[str, tuple[dict[str, tuple[np.ndarray, np.ndarray | None]], dict[str, Limits], str]] = {
+    "no threshold": (
+        {"y": (HALF, YES), "x": (YES, YES)},
+        {},
+        "not judged: no threshold set; 1 feature differs by more than chance explains: y drifted by 0.5000 "
+        "(L-infinity, yes: 50.0% -> 100.0%)",
+    ),
+    "no threshold, no drift": (
+        {"y": (HALF, HALF)},
+        {},
+        "not judged: no threshold set; no feature differs by more than chance explains",
+    ),
+    "a threshold, no drift": (
+        {"y": (HALF, HALF)},
+        {"y": Limits(fail=0.9)},
+        "ok: no feature differs by more than chance explains",
+    ),
+    "a threshold of another feature": (
+        {"y": (HALF, YES), "x": (YES, YES)},
+        {"x": Limits(fail=0.1)},
+        "ok: no feature differs by more than chance explains. Not judged: 1 feature (no threshold set), of which 1 "
+        "feature differs by more than chance explains: y by 0.5000",
+    ),
+    "a threshold of what only one side has": (
+        {"y": (HALF, None), "x": (YES, YES)},
+        {"y": Limits(fail=0.1)},
+        "not judged: only in first; no threshold set; no feature differs by more than chance explains",
+    ),
+    "too few records": (
+        {"y": (HALF[:2], YES[:2])},
+        {"y": Limits(fail=0.1)},
+        "not judged: too few records; no feature differs by more than chance explains",
+    ),
+    "a threshold that is exceeded": (
+        {"y": (HALF, YES), "x": (HALF, YES)},
+        {"x": Limits(fail=0.1)},
+        "FAIL: x drifted by 0.5000 > 0.1 (L-infinity, yes: 50.0% -> 100.0%)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_only_what_a_threshold_is_set_for_is_called_ok(name):
+    columns, limits, told = JUDGED[name]
+    first = {name: values for name, (values, _) in columns.items()}
+    second = {name: values for name, (_, values) in columns.items() if values is not None}
+    found = compare(sample_of(first), sample_of(second), limits.get)
+    assert found.told == told
+    assert found.verdict.replace("_", " ") in (told.partition(":")[0].lower(), "fail")
+    assert found.as_json()["verdict"] == found.verdict
+
+
+def tails(rng: np.random.Generator, n: int, numbers: dict[float, float], *, round_to: float) -> np.ndarray:
+    """Numbers that have these shares, and others above 0, rounded."""
+    others = np.maximum(round_to, rng.lognormal(8, 1, n) // round_to * round_to)
+    drawn = rng.choice(len(numbers) + 1, n, p=[*numbers.values(), 1 - sum(numbers.values())])
+    return np.concatenate([list(numbers), [0.0]])[drawn] + np.where(drawn == len(numbers), others, 0)
+
+
+@pytest.mark.parametrize("round_to", [100.0, 0.01])  # so few values that all are counted, and many
+@pytest.mark.parametrize("numbers", [{0.0: 0.92}, {0.0: 0.4, -9.0: 0.3}, {1e9: 0.6}, {-1.0: 0.15}])
+def test_numbers_beside_one_that_most_rows_have(numbers, round_to):
+    """Those that double are seen, as far as their deciles tell; those that stay as they were are within the noise."""
+    rng = np.random.default_rng(11)
+    a, b, again = (tails(rng, 30_000, numbers, round_to=round_to) for _ in range(3))
+    b = np.where(np.isin(b, list(numbers)), b, 2 * b)
+    found = only(a, b)
+    assert found.distance > 2 * found.noise
+    rest = [side[~np.isin(side, list(numbers))] for side in (a, b)]
+    bounds = [-np.inf, *np.quantile(np.concatenate(rest), np.arange(1, 10) / 10), np.inf]
+    p, q = (
+        np.array([*(np.mean(side == x) for x in numbers), *(np.histogram(other, bounds)[0] / len(side))])
+        for side, other in zip((a, b), rest, strict=True)
+    )
+    expected = jensenshannon(p, q, base=2) ** 2
+    assert found.distance == pytest.approx(expected, rel=0.1 if round_to == 100 else 0.35)
+    same = only(a, again)
+    assert same.distance <= same.noise
 
 
 def test_what_only_one_side_has_and_other_types_are_said():
@@ -189,7 +270,8 @@ def test_what_only_one_side_has_and_other_types_are_said():
 def test_keys_are_no_drift():
     a, b = (np.array([b"%d" % i for i in range(start, start + 50)], object) for start in (0, 100))
     roles: dict[str, Role] = {"id": "key"}
-    assert compare(sample_of({"id": a}, roles=roles), sample_of({"id": b}, roles=roles)).features == ()
+    found = compare(sample_of({"id": a}, roles=roles), sample_of({"id": b}, roles=roles))
+    assert (found.features, found.verdict) == ((), "not_judged")
 
 
 def test_the_most_drifted_comes_first_and_what_fails_before_all():
