@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schemas import outage
 from schemas.storage.redact import redacted
 
 MISSING = ("NoSuchKey", "NoSuchBucket", "404")
@@ -23,8 +24,25 @@ def code_of(error: BaseException) -> str:
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
+def is_of_network(error: Exception) -> bool:
+    """Whether a request got no answer, or only a part of one; another one may."""
+    from botocore.exceptions import ConnectionError as NotConnected
+    from botocore.exceptions import HTTPClientError
+
+    return isinstance(error, NotConnected | HTTPClientError)
+
+
+def failure(error: Exception) -> str:
+    """What the network did to a single request."""
+    if "Timeout" in type(error).__name__:
+        return f"nothing arrived for {outage.STALL_SECONDS:g} s"
+    return f"the connection could not be made, or was cut ({type(error).__name__})"
+
+
 def explain(error: Exception) -> str | None:
     """The message of an error of Amazon's client libraries in one line, without secrets; None for any other error."""
+    if isinstance(error, outage.GaveUp):
+        return str(error)
     if type(error).__module__.split(".")[0] not in ("boto3", "botocore", "s3transfer"):
         return None
     message = " ".join(redacted(str(error)).split()).rstrip(".")
