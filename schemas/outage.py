@@ -85,7 +85,11 @@ def tried_once() -> Iterator[None]:
 
 def is_outage(error: BaseException | None) -> bool:
     """Whether an error, or what it was raised from, is that a store was asked in vain."""
-    return error is not None and (isinstance(error, GaveUp) or is_outage(error.__cause__))
+    seen: list[BaseException] = []  # an error may have been raised from itself
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = error.__cause__
+    return any(isinstance(error, GaveUp) for error in seen)
 
 
 def longest_delay() -> float:

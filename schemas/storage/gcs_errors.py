@@ -19,7 +19,8 @@ _EXPLAINED = {
     "RefreshError": f"{_REFUSED}. {_LOG_IN}",
     "OAuthError": f"{_REFUSED}. {_LOG_IN}",
     "Unauthorized": f"{_REFUSED}. {_LOG_IN}",
-    "Forbidden": "permission denied: {message}. The account needs the role roles/storage.objectUser on the bucket",
+    "Forbidden": "permission denied{permission}: {message}. The account needs the role roles/storage.objectUser on the "
+    "bucket",
 }
 
 
@@ -34,8 +35,20 @@ def explain(error: Exception) -> str | None:
         if type(error).__name__ == "DefaultCredentialsError" and os.environ.get(_VARIABLE):
             return f"{_VARIABLE} is {file}, and no credentials can be read from it: {_message(error)}"
         source = f" in {file}" if os.path.exists(file) else " of this machine"
-        return _EXPLAINED.get(type(error).__name__, "{message}").format(message=_message(error), source=source)
+        return _EXPLAINED.get(type(error).__name__, "{message}").format(
+            message=_message(error), source=source, permission=_permission(error)
+        )
     return None
+
+
+def _permission(error: BaseException) -> str:
+    """The permission that a request needed, unless the server names it."""
+    request = getattr(getattr(error, "response", None), "request", None)
+    if request is None or "storage.objects." in _message(error):
+        return ""
+    reads = "get" if "/o/" in request.url else "list"
+    needed = {"GET": reads, "HEAD": reads, "DELETE": "delete"}.get(request.method, "create")
+    return f" (storage.objects.{needed})"
 
 
 def _library(error: BaseException) -> str:
@@ -56,5 +69,13 @@ def failure(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     first = error.args[0] if error.args and isinstance(error.args[0], str) else error  # without the raw answer
-    message = redacted(str(getattr(error, "message", None) or first))
+    message = redacted(_answered(error) or str(getattr(error, "message", None) or first))
     return " ".join(_REQUEST.sub("", message).split()).rstrip(".")
+
+
+def _answered(error: BaseException) -> str:
+    """What the server said: of an upload, Google's client quotes the whole answer."""
+    try:
+        return str(getattr(error, "response", None).json()["error"]["message"])  # type: ignore[union-attr]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""

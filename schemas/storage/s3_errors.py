@@ -9,7 +9,15 @@ MISSING = ("NoSuchKey", "NoSuchBucket", "404")
 CHANGED = (*MISSING, "PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 _LOG_IN = "Run 'aws configure' or 'aws sso login', or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _REFUSED = f"the AWS credentials were refused: {{}}. {_LOG_IN}"
-_FORBIDDEN = "permission denied: {}. The account needs s3:ListBucket, GetObject, PutObject and DeleteObject"
+_FORBIDDEN = "permission denied{permission}: {}. The account needs s3:ListBucket, GetObject, PutObject and DeleteObject"
+_PERMISSIONS = {
+    "HeadObject": "GetObject",
+    "ListObjectsV2": "ListBucket",
+    "CreateMultipartUpload": "PutObject",
+    "UploadPart": "PutObject",
+    "CompleteMultipartUpload": "PutObject",
+    "CopyObject": "PutObject",
+}  # those of operations that are not called like their permission
 _EXPLAINED = {
     **dict.fromkeys(MISSING, "no such object or bucket"),
     **dict.fromkeys(("PreconditionFailed", "412"), "changed while it was being read; start again"),
@@ -45,5 +53,9 @@ def explain(error: Exception) -> str | None:
         return str(error)
     if type(error).__module__.split(".")[0] not in ("boto3", "botocore", "s3transfer"):
         return None
+    if isinstance(error.__context__, Exception) and code_of(error.__context__):  # of an upload, which wraps it
+        error = error.__context__
+    operation = str(getattr(error, "operation_name", ""))
+    permission = f" (s3:{_PERMISSIONS.get(operation, operation)})" if operation else ""
     message = " ".join(redacted(str(error)).split()).rstrip(".")
-    return _EXPLAINED.get(code_of(error) or type(error).__name__, "{}").format(message)
+    return _EXPLAINED.get(code_of(error) or type(error).__name__, "{}").format(message, permission=permission)

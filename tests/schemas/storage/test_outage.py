@@ -16,7 +16,7 @@ from schemas import outage, storage
 from schemas.concurrency import in_threads
 from schemas.dataset import command
 from schemas.errors import MillraceError
-from schemas.storage import gcs_client, s3
+from schemas.storage import folders, gcs_client, s3
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
@@ -24,15 +24,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 SHOW = "import sys; from schemas.dataset import command; sys.exit(command.main(['show', sys.argv[1]]))"
 
 
+GCS_403 = b'{"error": {"code": 403, "message": "x does not have it"}}'
+S3_403 = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+
 class Busy(ThreadingHTTPServer):
-    """Answers every request with 503."""
+    """Answers every request with 503, or another status."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Refusing)
         self.lock = threading.Lock()
-        self.requests = 0
+        self.requests, self.status, self.body = 0, 503, b""
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -48,9 +52,11 @@ class Refusing(BaseHTTPRequestHandler):
         if not self.path.startswith("/storage/v1/b/b?"):  # which Google's client asks for once, in a thread of its own
             with self.server.lock:
                 self.server.requests += 1
-        self.send_response(503)
-        self.send_header("Content-Length", "0")
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(self.server.body)
 
     do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = _refuse  # noqa: N815 - the base class calls them so
 
@@ -134,3 +140,34 @@ class TestOfBothStores:
             with outage.leaving(), pytest.raises(MillraceError, match=r"within 0.1 s of retries"):
                 storage.read_bytes(path)
         assert busy.requests == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "permission", "role"),
+    [
+        ("gs://b/a", GCS_403, "storage.objects.", "The account needs the role roles/storage.objectUser on the bucket"),
+        ("s3://b/a", S3_403, "s3:", "The account needs s3:ListBucket, GetObject, PutObject and DeleteObject"),
+    ],
+)
+@pytest.mark.parametrize("step", ["upload", "write", "read", "delete", "list"])
+def test_a_permission_that_lacks_is_one_line(busy, tmp_path, path, body, permission, role, step) -> None:
+    busy.status, busy.body = 403, body
+    (tmp_path / "large").write_bytes(bytes(9 << 20))
+    steps = {
+        "upload": lambda: folders.upload(str(tmp_path / "large"), path),
+        "write": lambda: storage.write_bytes(path, b"a"),
+        "read": lambda: storage.read_bytes(path),
+        "delete": lambda: storage.delete(path),
+        "list": lambda: storage.listdir(path),
+    }
+    needed = {"gs://b/a": ["create", "create", "get", "delete", "list"]}.get(
+        path, ["PutObject", "PutObject", "GetObject", "DeleteObject", "ListBucket"]
+    )
+    with pytest.raises(MillraceError) as raised:
+        steps[step]()
+    said = str(raised.value)
+    assert said.startswith(f"{path}: permission denied ({permission}{dict(zip(steps, needed, strict=True))[step]}): ")
+    assert role in said
+    assert "\n" not in said
+    assert "{" not in said
+    assert len(said) < 300
