@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.dataset import Dataset
 from millrace.model import Model
 from schemas.errors import UsageError
+from schemas.scratch import own_temporary_folder
 
 if TYPE_CHECKING:
     from trainer.loop.result import Trained
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 
+@own_temporary_folder()
 def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **options: Any) -> Dataset:  # noqa: A002
     """Turns raw files into a dataset directory: `millrace preprocess`.
 
@@ -52,6 +54,7 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
     return Dataset.open(asked.output, trust=asked.trust)
 
 
+@own_temporary_folder()
 def train(
     *,
     data_dir: Path | Dataset,

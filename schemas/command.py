@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn
 
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, telling, untold
+from schemas.outage import left_by_ctrl_c
+from schemas.scratch import own_temporary_folder
 
 JSON_HELP = "print the result, or the error, as one JSON object on standard output, and nothing else there"
 QUIET_HELP = "show no progress"
@@ -94,13 +96,14 @@ def run(
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(argv, takes_file=json_takes_file)
-    try:
-        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            report = work(argv, prog)
-    except MillraceError as error:
-        return _failed(error, as_json=as_json)
-    except KeyboardInterrupt:
-        return _failed(Interrupted("interrupted"), as_json=as_json)
+    with telling(), left_by_ctrl_c(), own_temporary_folder():
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+                report = work(argv, prog)
+        except MillraceError as error:
+            return _failed(error, as_json=as_json)
+        except KeyboardInterrupt:
+            return _failed(Interrupted("interrupted"), as_json=as_json)
     text = _to_json(report.data) if as_json else report.text
     if text:
         _print(text)
@@ -137,7 +140,9 @@ def _print(text: str) -> None:
 
 
 def _failed(error: MillraceError, *, as_json: bool) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    rest = untold(str(error))
+    if rest:
+        print(rest, file=sys.stderr)
     if as_json:
         _print(_to_json({"error": str(error), "exit_code": error.exit_code}))
     return error.exit_code

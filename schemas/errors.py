@@ -1,5 +1,13 @@
 """Errors of two kinds: invalid usage (exit code 2), and failures (exit code 1)."""
 
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+_told: list[str] = []  # by a command that runs; empty beside one
+
 
 class MillraceError(Exception):
     """The command failed. The message names the file, the place, what was found, what was expected, and what to do."""
@@ -15,3 +23,26 @@ class UsageError(MillraceError):
     """Invalid usage (exit code 2); nothing was done."""
 
     exit_code = 2
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """In the block, which a command is, `tell` prints."""
+    _told[:] = [""]
+    try:
+        yield
+    finally:
+        _told.clear()
+
+
+def tell(message: str) -> None:
+    """Prints what ended the command, ahead of a clean-up that may take its time. Does nothing beside a command."""
+    if _told:
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        _told[:] = [message]
+
+
+def untold(message: str) -> str:
+    """What `tell` has not printed of the message that ends a command, as it is to be printed."""
+    told = _told[0] if _told else ""
+    return message[len(told) :].strip("\n") if told and message.startswith(told) else f"error: {message}"

@@ -20,7 +20,8 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # From the ground up: a room imports only from those in lines above its own, of its own package or of `schemas`;
 # `millrace` from all.
 ORDER = """
-    schemas.errors schemas.interrupts schemas.rejects schemas.concurrency schemas.libraries
+    schemas.errors schemas.outage schemas.scratch
+    schemas.interrupts schemas.rejects schemas.concurrency schemas.libraries
     schemas.source_distribution
     schemas.command schemas.reading_display schemas.storage
     schemas.spec schemas.graphs schemas.samples

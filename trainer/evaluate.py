@@ -58,6 +58,7 @@ def evaluate(
     eval_steps: int | None = None,
     batch_size: int | None = None,
     output: str | None = None,
+    overwrite: bool = False,
     search_inputs: bool = False,
     trust: bool = False,
     verbose: bool = False,
@@ -72,7 +73,8 @@ def evaluate(
       slice_by: features to slice by; 'a,b' is each combination of their values.
       eval_steps: how many batches are evaluated; None: all.
       batch_size: rows or images in a batch; None: those of a training by default.
-      output: the folder of the report; None: the model directory.
+      output: the folder of the report; None: the model directory, whose own report of the split is replaced.
+      overwrite: replace a report in `output`.
       search_inputs: look for the raw rows that were most wrong however large the inputs are.
       trust: load the graphs of the dataset even if they can do more than compute.
       verbose: whether TensorFlow logs more than errors.
@@ -81,6 +83,8 @@ def evaluate(
       UsageError: no such model, export, split or feature, or data of another schema.
       MillraceError: the dataset or the export cannot be read.
     """
+    if output is not None:
+        storage.check_output(layout.join(output, f"report-{split}.json"), overwrite=overwrite)
     dataset = open_dataset(data_dir, trust=trust)
     training = _training(model_dir)
     export = (saved_model or _newest_export(model_dir)).rstrip("/")
@@ -183,6 +187,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
     add("--batch_size", type=int, metavar="N", help="rows or images in a batch (default: 2048 rows, 64 images)")
     add("--output", metavar="DIR", help="folder of the report (default: --model_dir)")
+    add("--overwrite", action="store_true", help="replace a report of the same split in --output")
     add(
         "--search_inputs",
         action="store_true",

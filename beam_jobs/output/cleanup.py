@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from beam_jobs.transform.rejects import PHASE, RawBytes, with_raw_bytes
-from schemas import storage
+from schemas import outage, storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.prune import prune
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, tell
 from schemas.rejects import Reject, read_rejects
 from schemas.storage import compare_and_swap, folders
 from schemas.storage.disk_errors import refused_by_disk
@@ -49,21 +49,51 @@ def after_failure(
       MillraceError: a MillraceError, a full disk, or the loss of the lease, with a summary of the rejects.
       BaseException: any other `error`, unchanged.
     """
-    manifest = compare_and_swap.look(layout.join(output, layout.MANIFEST)).data
-    if manifest is not None and run_id.encode() in manifest:
-        return read(output)
-    rejected = keep_failed(output, run_id, staging, error, raw_bytes)
-    folders.remove(layout.join(output, run_id))
-    if isinstance(error, Exception) and not isinstance(error, LeaseError) and held.is_lost():
-        raise held.lost() from error  # the new holder may have removed files that this job then missed
     refused = refused_by_disk(str(error))
-    if refused is not None:
-        raise MillraceError(f"{refused}. Free some space, or use another disk.{rejected}") from error
-    if isinstance(error, MillraceError):
-        raise type(error)(f"{error}{rejected}") from error
-    if rejected:
-        print(f"{output}: the job failed{rejected}", file=sys.stderr)
+    told = str(error) if refused is None else f"{refused}. Free some space, or use another disk."
+    with outage.leaving():
+        rejected = ""
+        if outage.is_outage(error):  # the clean-up asks the same server
+            tell(told)
+        try:
+            manifest = compare_and_swap.look(layout.join(output, layout.MANIFEST)).data
+        except MillraceError as problem:
+            left = f"\nWhether it was committed could not be found out, so {_left(output, run_id, problem)}"
+        else:
+            if manifest is not None and run_id.encode() in manifest:
+                return read(output)
+            rejected, left = _cleaned_up(error, output=output, run_id=run_id, staging=staging, raw_bytes=raw_bytes)
+        if isinstance(error, Exception) and not isinstance(error, LeaseError) and held.is_lost():
+            raise held.lost() from error  # the new holder may have removed files that this job then missed
+    if isinstance(error, MillraceError) or refused is not None:
+        kind = type(error) if isinstance(error, MillraceError) and refused is None else MillraceError
+        raise kind(f"{told}{rejected}{left}") from error
+    if rejected or left:
+        print(f"{output}: the job failed{rejected}{left}", file=sys.stderr)
     raise error
+
+
+def _cleaned_up(
+    error: BaseException, *, output: str, run_id: str, staging: str, raw_bytes: RawBytes
+) -> tuple[str, str]:
+    """Keeps the rejects, and removes everything else. Returns what to say of the rejects, and of what is left."""
+    rejected = ""
+    try:
+        rejected = keep_failed(output, run_id, staging, error, raw_bytes)
+    except (MillraceError, OSError) as problem:  # the disk that is full, or the server that failed
+        rejected = f"\nIts rejects could not be kept: {problem}"
+    try:
+        folders.remove(layout.join(output, run_id))
+    except MillraceError as problem:
+        return rejected, f"\n{_left(output, run_id, problem)}"
+    return rejected, ""
+
+
+def _left(output: str, run_id: str, problem: MillraceError) -> str:
+    return (
+        f"{layout.join(output, run_id)} stays until the next job there, or `millrace dataset prune {output}`, "
+        f"removes it: {problem}"
+    )
 
 
 def clear(output: str, held: Lease) -> None:

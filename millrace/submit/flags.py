@@ -142,6 +142,7 @@ def _kubernetes(p: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     add("--output", metavar="FILE", help="where the manifests are written (default: NAME.yaml)")
+    add("--overwrite", action="store_true", help="replace an existing file of manifests")
     add("--apply", action="store_true", help="also apply them with kubectl")
     add("--namespace", default="default", metavar="NAME", help="the namespace (default: %(default)s)")
     add(

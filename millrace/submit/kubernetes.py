@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from millrace.submit.flags import TFJOB, settings_of
@@ -46,6 +45,10 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
     _check_paths(training, settings.mount)
     if options.apply and shutil.which("kubectl") is None:
         raise UsageError("--apply: there is no kubectl on PATH; leave it out, and apply the file elsewhere")
+    path = options.output or f"{settings.name}.yaml"
+    storage.check_output(path, overwrite=options.overwrite)
+    if options.apply and not storage.is_local(path):
+        raise UsageError(f"--output {path}: kubectl applies local files; give one, or leave --apply out")
     run = ["python", "-m", "trainer.replica", *training.args]
     packages = None
     if options.staging_bucket is not None:
@@ -53,7 +56,6 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
         run = packages.command(training.args)
     documents = (tfjob if options.kind == TFJOB else jobs)(settings, run)
 
-    path = Path(options.output or f"{settings.name}.yaml")
     _write(path, documents)
     if packages is not None:
         packages.stage()
@@ -61,7 +63,7 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
         _apply(path, quiet=options.quiet)
     data = {"job": settings.name, "kind": options.kind, "namespace": settings.namespace}
     told = _told(settings, path, tfjob=options.kind == TFJOB, applied=options.apply)
-    return command.Report("\n".join(told), {**data, "manifests": str(path), "applied": options.apply})
+    return command.Report("\n".join(told), {**data, "manifests": path, "applied": options.apply})
 
 
 def _check_paths(training: Training, mount: str | None) -> None:
@@ -73,15 +75,14 @@ def _check_paths(training: Training, mount: str | None) -> None:
             raise UsageError(f"{flag} {path}: must be in a bucket, or below {mount} of --volume")
 
 
-def _write(path: Path, documents: Sequence[dict[str, Any]]) -> None:
+def _write(path: str, documents: Sequence[dict[str, Any]]) -> None:
     import yaml
 
-    with storage.wrap_errors(str(path)):
-        path.write_text(yaml.safe_dump_all(documents, sort_keys=False, width=120))
+    storage.write_bytes(path, yaml.safe_dump_all(documents, sort_keys=False, width=120).encode())
 
 
-def _apply(path: Path, *, quiet: bool) -> None:
-    asked = ["kubectl", "apply", "-f", str(path)]
+def _apply(path: str, *, quiet: bool) -> None:
+    asked = ["kubectl", "apply", "-f", path]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=_KUBECTL_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
@@ -93,7 +94,7 @@ def _apply(path: Path, *, quiet: bool) -> None:
         print(done.stdout, end="", file=sys.stderr, flush=True)
 
 
-def _told(settings: PodSettings, path: Path, *, tfjob: bool, applied: bool) -> list[str]:
+def _told(settings: PodSettings, path: str, *, tfjob: bool, applied: bool) -> list[str]:
     namespace = f"-n {settings.namespace}"
     lines = [f"{'applied' if applied else 'written':<10} {path}"]
     if not applied:

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from schemas import storage
+from schemas import outage, storage
 from schemas.dataset import layout
 from schemas.dataset.holders import (
     AnyHolder,
@@ -188,7 +188,8 @@ def hold(
     def beat() -> None:
         while not done.wait(beat_seconds) and not lease.is_remote:
             try:
-                lease.renew()
+                with outage.tried_once():  # the next heartbeat is the next try, and the end waits for no more than one
+                    lease.renew()
             except LeaseError:
                 return
             except MillraceError:  # no network, or a full disk: the next heartbeat may succeed
@@ -198,12 +199,29 @@ def hold(
     thread.start()
     try:
         yield lease
-    finally:
-        done.set()
-        thread.join()
-        if not lease.is_remote:
-            with contextlib.suppress(MillraceError):  # if it cannot be removed, it soon becomes stale
-                lease.release()
+    except BaseException:
+        with outage.leaving():
+            _let_go(lease, done, thread)
+        raise
+    _let_go(lease, done, thread)
+
+
+def _let_go(lease: Lease, done: threading.Event, beats: threading.Thread) -> None:
+    """Ends the heartbeats, and removes the lease. It soon becomes stale if it cannot be removed."""
+    done.set()
+    beats.join(outage.LEAVING_SECONDS)
+    if lease.is_remote:
+        return
+    try:
+        if beats.is_alive():
+            raise MillraceError("a request to renew it is still under way")
+        lease.release()
+    except MillraceError as error:
+        path = layout.join(lease.data_dir, layout.LEASE)
+        print(
+            f"{path}: could not be removed. It keeps other hosts from writing there for {STALE_SECONDS:g} s: {error}",
+            file=sys.stderr,
+        )
 
 
 def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded, *, stale_seconds: float = STALE_SECONDS) -> Lease:

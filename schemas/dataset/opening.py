@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import functools
-import shutil
 import tempfile
 
 from schemas import storage
@@ -14,6 +12,7 @@ from schemas.dataset.check_counts import named, verify_account
 from schemas.dataset.checksums import GRAPHS, check_graphs
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.errors import MillraceError
+from schemas.scratch import own_temporary_folder
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
@@ -82,8 +81,8 @@ class Dataset:
 
     def _copy_graphs(self) -> str:
         """A local folder with the graphs alone, which is removed when this process ends."""
-        folder = tempfile.mkdtemp(prefix="millrace-graphs-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        with own_temporary_folder():
+            folder = tempfile.mkdtemp()
         for graph in GRAPHS:
             folders.copy(layout.join(self.run_dir, graph), layout.join(folder, self.run, graph))
         return folder

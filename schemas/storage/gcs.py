@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, BinaryIO, cast
 
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError
+from schemas.outage import longest_delay
 from schemas.storage import gcs_errors, globs
-from schemas.storage.gcs_client import TRANSFERS, client, patience, pool
+from schemas.storage.gcs_client import OUTAGE, TRANSFERS, client, pool
 from schemas.storage.range_reader import AHEAD, RangeReader
 from schemas.storage.store import Changed, FileStat, Seen, check_version, split_address, split_folder, split_object
 
@@ -42,7 +44,12 @@ class GcsStore:
         def fetch(first: int, stop: int) -> bytes:
             """A request, as a whole: what is repeated is a piece. The bytes are those that are stored, also of gzip."""
             data = pinned.download_as_bytes(
-                start=first, end=stop - 1, raw_download=True, single_shot_download=True, checksum=None, **patience()
+                start=first,
+                end=stop - 1,
+                raw_download=True,
+                single_shot_download=True,
+                checksum=None,
+                **_patience(path),
             )
             if len(data) != stop - first:
                 found = f"{len(data):,} of {stop - first:,} bytes"
@@ -53,10 +60,10 @@ class GcsStore:
 
     def read(self, path: str) -> bytes:
         """One request, so that all bytes are of one generation; what is missing of a cut answer names it."""
-        return cast(bytes, _blob(path).download_as_bytes(raw_download=True, **patience()))
+        return cast(bytes, _blob(path).download_as_bytes(raw_download=True, **_patience(path)))
 
     def write(self, path: str, data: bytes) -> None:
-        _blob(path).upload_from_string(data, content_type=_BINARY, **patience())
+        _blob(path).upload_from_string(data, content_type=_BINARY, **_patience(path))
 
     def delete(self, path: str) -> None:
         _delete(_blob(path))
@@ -117,15 +124,15 @@ class GcsStore:
                 shutil.copyfileobj(file, copied, AHEAD)
             return
         blob, destination = _blob(source), _blob(target)
-        token, _, _ = destination.rewrite(blob, **patience())
+        token, _, _ = destination.rewrite(blob, **_patience(target))
         while token is not None:
-            token, _, _ = destination.rewrite(blob, token=token, **patience())
+            token, _, _ = destination.rewrite(blob, token=token, **_patience(target))
 
     def upload(self, local: str, target: str) -> None:
         """A large file in one request after another, each of which is repeated alone if it is cut."""
         blob = _blob(target)
         blob.chunk_size = UPLOAD_BYTES
-        blob.upload_from_filename(local, content_type=_BINARY, **patience())
+        blob.upload_from_filename(local, content_type=_BINARY, **_patience(target))
 
     def flush(self, path: str) -> None:
         """Does nothing: the server has stored what it accepted."""
@@ -136,7 +143,7 @@ class GcsStore:
     def look(self, path: str) -> Seen:
         blob = _blob(path)
         try:
-            data = blob.download_as_bytes(raw_download=True, **patience())
+            data = blob.download_as_bytes(raw_download=True, **_patience(path))
         except _error("NotFound"):
             return Seen(None)
         return Seen(data, int(blob.generation))
@@ -148,10 +155,10 @@ class GcsStore:
         blob = _blob(path)
         try:
             if data is None:
-                blob.delete(if_generation_match=seen.generation, **patience())
+                blob.delete(if_generation_match=seen.generation, **_patience(path))
                 return Seen(None)
             condition = {"if_generation_match": seen.generation}
-            blob.upload_from_string(data, content_type=_BINARY, **condition, **patience())
+            blob.upload_from_string(data, content_type=_BINARY, **condition, **_patience(path))
             return Seen(data, int(blob.generation))
         except (_error("PreconditionFailed"), _error("NotFound")) as error:
             now = self.look(path)
@@ -169,7 +176,7 @@ class GcsStore:
 
 def _is_object(path: str) -> bool:
     """Whether there is an object of this name that is a file: `name/` is a folder."""
-    return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**patience()))
+    return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_patience(path)))
 
 
 def _blob(path: str, generation: int | None = None) -> Any:
@@ -179,7 +186,7 @@ def _blob(path: str, generation: int | None = None) -> Any:
 
 def _existing(path: str) -> Any:
     bucket, name = split_object(path)
-    blob = client().bucket(bucket).get_blob(name, **patience())
+    blob = client().bucket(bucket).get_blob(name, **_patience(path))
     if blob is None:
         raise MillraceError(f"{path}: no such object")
     return blob
@@ -188,11 +195,11 @@ def _existing(path: str) -> Any:
 def _delete(blob: Any) -> None:
     """Removes an object, if it exists: a request whose answer was lost may have removed it already."""
     with contextlib.suppress(_error("NotFound")):
-        blob.delete(**patience())
+        blob.delete(**_patience(f"{PREFIX}{blob.bucket.name}/{blob.name}"))
 
 
 def _listed(bucket: str, prefix: str, **how: Any) -> Any:
-    return client().list_blobs(bucket, prefix=prefix, **how, **patience())
+    return client().list_blobs(bucket, prefix=prefix, **how, **_patience(f"{PREFIX}{bucket}/{prefix}"))
 
 
 def _error(name: str) -> type[Exception]:
@@ -200,3 +207,24 @@ def _error(name: str) -> type[Exception]:
     from google.api_core import exceptions
 
     return cast(type[Exception], getattr(exceptions, name))
+
+
+def _patience(path: str) -> dict[str, Any]:
+    """The arguments of a request that repeat it after 429, 5xx and broken connections, while `OUTAGE` allows it.
+
+    By default, the client repeats only requests that name the generation that they expect. Each of ours may be
+    repeated: it reads, writes a complete object, or removes one.
+
+    Args:
+      path: what is asked for, to be named.
+    """
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    longest = longest_delay()
+    retry = DEFAULT_RETRY.with_timeout(None).with_delay(initial=min(1.0, longest), maximum=longest)
+
+    def repeated(request: Callable[..., Any]) -> Callable[..., Any]:
+        begun = time.monotonic()  # of this request: an upload makes many
+        return retry(request, on_error=lambda error: OUTAGE.failed(path, gcs_errors.failure(error), begun))
+
+    return {"retry": repeated}

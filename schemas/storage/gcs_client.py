@@ -7,10 +7,17 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from schemas.outage import Outage
+
 CONNECTIONS = 96  # maximum per process: one for each thread that reads images, and for each of the pools below
 TRANSFERS = 16  # requests at once for the pieces of large objects
-STALL_SECONDS = 60.0  # how long a connection, or the next bytes of an answer, may take
-RETRY_SECONDS = 120.0  # how long a request is repeated
+OUTAGE = Outage("Google Cloud Storage")
+_TRANSIENT = (408, 429, *range(500, 600))  # the status of an answer that says nothing about the request
+
+# TensorFlow's own client reads these when it is imported, and makes the delays between its tries from them: some 100 s
+# in all, where its own defaults are 190 s.
+os.environ.setdefault("GCS_RETRY_CONFIG_MAX_RETRIES", "9")
+os.environ.setdefault("GCS_RETRY_CONFIG_MAX_DELAY_TIME_US", "16000000")
 
 
 @functools.cache
@@ -20,8 +27,18 @@ def client() -> Any:
     from requests.adapters import HTTPAdapter
 
     made = gcs.Client(project=None)  # only creating buckets needs a project
+
+    class Adapter(HTTPAdapter):
+        """Bounds how long an answer is waited for, and notes which requests the server has answered."""
+
+        def send(self, request: Any, *args: Any, **given: Any) -> Any:
+            answer = super().send(request, *args, **{**given, "timeout": OUTAGE.wait()})
+            if answer.status_code not in _TRANSIENT:
+                OUTAGE.answered()
+            return answer
+
     # The default is ten; further connections are discarded after use.
-    adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
+    adapter = Adapter(pool_maxsize=CONNECTIONS)
     for scheme in ("https://", "http://"):
         made._http.mount(scheme, adapter)  # private: Google's own advice, and no other way
     return made
@@ -31,17 +48,6 @@ def client() -> Any:
 def pool() -> ThreadPoolExecutor:
     """The threads that download pieces of objects; they start when they are needed."""
     return ThreadPoolExecutor(TRANSFERS, thread_name_prefix="gcs")
-
-
-def patience() -> dict[str, Any]:
-    """The arguments of a request that bound its waits, and repeat it after 429, 5xx and broken connections.
-
-    By default, the client repeats only requests that name the generation that they expect. Each of ours may be
-    repeated: it reads, writes a complete object, or removes one.
-    """
-    from google.cloud.storage.retry import DEFAULT_RETRY
-
-    return {"timeout": STALL_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS)}
 
 
 def credentials_file() -> str:

@@ -7,27 +7,39 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import secrets
+import time
 from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
 
+from schemas import outage
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
+from schemas.outage import Outage
 from schemas.storage import globs, s3_errors
 from schemas.storage.range_reader import RangeReader
 from schemas.storage.s3_errors import CHANGED, MISSING, code_of
 from schemas.storage.store import Changed, FileStat, Seen, check_version, split_address, split_folder, split_object
 
 PREFIX = "s3://"
-_ATTEMPTS = 8
+OUTAGE = Outage("Amazon S3")
+_TRANSIENT = ("408", "429", "500", "502", "503", "504", "RequestTimeout", "SlowDown", "Throttling", "InternalError")
 _CONNECTIONS = 64
+_BEGUN = "millrace begun"
 _THREADS = 16  # requests at once for parts of one file, or of one folder
 
 
 @functools.cache
-def client() -> Any:
-    """The client of Amazon's library, one per process. Its environment variables name the endpoint and the region."""
+def client(stall_seconds: float = outage.STALL_SECONDS) -> Any:
+    """A client of Amazon's library. Its environment variables name the endpoint and the region.
+
+    It repeats no request but as `_after` says.
+
+    Args:
+      stall_seconds: how long a connection, or the next bytes of an answer, may take.
+    """
     try:
         from boto3.session import Session
         from botocore.config import Config
@@ -35,8 +47,47 @@ def client() -> Any:
         from schemas.source_distribution import how_to_install
 
         raise UsageError(f"{PREFIX} needs the package boto3: {how_to_install('s3')}") from error
-    retries = {"mode": "standard", "max_attempts": _ATTEMPTS}
-    return Session().client("s3", config=Config(max_pool_connections=_CONNECTIONS, retries=retries))
+    made = Session().client(
+        "s3",
+        config=Config(
+            max_pool_connections=_CONNECTIONS,
+            connect_timeout=stall_seconds,
+            read_timeout=stall_seconds,
+            retries={"mode": "standard", "total_max_attempts": 1},
+        ),
+    )
+    made.meta.events.register("before-call.s3", _before)
+    made.meta.events.register("needs-retry.s3", _after)
+    return made
+
+
+def _client() -> Any:
+    """The client that waits for as long as may be waited now; one per process for each."""
+    return client() if OUTAGE.wait() >= outage.STALL_SECONDS else client(outage.LEAVING_SECONDS)
+
+
+def _before(context: dict[str, Any], **_: Any) -> None:
+    context[_BEGUN] = time.monotonic()
+
+
+def _after(
+    request_dict: dict[str, Any],
+    attempts: int,
+    response: tuple[Any, dict[str, Any]] | None,
+    caught_exception: Exception | None,
+    **_: Any,
+) -> float | None:
+    """How long to wait before a request is repeated; None if it is not."""
+    status = str(response[0].status_code) if response else ""
+    code = str(response[1].get("Error", {}).get("Code", "")) if response else ""
+    if caught_exception is None and status not in _TRANSIENT and code not in _TRANSIENT:
+        OUTAGE.answered()
+        return None
+    if caught_exception is not None and not s3_errors.is_of_network(caught_exception):
+        return None
+    failure = f"status {status}" if caught_exception is None else s3_errors.failure(caught_exception)
+    OUTAGE.failed(request_dict["url"].partition("?")[0], failure, request_dict["context"][_BEGUN])
+    return min(outage.longest_delay(), 2.0 ** (attempts - 1)) * random.uniform(0.5, 1)
 
 
 @functools.cache
@@ -56,7 +107,7 @@ class S3Store:
         return code_of(error) == "NoSuchBucket"
 
     def stat(self, path: str) -> FileStat:
-        found = client().head_object(**_named(path))
+        found = _client().head_object(**_named(path))
         return FileStat(int(found["ContentLength"]), str(found["ETag"]))
 
     def open(self, path: str, version: str | None) -> BinaryIO:
@@ -75,10 +126,10 @@ class S3Store:
         return _get(path)[0]
 
     def write(self, path: str, data: bytes) -> None:
-        client().put_object(**_named(path), Body=data)
+        _client().put_object(**_named(path), Body=data)
 
     def delete(self, path: str) -> None:
-        client().delete_object(**_named(path))
+        _client().delete_object(**_named(path))
 
     def exists(self, path: str) -> bool:
         return self._is_object(path) or next(_keys(*split_folder(path)), None) is not None
@@ -86,7 +137,7 @@ class S3Store:
     def listdir(self, path: str) -> list[str]:
         bucket, prefix = split_folder(path)
         names: set[str] = set()
-        for page in client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/"):
+        for page in _client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/"):
             names.update(entry["Key"] for entry in page.get("Contents", ()))
             names.update(entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ()))
         return sorted(name[len(prefix) :] for name in names if len(name) > len(prefix))
@@ -116,7 +167,7 @@ class S3Store:
 
     def remove_folder(self, path: str) -> None:
         bucket, prefix = split_folder(path)
-        in_threads(lambda key: client().delete_object(Bucket=bucket, Key=key), _keys(bucket, prefix), threads=_THREADS)
+        in_threads(lambda key: _client().delete_object(Bucket=bucket, Key=key), _keys(bucket, prefix), threads=_THREADS)
 
     def rename(self, source: str, target: str) -> None:
         """Copies the object on the server, then removes the old one."""
@@ -125,12 +176,12 @@ class S3Store:
 
     def copy(self, source: str, target: str) -> None:
         if target.startswith(PREFIX):
-            client().copy(_named(source), *split_object(target))
+            _client().copy(_named(source), *split_object(target))
         else:
-            client().download_file(*split_object(source), target)
+            _client().download_file(*split_object(source), target)
 
     def upload(self, local: str, target: str) -> None:
-        client().upload_file(local, *split_object(target))
+        _client().upload_file(local, *split_object(target))
 
     def flush(self, path: str) -> None:
         """Does nothing: the server has stored what it accepted."""
@@ -153,9 +204,9 @@ class S3Store:
         condition = {"IfNoneMatch": "*"} if seen.data is None else {"IfMatch": str(seen.generation)}
         try:
             if data is not None:
-                return Seen(data, client().put_object(**_named(path), Body=data, **condition)["ETag"])
+                return Seen(data, _client().put_object(**_named(path), Body=data, **condition)["ETag"])
             if seen.data is not None:
-                client().delete_object(**_named(path), **condition)
+                _client().delete_object(**_named(path), **condition)
             return Seen(None)
         except Exception as error:
             if code_of(error) not in CHANGED:
@@ -188,7 +239,7 @@ def _named(path: str) -> dict[str, str]:
 
 def _objects(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
     """The objects whose keys begin with a prefix, sorted."""
-    for page in client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+    for page in _client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         yield from page.get("Contents", ())
 
 
@@ -197,14 +248,13 @@ def _keys(bucket: str, prefix: str) -> Iterator[str]:
 
 
 def _get(path: str, **condition: str) -> tuple[bytes, str]:
-    """An object's bytes and ETag. A body that is cut is requested again; boto3 repeats everything else by itself."""
+    """An object's bytes and ETag. A body that is cut is requested again, as `_after` has everything else repeated."""
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
-    for left in range(_ATTEMPTS, -1, -1):
-        answer = client().get_object(**_named(path), **condition)
+    begun = time.monotonic()
+    while True:
+        answer = _client().get_object(**_named(path), **condition)
         try:
             return answer["Body"].read(), answer["ETag"]
-        except (HTTPClientError, IncompleteReadError):
-            if not left:
-                raise
-    raise AssertionError
+        except (HTTPClientError, IncompleteReadError) as error:
+            OUTAGE.failed(path, s3_errors.failure(error), begun)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,14 +15,17 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs import preprocess
-from schemas import storage
+from beam_jobs.runtime import job
+from schemas import outage, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.storage import compare_and_swap, folders, gcs_client
 from schemas.storage.gcs import UPLOAD_BYTES
 from schemas.storage.range_reader import PIECE
+from tests.support.cloud import Cloud
 from tests.support.faults import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
+from tests.support.waiting import until
 
 # The client library leaves it to the garbage collector to close a connection whose answer it has not read.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
@@ -33,8 +38,9 @@ Steps = dict[str, Callable[[], object]]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs_client, "STALL_SECONDS", 0.5)
-    monkeypatch.setattr(gcs_client, "RETRY_SECONDS", 2.0)
+    gcs_client.OUTAGE.answered()  # the test before left it in one
+    monkeypatch.setattr(outage, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 2.0)
 
 
 @pytest.fixture
@@ -156,3 +162,57 @@ def test_a_job_ends_in_one_line_and_commits_nothing_and_the_next_one_cleans_up(
     assert "manifest.json" not in storage.listdir(f"{bucket}/out")
     assert preprocess.main([*argv, "--quiet"]) == 0
     assert sorted(storage.listdir(f"{bucket}/out")) == [open_dataset(f"{bucket}/out").run, "manifest.json"]
+
+
+class Noted(io.StringIO):
+    """Standard error that notes how many requests had failed when the error was printed."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        super().__init__()
+        self.cloud, self.failed_before = cloud, 0
+
+    def write(self, text: str) -> int:
+        if text.startswith("error: "):
+            self.failed_before = self.cloud.injected
+        return super().write(text)
+
+
+def test_a_job_whose_bucket_answers_no_more_prints_the_error_and_then_what_its_clean_up_could_not_do(
+    cloud, bucket, tmp_path: Path, impatient, monkeypatch
+) -> None:
+    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
+    (tmp_path / "raw.csv").write_text(people_csv(300))
+    argv = ["--schema", f"{tmp_path}/schema.yaml", "--input", f"{tmp_path}/raw.csv", "--output", f"{bucket}/out"]
+
+    def fails_from_now_on(*_: object) -> object:
+        cloud.inject(Fault(".", times=ALWAYS, status=503))
+        return storage.read_bytes(f"{bucket}/a")
+
+    monkeypatch.setattr(job, "execute", fails_from_now_on)
+    noted = Noted(cloud)
+    monkeypatch.setattr(sys, "stderr", noted)
+    assert preprocess.main([*argv, "--quiet"]) == 1
+    printed, failed_before = noted.getvalue(), noted.failed_before
+    assert 2 <= failed_before < cloud.injected <= failed_before + 6  # by a clean-up that asks for nothing twice
+    error, *rest = printed.splitlines()
+    assert error.startswith(f"error: {bucket}/a: Google Cloud Storage did not do it within 2 s of retries")
+    assert f"{bucket}/out/lease.json: could not be removed" in rest[0]
+    assert f"`millrace dataset prune {bucket}/out`, removes it" in rest[1]
+    assert len(rest) == 2
+
+
+def test_ctrl_c_ends_a_job_whose_bucket_answers_no_more(cloud, bucket, tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
+    (tmp_path / "raw.csv").write_text(people_csv(300))
+    argv = ["--schema", f"{tmp_path}/schema.yaml", "--input", f"{tmp_path}/raw.csv", "--output", f"{bucket}/out"]
+    command = [sys.executable, "-m", "beam_jobs.preprocess", *argv]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: storage.exists(f"{bucket}/out/lease.json"), "it has the lease")
+        cloud.inject(Fault(".", times=ALWAYS, status=503))
+        until(lambda: cloud.injected >= 2, "it asks again")
+        failed_before = cloud.injected
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "error: interrupted; nothing was committed" in printed
+    assert cloud.injected <= failed_before + 12

@@ -118,3 +118,22 @@ def test_kubectl_applies_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert said in done.out + done.err
     assert (tmp_path / "asked").read_text() == f"apply -f {path}\n"
     assert path.exists()
+
+
+def test_no_file_is_replaced_that_was_not_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text("mine")
+    command = ["submit", "kubernetes", *IMAGE, "--output", str(path)]
+    done = ended(main, [*command, "--", *TRAIN])
+    assert done.code == 2
+    assert f"{path}: already exists; give --overwrite to replace it" in done.err
+    assert path.read_text() == "mine"
+    assert ended(main, [*command, "--overwrite", "--", *TRAIN]).code == 0
+    assert "kind: Job" in path.read_text()
+
+
+def test_manifests_are_put_in_place_of_files_only(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").symlink_to(tmp_path / "elsewhere")
+    done = ended(main, ["submit", "kubernetes", *IMAGE, "--output", str(tmp_path / "jobs.yaml"), "--", *TRAIN])
+    assert done.code == 2
+    assert "jobs.yaml: is a link, which a file would replace" in done.err

@@ -1,0 +1,173 @@
+"""A bucket that answers nothing but 503: one deadline holds for a command, it is said, and Ctrl-C waits for nobody."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from schemas import outage, storage
+from schemas.concurrency import in_threads
+from schemas.dataset import command
+from schemas.errors import MillraceError
+from schemas.storage import folders, gcs_client, s3
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
+SHOW = "import sys; from schemas.dataset import command; sys.exit(command.main(['show', sys.argv[1]]))"
+
+
+GCS_403 = b'{"error": {"code": 403, "message": "x does not have it"}}'
+S3_403 = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+
+class Busy(ThreadingHTTPServer):
+    """Answers every request with 503, or another status."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Refusing)
+        self.lock = threading.Lock()
+        self.requests, self.status, self.body = 0, 503, b""
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    server: Busy
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Logs nothing."""
+
+    def _refuse(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not self.path.startswith("/storage/v1/b/b?"):  # which Google's client asks for once, in a thread of its own
+            with self.server.lock:
+                self.server.requests += 1
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(self.server.body)
+
+    do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = _refuse  # noqa: N815 - the base class calls them so
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
+    """The server of both stores."""
+    with Busy() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        settings = {
+            "STORAGE_EMULATOR_HOST": address,
+            "GOOGLE_CLOUD_PROJECT": "none",
+            "AWS_ENDPOINT_URL_S3": address,
+            "AWS_ACCESS_KEY_ID": "loopback",
+            "AWS_SECRET_ACCESS_KEY": "of-no-use-elsewhere",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        for made in (gcs_client.client, s3.client):
+            made.cache_clear()
+        yield server
+        server.shutdown()
+        for made in (gcs_client.client, s3.client):
+            made.cache_clear()
+        gc.collect()  # their connections, which they leave to the garbage collector
+        for store in (gcs_client.OUTAGE, s3.OUTAGE):
+            store.answered()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 2.0)
+
+
+@pytest.mark.parametrize(("path", "service"), [("gs://b/a", "Google Cloud Storage"), ("s3://b/a", "Amazon S3")])
+class TestOfBothStores:
+    """The same for Google's client and Amazon's."""
+
+    def test_what_fails_is_one_line_and_once_it_has_failed_for_good_all_else_is_asked_once(
+        self, busy, impatient, path: str, service: str
+    ) -> None:
+        with pytest.raises(MillraceError, match=f"{service} did not do it within 2 s of retries; the last failure: st"):
+            storage.read_bytes(path)
+        assert busy.requests > 2
+        for step in (storage.stat, storage.read_bytes, storage.listdir, storage.delete, storage.exists):
+            before = busy.requests
+            with pytest.raises(MillraceError):
+                step(path)
+            assert busy.requests == before + 1
+
+    def test_many_requests_at_once_have_one_deadline(self, busy, impatient, path: str, service: str) -> None:
+        with pytest.raises(MillraceError, match=service):
+            in_threads(lambda number: storage.read_bytes(f"{path}-{number}"), range(40), threads=4)
+        before = busy.requests
+        with pytest.raises(MillraceError):
+            storage.read_bytes(path)
+        assert busy.requests == before + 1
+
+    def test_a_command_says_what_it_waits_for(self, busy, impatient, monkeypatch, capsys, path, service) -> None:
+        monkeypatch.setattr(outage, "SAY_AFTER", 0.5)
+        assert command.main(["show", path]) == 1
+        first, *_, last = capsys.readouterr().err.splitlines()
+        assert f"{service} has failed for " in first
+        assert "(status 503); asking again, for up to 2 s" in first
+        assert last.startswith(f"error: {path}")
+
+    def test_ctrl_c_ends_a_command_that_asks_again(self, busy, path: str, service: str) -> None:
+        with subprocess.Popen([sys.executable, "-c", SHOW, path], stderr=subprocess.PIPE, text=True) as process:
+            until(lambda: busy.requests >= 2, "it asks again")
+            process.send_signal(signal.SIGINT)
+            _, printed = process.communicate(timeout=300)
+        assert process.returncode == 130
+        assert printed.splitlines()[-1] == "error: interrupted"
+        assert busy.requests <= 6
+
+    def test_while_a_command_cleans_up_it_asks_for_seconds_only(self, busy, monkeypatch, path, service) -> None:
+        monkeypatch.setattr(outage, "LEAVING_SECONDS", 0.1)
+        for _ in range(3):
+            with outage.leaving(), pytest.raises(MillraceError, match=r"within 0.1 s of retries"):
+                storage.read_bytes(path)
+        assert busy.requests == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "permission", "role"),
+    [
+        ("gs://b/a", GCS_403, "storage.objects.", "The account needs the role roles/storage.objectUser on the bucket"),
+        ("s3://b/a", S3_403, "s3:", "The account needs s3:ListBucket, GetObject, PutObject and DeleteObject"),
+    ],
+)
+@pytest.mark.parametrize("step", ["upload", "write", "read", "delete", "list"])
+def test_a_permission_that_lacks_is_one_line(busy, tmp_path, path, body, permission, role, step) -> None:
+    busy.status, busy.body = 403, body
+    (tmp_path / "large").write_bytes(bytes(9 << 20))
+    steps = {
+        "upload": lambda: folders.upload(str(tmp_path / "large"), path),
+        "write": lambda: storage.write_bytes(path, b"a"),
+        "read": lambda: storage.read_bytes(path),
+        "delete": lambda: storage.delete(path),
+        "list": lambda: storage.listdir(path),
+    }
+    needed = {"gs://b/a": ["create", "create", "get", "delete", "list"]}.get(
+        path, ["PutObject", "PutObject", "GetObject", "DeleteObject", "ListBucket"]
+    )
+    with pytest.raises(MillraceError) as raised:
+        steps[step]()
+    said = str(raised.value)
+    assert said.startswith(f"{path}: permission denied ({permission}{dict(zip(steps, needed, strict=True))[step]}): ")
+    assert role in said
+    assert "\n" not in said
+    assert "{" not in said
+    assert len(said) < 300
