@@ -58,7 +58,13 @@ def edges(a: Numbers, b: Numbers) -> np.ndarray:
     mixture = (a.up_to(points) + b.up_to(points)) / 2
     deciles = points[np.searchsorted(mixture, np.arange(1, BINS) / BINS - 1e-9).clip(max=len(points) - 1)]
     repeated = deciles[1:][deciles[1:] == deciles[:-1]]
-    return np.unique(np.concatenate([deciles, np.nextafter(repeated, np.float32(-np.inf))]))
+    return np.unique(np.concatenate([deciles, below(repeated)]))
+
+
+def below(numbers: np.ndarray | np.float32) -> np.ndarray:
+    """The float32 before each, -inf before the least (of which NumPy warns)."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(numbers, np.float32(-np.inf))
 
 
 def _range(bounds: np.ndarray, place: int) -> str:
@@ -66,7 +72,7 @@ def _range(bounds: np.ndarray, place: int) -> str:
         return f"above {bounds[-1]:.6g}"
     if place == 0:
         return f"up to {bounds[0]:.6g}"
-    alone = np.nextafter(bounds[place], np.float32(-np.inf)) == bounds[place - 1]
+    alone = below(bounds[place]) == bounds[place - 1]
     return f"{bounds[place]:.6g}" if alone else f"above {bounds[place - 1]:.6g}, up to {bounds[place]:.6g}"
 
 
