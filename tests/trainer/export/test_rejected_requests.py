@@ -240,13 +240,13 @@ def test_of_numbers_at_the_ends_of_their_range_a_server_says_what_the_job_says(e
     for name, width in WIDTHS.items():
         for place in range(width):
             for text in EDGES.split():
-                cells = {n: [str(v) for v in np.atleast_1d(GOOD[n])] for n in WIDTHS}
+                cells = {n: [str(v) for v in np.ravel(np.array(GOOD[n]))] for n in WIDTHS}
                 cells[name][place] = text
                 rows.append(cells)
     lines = []
     for i, cells in enumerate(rows):
-        one = {**{n: ",".join(c) for n, c in cells.items()}, **{n: GOOD[n] for n in GOOD if n not in WIDTHS}}
-        lines.append(",".join([f"e{i}", *(one[n] for n in GOOD if n != "id"), "yes"]))
+        one = {**{n: str(GOOD[n]) for n in GOOD}, **{n: ",".join(c) for n, c in cells.items()}, "id": f"e{i}"}
+        lines.append(",".join([*one.values(), "yes"]))
     (tmp_path / "edges.csv").write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
     copy = shutil.copytree(strict.path, tmp_path / "copy")
     argv = ["--append_to", str(copy), "--input", str(tmp_path / "edges.csv"), "--max_rejects", "9999", "--quiet"]
