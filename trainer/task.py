@@ -225,7 +225,8 @@ def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None,
         lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise --max_steps to continue")
     for split, metrics in trained.metrics.items():
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "global_step")
-        lines.append(f"{split:8} {values}")
+        step = metrics["global_step"]
+        lines.append(f"{split:8} {values}" + (f" (at step {step:,}: the best)" if step != trained.global_step else ""))
     lines += [f"{name:8} {path}" for name, path in trained.exports.items()]
     written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
     lines.append(f"metrics  {', '.join(written)}")

@@ -61,7 +61,7 @@ def edges(a: Numbers, b: Numbers) -> np.ndarray:
         alone = repeated
         cuts = _cuts(a, b, alone)
         alone = np.concatenate([alone, _repeated(cuts)])
-    return np.unique(np.concatenate([cuts, alone, np.nextafter(alone, np.float32(-np.inf))]))
+    return np.unique(np.concatenate([cuts, alone, below(alone)]))
 
 
 def _repeated(cuts: np.ndarray) -> np.ndarray:
@@ -73,8 +73,7 @@ def _cuts(a: Numbers, b: Numbers, alone: np.ndarray) -> np.ndarray:
 
     They are deciles, or fewer where a cell would have too few values for its share to be known.
     """
-    below = np.nextafter(alone, np.float32(-np.inf))
-    held = [(side.up_to(below), side.up_to(alone)) if len(alone) else (alone, alone) for side in (a, b)]
+    held = [(side.up_to(below(alone)), side.up_to(alone)) if len(alone) else (alone, alone) for side in (a, b)]
     ends = [side.low for side in (a, b)] + [side.high for side in (a, b)]
     found = [side.at(_ranks_beside(*spans)) for side, spans in zip((a, b), held, strict=True)]
     points = np.unique(np.concatenate([*found, ends]).astype(np.float32))
@@ -100,12 +99,18 @@ def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
     return found
 
 
+def below(numbers: np.ndarray | np.float32) -> np.ndarray:
+    """The float32 before each, -inf before the least (of which NumPy warns)."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(numbers, np.float32(-np.inf))
+
+
 def _range(bounds: np.ndarray, place: int) -> str:
     if place == len(bounds):
         return f"above {bounds[-1]:.6g}"
     if place == 0:
         return f"up to {bounds[0]:.6g}"
-    alone = np.nextafter(bounds[place], np.float32(-np.inf)) == bounds[place - 1]
+    alone = below(bounds[place]) == bounds[place - 1]
     return f"{bounds[place]:.6g}" if alone else f"above {bounds[place - 1]:.6g}, up to {bounds[place]:.6g}"
 
 

@@ -136,8 +136,7 @@ def _cells(cells: Cells, p: np.ndarray, q: np.ndarray, *, in_order: bool) -> tup
 
 
 def _range_of_numbers(a: Numbers, b: Numbers) -> Range:
-    below = np.nextafter(np.float32(a.low), np.float32(-np.inf))
-    under, over = b.up_to(np.array([below, a.high], np.float32)) * [1, -1] + [0, 1]
+    under, over = b.up_to(np.array([making.below(np.float32(a.low)), a.high], np.float32)) * [1, -1] + [0, 1]
     ends = (b.low < a.low, float(under)), (b.high > a.high, float(over))
     outside = sum(max(1, round(share * b.count)) for beyond, share in ends if beyond)  # at least the one at the end
     return Range((a.low, a.high), (b.low, b.high), outside)

@@ -30,6 +30,8 @@ _WORDS = {
 }
 
 
+_HALF = "found {!a}, which holds half of a surrogate pair: no character, and never in UTF-8 data"
+
 AnySchema = Schema | ImageSchema
 
 
@@ -175,6 +177,9 @@ class _Reader:
             if not isinstance(key, ScalarNode):
                 self.mistakes.append(Mistake(line, path, "a key must be text, not a list or a mapping"))
                 continue
+            if not _is_unicode(key.value):
+                self.mistakes.append(Mistake(line, path, _HALF.format(key.value)))
+                continue
             if key.value in first:
                 message = f"the key {key.value!r} is given twice (first in line {first[key.value]}); give it once"
                 self.mistakes.append(Mistake(line, path, message))
@@ -184,6 +189,8 @@ class _Reader:
 
     def _scalar(self, node: ScalarNode, path: Path) -> object:
         text: str = node.value
+        if not _is_unicode(text):
+            self.mistakes.append(Mistake(self.lines[path], path, _HALF.format(text)))
         if node.style is not None:
             return text  # quoted, or a block: always text
         if text in _WORDS:
@@ -198,6 +205,10 @@ class _Reader:
         if not math.isfinite(float(text)):
             self.mistakes.append(Mistake(self.lines[path], path, f"found {text}; a number must fit a 64-bit float"))
         return float(text)
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _compose(text: str) -> Node | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -21,6 +24,23 @@ def _check_name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError("a feature's name is a letter, then letters, digits, '_', '-' or '.'")
     return value
+
+
+def as_float32(value: float) -> float:
+    """The number as data and graphs hold it; infinite if it is out of a float32's range."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def alike(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Texts, each with an earlier one that is the same without the ASCII white space around it, as data is read."""
+    seen: dict[bytes, str] = {}
+    for text in texts:
+        earlier = seen.setdefault(text.encode().strip(), text)
+        if earlier != text:
+            yield earlier, text
 
 
 Token = Annotated[str, BeforeValidator(_as_text)]

@@ -168,8 +168,8 @@ class Schema(Strict):
 
     def _not_meant(self) -> Iterator[Mistake]:
         """What can be read, and is surely not meant: earlier releases wrote datasets with it."""
-        for i, f in enumerate(self.features):
-            yield from ((("features", i, key), message) for key, message in f.not_meant())
+        for path, item in self._items():
+            yield from (((*path, key), message) for key, message in item.not_meant())
         if isinstance(self.split, HashSplit) and self.split.by != "row" and self.label.name in self.split.by:
             message = f"{self.label.name!r} is the label, whose classes would not be spread over the splits"
             yield ("split", "by"), f"{message}; allowed: row, file, or features"

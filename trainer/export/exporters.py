@@ -140,12 +140,17 @@ class CheckedExport:
 
 
 class BestExporter(tf_estimator.Exporter):
-    """Exports if the metric is better than the best so far, which is stored in `best.json` for restarts."""
+    """Exports if the metric is better than the best so far, which is stored in `best.json` for restarts.
+
+    Attributes:
+      step: that of the best export, if this process has written it.
+    """
 
     def __init__(self, writer: CheckedExport, *, metric: str | None, keep: int) -> None:
         self._writer = writer
         self._metric = metric
         self._keep = keep
+        self.step: int | None = None
 
     @property
     def name(self) -> str:
@@ -163,7 +168,7 @@ class BestExporter(tf_estimator.Exporter):
             return None
         final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
         mark = {"metric": metric.name, "value": value, "export": os.path.basename(final), "notes_format": NOTES_FORMAT}
-        mark["global_step"] = int(eval_result["global_step"])
+        mark["global_step"] = self.step = int(eval_result["global_step"])
         storage.write_bytes(os.path.join(export_path, MARK), json.dumps(mark, indent=1).encode() + b"\n")
         prune(export_path, keep=self._keep)
         return final

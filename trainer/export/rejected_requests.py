@@ -30,6 +30,11 @@ from trainer.export.saved_model import ServedModel
 
 Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 
+# Numbers that a graph may take for others, as TensorFlow takes subnormal ones for zeros, by their bits: -0, the least
+# and, below 0, the largest subnormal, the next one, the last below 1, and two at the ends of the range.
+_BITS = (0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x3F7FFFFF, 0x7F7FFFFE, 0xFF7FFFFF)
+EDGES = np.array(_BITS, np.uint32).view(np.float32)
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -68,7 +73,8 @@ def _bad_values(
                 changed = numbers.copy()
                 changed[place] = value
                 yield (*plain[:place], cell, *plain[place + 1 :]), changed.reshape(good.shape)
-        for row in feature.doubtful_rows(numbers.tolist()):
+        edges = [[*numbers[:at], edge, *numbers[at + 1 :]] for at in {0, len(numbers) - 1} for edge in EDGES]
+        for row in (*feature.doubtful_rows(numbers.tolist()), *edges):
             yield tuple(_cell(n, missing) for n in row), np.array(row, np.float32).reshape(good.shape)
 
 
@@ -201,23 +207,28 @@ def check(judged: Judged, served: ServedModel) -> None:
     if not cases:
         return
     rows = {name: np.concatenate([good[name]] * (len(cases) + 1)) for name in good}
-    alone = served.predict(rows)
     for i, case in enumerate(cases, start=1):
         rows[case.name][i] = case.value
-    found = served.predict(rows)
-    for i, (case, verdict) in enumerate(zip(cases, judged.verdicts, strict=True), start=1):
-        error = found[ERROR][i].decode()
-        same = error == verdict if judged.exact else bool(error) == bool(verdict)
-        answered = [name for name, values in found.items() if name not in (ERROR, KEY) and not _withheld(values[i])]
-        if not same or (error and answered):
-            raise SkewError(
-                f"a row whose {case.name!r} is {str(case.value)[:60]} is {_outcome(verdict)} by the job, but "
-                f"{_outcome(error)} by the export"
-                + (f", which still gives {answered[0]!r}." if error and answered else ".")
-            )
+    errors = [error.decode() for error in served.predict(rows, outputs=[ERROR])[ERROR][1:]]
+    for case, verdict, error in zip(cases, judged.verdicts, errors, strict=True):
+        if error != verdict if judged.exact else bool(error) != bool(verdict):
+            raise SkewError(f"{_described(case, verdict)}, but {_outcome(error)} by the export.")
+    # What the job accepts may still be more than the model of a user takes, so only rejected rows are predicted.
+    rejected = [i for i, error in enumerate(errors) if error]
+    found = served.predict({name: values[[0, *(i + 1 for i in rejected)]] for name, values in rows.items()})
+    for place, i in enumerate(rejected, start=1):
+        answered = [name for name, x in found.items() if name not in (ERROR, KEY) and not _withheld(x[place])]
+        if answered:
+            outcome = f"{_outcome(errors[i])} by the export, which still gives {answered[0]!r}."
+            raise SkewError(f"{_described(cases[i], judged.verdicts[i])}, but {outcome}")
+    alone = served.predict({name: np.concatenate([good[name]] * (len(rejected) + 1)) for name in good})
     for name, values in found.items():
         if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):
             raise SkewError(f"{name!r} of a valid row changes next to invalid rows: {values[0]}, not {alone[name][0]}")
+
+
+def _described(case: Case, verdict: str) -> str:
+    return f"a row whose {case.name!r} is {str(case.value)[:60]} is {_outcome(verdict)} by the job"
 
 
 def _outcome(verdict: str) -> str:

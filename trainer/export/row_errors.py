@@ -35,6 +35,8 @@ ROW_ERROR = "_row_error"  # an additional feature; features of a schema never be
 OUT_OF_RANGE, NOT_ONE_HOT = "out_of_range", "not_one_hot"
 NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
 
+_ONE, _MINUS_ZERO = 0x3F800000, -(1 << 31)  # the bits of these float32s, as int32
+
 Rule = tuple[str, tf.Tensor]  # a reason code, and the rows that it rejects, bool `[batch]`
 
 
@@ -101,8 +103,7 @@ def _rules(feature: Feature, x: tf.Tensor, missing: Sequence[str]) -> Iterator[R
             yield from _number_rules(feature, x)
         case OneHot():
             yield from _number_rules(feature, x)
-            filled = tf.reduce_sum(tf.cast(tf.not_equal(x, 0), tf.float32), axis=1)
-            yield NOT_ONE_HOT, tf.not_equal(filled, 1) | tf.not_equal(tf.reduce_max(x, axis=1), 1)
+            yield NOT_ONE_HOT, _not_one_hot(x)
         case Bool() | Category() | Key() | Text():
             values, rows = tf.unique(x)  # strings repeat within a batch: check each distinct one once
             rules = [*_string_rules(feature, values, missing)]
@@ -119,6 +120,16 @@ def _number_rules(feature: ReadAsNumbers, x: tf.Tensor) -> Iterator[Rule]:
     if feature.if_missing is not None:
         yield feature.if_missing, _any(tf.math.is_nan(x))
     yield OUT_OF_RANGE, _any(tf.math.is_inf(x))
+
+
+def _not_one_hot(x: tf.Tensor) -> tf.Tensor:
+    """bool `[batch]`: which rows, float32 `[batch, width]`, have anything but one 1 and zeros.
+
+    It compares bits: TensorFlow takes subnormal numbers for zeros, and the reader does not.
+    """
+    bits = tf.bitcast(x, tf.int32)
+    is_one, is_zero = tf.equal(bits, _ONE), tf.equal(bits, 0) | tf.equal(bits, _MINUS_ZERO)
+    return ~tf.reduce_all(is_one | is_zero, axis=1) | tf.not_equal(tf.math.count_nonzero(is_one, axis=1), 1)
 
 
 def _string_rules(feature: ReadAsStrings, x: tf.Tensor, missing: Sequence[str]) -> Iterator[Rule]:

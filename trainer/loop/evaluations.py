@@ -10,6 +10,7 @@ from typing import Any
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from trainer.estimator import tf_estimator
+from trainer.export.exporters import BestExporter
 from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.spec.metrics import best_metric, defined
 
@@ -65,12 +66,22 @@ class RecordEvaluations(tf_estimator.Exporter):
     """Adds each evaluation to `evaluations.json` and reports it.
 
     This is an exporter because `train_and_evaluate` passes every evaluation to its exporters, in every role.
+
+    Args:
+      model_dir: the model directory.
+      best: the exporter that is called before this one.
+      report: called with each evaluation, and whether it is that of the export that a training recommends so far: of
+        the best one, or the last evaluation if this process has written none.
+
+    Attributes:
+      recommended: that evaluation; None before the first one.
     """
 
-    def __init__(self, model_dir: str, report: Callable[[Metrics], None]) -> None:
+    def __init__(self, model_dir: str, best: BestExporter, report: Callable[[Metrics, bool], None]) -> None:
         self._model_dir = model_dir
+        self._best = best
         self._report = report
-        self.last: Metrics | None = None  # the last one in this process
+        self.recommended: Metrics | None = None
 
     @property
     def name(self) -> str:
@@ -80,8 +91,11 @@ class RecordEvaluations(tf_estimator.Exporter):
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
     ) -> None:
         """Adds the evaluation. Removes those of the same and later steps, which belong to a discarded training."""
-        metrics = self.last = plain_metrics(eval_result)
+        metrics = plain_metrics(eval_result)
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
         text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
-        self._report(metrics)
+        recommended = self._best.step in (None, metrics["global_step"])
+        if recommended:
+            self.recommended = metrics
+        self._report(metrics, recommended)

@@ -50,9 +50,12 @@ class Reports:
         self._options = options
         self._budget = Budget()
         self.watch = Watch(dataset, options.model_dir, self._budget)
+        self.recommended: AnyCollector | None = None  # the predictions of the evaluation that was last `recommended`
 
-    def after_evaluation(self, metrics: Mapping[str, Any]) -> None:
+    def after_evaluation(self, metrics: Mapping[str, Any], *, recommended: bool) -> None:
         """Writes a report without slices, worst rows and importance, if reports have cost little so far."""
+        if recommended:
+            self.recommended = self.watch.last
         if self.watch.last is None or not self._budget.allows:
             return
         with self._budget.spend():

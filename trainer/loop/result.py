@@ -18,10 +18,10 @@ class Trained:
       global_step: the step of the last checkpoint.
       steps: the number of steps trained this time; None in the evaluator's role, which does not train.
       seconds: the time of training and its evaluations, without the final export.
-      metrics: by split, as in `metrics-<split>.json`.
+      metrics: those of `export_dir` by split, as in `metrics-<split>.json`; `global_step` is its step.
       exports: the newest export's folder by name (best, final).
       ended: why training ended.
-      reports: the page of the model report by split.
+      reports: the page of the report on `export_dir` by split.
       promotion: what became of the best export, with --promote_to.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -167,8 +168,8 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
 def run_task(task: Task) -> Trained | None:
     """Performs this task's role: trains, evaluates or serves parameters."""
     options, config = task.options, task.config
-    record = RecordEvaluations(options.model_dir, lambda metrics: tell(task, metrics))
     best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports, say=task.say)
+    record = RecordEvaluations(options.model_dir, best, functools.partial(tell, task))
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
@@ -243,7 +244,10 @@ def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -
 def conclude(
     task: Task, record: RecordEvaluations, best: Any, final: Any, *, steps: int | None, seconds: float
 ) -> Trained:
-    """Writes the final export, and the metrics of the last checkpoint on the evaluation split and, if asked, `test`."""
+    """Writes the final export, and the metrics and reports of the recommended one: the best if there is one.
+
+    They are of the evaluation split and, if asked, `test`.
+    """
     options = task.options
     task.dataset.check_sizes()  # a shard that was truncated between two records while it was read caused no error
     checkpoint = task.estimator.latest_checkpoint()
@@ -252,23 +256,29 @@ def conclude(
     step = latest_step(task)
     if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
         evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
+    exports_dir = os.path.join(options.model_dir, "export")
+    exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, None, True))}
+    mark = layout.join(exports_dir, BEST, MARK)
+    if storage.exists(mark):
+        best_export = json.loads(storage.read_bytes(mark))
+        exports = {BEST: layout.join(exports_dir, BEST, best_export["export"]), **exports}
+        recommended = best_export.get("global_step", step)
+        if recommended != step:
+            checkpoint = variables_of(options.model_dir, recommended, exports[BEST])
+            step = recommended
     metrics: dict[str, Metrics] = {}
     collected: dict[str, Any] = {}
     for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
-        if split == options.eval_split and record.last and record.last["global_step"] == step:
-            metrics[split] = record.last
+        if split == options.eval_split and record.recommended and record.recommended["global_step"] == step:
+            metrics[split] = record.recommended
+            collected[split] = task.reports.recommended if task.reports else None
         else:
             limit = task.options.eval_steps if split == options.eval_split else None
             reader = task.reader(split, ModeKeys.EVAL)
-            metrics[split] = plain_metrics(task.estimator.evaluate(reader, steps=limit, name=split))
+            found = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
+            metrics[split] = plain_metrics(found)
+            collected[split] = task.reports.watch.last if task.reports else None
         write_metrics(options.model_dir, task.dataset, split, metrics[split])
-        collected[split] = task.reports.watch.last if task.reports else None
-    exports_dir = os.path.join(options.model_dir, "export")
-    last = metrics[options.eval_split]
-    exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, last, True))}
-    mark = layout.join(exports_dir, BEST, MARK)
-    if storage.exists(mark):
-        exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
     ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
     pages = {}
     if task.reports is not None:
@@ -276,8 +286,15 @@ def conclude(
             task.display.update(f"writing the report on {split}")
             pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
         task.display.close()
-    trained = Trained(options.model_dir, step, steps, seconds, metrics, exports, ended, pages)
+    trained = Trained(options.model_dir, latest_step(task), steps, seconds, metrics, exports, ended, pages)
     return trained if options.promote_to is None else promoted(trained, task, options.promote_to)
+
+
+def variables_of(model_dir: str, step: int, export_dir: str) -> str:
+    """The checkpoint of a step; the export's variables if it is not kept any more."""
+    checkpoint = os.path.join(model_dir, f"model.ckpt-{step}")
+    kept = tf.io.gfile.exists(f"{checkpoint}.index")
+    return checkpoint if kept else os.path.join(export_dir, "variables", "variables")
 
 
 def promoted(trained: Trained, task: Task, to: str) -> Trained:
@@ -297,13 +314,13 @@ def promoted(trained: Trained, task: Task, to: str) -> Trained:
     return dataclasses.replace(trained, promotion=decision)
 
 
-def tell(task: Task, metrics: Metrics) -> None:
+def tell(task: Task, metrics: Metrics, recommended: bool) -> None:
     """Tells of an evaluation: the tuner of a trial, the report, and the line that is shown."""
     chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
     if chosen in metrics:
         hypertune.report(chosen, metrics[chosen], int(metrics["global_step"]))
     if task.reports is not None:
-        task.reports.after_evaluation(metrics)
+        task.reports.after_evaluation(metrics, recommended=recommended)
     task.display.line(evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import importlib.metadata
 import os
@@ -14,6 +15,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.strict import Strict
+from trainer.models import BUILT_IN
 
 MODEL_JSON = "model.json"
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")
@@ -69,7 +71,7 @@ def describe_training(
     return Training(
         started=f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
         model=model,
-        hparams={name: list(v) if isinstance(v, tuple) else v for name, v in hparams.items()},
+        hparams=_as_json(hparams),
         augment=augment,
         warm_start_from=warm_start_from,
         data=TrainedOn(
@@ -134,11 +136,21 @@ def _differences(found: Training, asked: Training) -> Any:
     if found.model != asked.model:
         yield f"its model is {found.model!r}, not {asked.model!r}"
     else:
-        yield from _changed(found.hparams, asked.hparams)
+        known = {**_defaults(asked.model), **found.hparams}  # an earlier release had fewer
+        yield from _changed(known, asked.hparams)
     if found.augment is not None and asked.augment is not None:
         yield from _changed(found.augment, asked.augment)
     if found.data.run != asked.data.run:
         yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
+
+
+def _defaults(model: str) -> dict[str, Any]:
+    hparams = dataclasses.asdict(BUILT_IN[model].hparams()) if model in BUILT_IN else {}
+    return _as_json(hparams)
+
+
+def _as_json(hparams: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in hparams.items()}
 
 
 def _changed(found: dict[str, Any], asked: dict[str, Any]) -> Any:

@@ -105,7 +105,8 @@ class SqueezenextHparams:
       variant: one of `trainer.models.squeezenext_variants.VARIANTS`.
       stem_stride: the stride of the first convolution; none: 2, or 1 for images with a side below 64.
       learning_rate: its value at the end of the warm-up; it then decays to 0 over the training's steps.
-      warmup: fraction of the training's steps over which the learning rate grows from 0.
+      warmup: fraction of the training's steps over which the learning rate grows from `warmup_start`.
+      warmup_start: the learning rate at step 0, if there is a warm-up (the authors': 0.1, up to 0.4).
       power: the exponent of the polynomial decay.
       momentum: the momentum of the optimizer.
       l2: weight of the squared kernels in the loss.
@@ -118,6 +119,7 @@ class SqueezenextHparams:
     stem_stride: int | None = None
     learning_rate: float = 0.04
     warmup: float = 0.05
+    warmup_start: float = 0.0
     power: float = 2.0
     momentum: float = 0.9
     l2: float = 1e-4
@@ -126,7 +128,8 @@ class SqueezenextHparams:
     image_summary_steps: int = 100
 
     def __post_init__(self) -> None:
-        _check(self, learning_rate=0, warmup=0, power=0, momentum=0, l2=0, batch_norm_momentum=0, image_summary_steps=0)
+        _check(self, learning_rate=0, warmup=0, warmup_start=0, power=0, momentum=0, l2=0, batch_norm_momentum=0)
+        _check(self, image_summary_steps=0)
         _check_below(self, warmup=1, momentum=1, batch_norm_momentum=1)
         if self.variant not in VARIANTS:
             raise ValueError(f"variant={self.variant}: expected one of {', '.join(VARIANTS)}")

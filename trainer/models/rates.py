@@ -19,8 +19,8 @@ def cosine(hparams: Any, step: int, max_steps: int) -> float:
 
 
 def polynomial(hparams: Any, step: int, max_steps: int) -> float:
-    """Up from 0 during the warm-up, then down to 0: see `trainer.models.schedules`."""
+    """Up from `warmup_start` during the warm-up, then down to 0: see `trainer.models.schedules`."""
     warmup = int(hparams.warmup * max_steps)
     if step < warmup:
-        return float(hparams.learning_rate) * step / warmup
+        return float(hparams.warmup_start + (hparams.learning_rate - hparams.warmup_start) * step / warmup)
     return float(hparams.learning_rate) * (1 - min(1.0, (step - warmup) / (max_steps - warmup))) ** hparams.power

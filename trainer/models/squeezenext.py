@@ -103,6 +103,7 @@ def _learning_rate(hparams: SqueezenextHparams, max_steps: int | None) -> tf.Ten
         max_steps=max_steps,
         power=hparams.power,
         warmup_steps=int(hparams.warmup * (max_steps or 0)),
+        warmup_start=hparams.warmup_start,
     )
     tf.compat.v1.summary.scalar("learning_rate", rate)
     return rate

@@ -73,6 +73,10 @@ class Item(Strict):
         """The number of its values in a record; 1 if it varies between records."""
         return 1
 
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        """(key, mistake) of valid settings that cannot be intended. Earlier releases wrote datasets with them."""
+        yield from ()
+
 
 class FeatureKind(Item):
     """A feature."""
@@ -96,10 +100,6 @@ class FeatureKind(Item):
     def not_finite_hint(self) -> str:
         """A hint for messages about values that the transform makes infinite or NaN."""
         return ""
-
-    def not_meant(self) -> Iterator[tuple[str, str]]:
-        """(key, mistake) of valid settings that cannot be intended. Earlier releases wrote datasets with them."""
-        yield from ()
 
 
 class Watched(Item):

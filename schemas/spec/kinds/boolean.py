@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import model_validator
@@ -31,6 +32,12 @@ class Bool(Single, ReadAsStrings, Watched, FeatureKind):
         if both:
             raise ValueError(f"`true` and `false` both contain {both[0]!r}")
         return self
+
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        false = {token.lower().encode().strip() for token in self.false}
+        for token in self.true:
+            if token.lower().encode().strip() in false:
+                yield "true", f"found {token!r}, which `false` contains, too, but for the white space around it"
 
     @property
     def if_missing(self) -> str | None:

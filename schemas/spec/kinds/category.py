@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from schemas.spec.forms import Ids, Input, Vocabulary
 from schemas.spec.kinds.base import ReadAsStrings, Single, Watched
 from schemas.spec.kinds.words import FromWords
-from schemas.spec.strict import Positive, Token
+from schemas.spec.strict import Positive, Token, alike
 
 
 class Category(FromWords):
@@ -55,6 +55,10 @@ class Category(FromWords):
         return (Ids(self.name, (words if self.values is None else len(self.values)) + self.oov_buckets),)
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
+        for value in self.values or ():
+            if value != self.missing and value.encode().strip() != value.encode():
+                message = "the white space around a value is left out when data is read, so none equals this one"
+                yield "values", f"found {value!r}; {message}"
         filling = self.missing if self.in_vocabulary else None
         if filling is not None and (not filling or "\n" in filling or "\r" in filling):
             message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
@@ -77,6 +81,12 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
             if unknown:
                 raise ValueError(f"aliases map to {unknown}, which `values` does not contain")
         return self
+
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        for key, spellings in (("values", self.values or ()), ("aliases", self.aliases)):
+            for earlier, text in alike(spellings):
+                message = "are the same, since the white space around a value is left out when data is read"
+                yield key, f"{earlier!r} and {text!r} {message}"
 
     @property
     def if_missing(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -9,9 +11,26 @@ from pydantic import Field, model_validator
 
 from schemas.spec.forms import Dense, Ids, Input, RawColumn
 from schemas.spec.kinds.base import FeatureKind, Ranged, ReadAsNumbers, Single
-from schemas.spec.strict import Strict
+from schemas.spec.strict import Strict, as_float32
 
 MAX_BUCKETS = 100_000  # of quantiles
+
+
+SMALLEST = 2.0**-126  # of the float32s that TensorFlow does not take for 0
+
+
+def _fits(value: float) -> bool:
+    return math.isfinite(as_float32(value))
+
+
+def _too_large(value: float) -> str:
+    return f"found {value:g}; a number is stored as a float32, which ends at 3.4e38"
+
+
+def _rises(first: float, second: float) -> bool:
+    """Whether TensorFlow tells two float32s apart: it takes subnormal ones for 0."""
+    flushed = (0.0 if abs(value) < SMALLEST else value for value in (first, second))
+    return next(flushed) < next(flushed)
 
 
 class Scale(Strict):
@@ -60,6 +79,37 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
         if self.indicator and self.missing is None:
             raise ValueError("indicator: true needs `missing:` (mean, median or a number) to replace the missing value")
         return self
+
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        match self.transform:
+            case Scale(scale=(low, high)):
+                span = as_float32(high - low)
+                if not (_fits(low) and _fits(high) and SMALLEST <= span < math.inf):
+                    message = "both bounds and their difference must be float32s, and the difference not nearly 0"
+                    yield "transform", f"found scale: [{low:g}, {high:g}]; {message}"
+            case Bucketize(bucketize=tuple(boundaries)):
+                narrow = [as_float32(boundary) for boundary in boundaries]
+                yield from (("transform", _too_large(b)) for b in boundaries if not _fits(b))
+                for place, (b, c) in enumerate(itertools.pairwise(narrow)):
+                    if not _rises(b, c) and math.isfinite(c):
+                        found = f"found bucketize: [..., {boundaries[place]!r}, {boundaries[place + 1]!r}, ...]"
+                        yield "transform", f"{found}, which are the same float32; leave one out"
+        if not isinstance(self.missing, float):
+            return
+        if not _fits(self.missing):
+            yield "missing", _too_large(self.missing)
+        elif self.transform == "log" and as_float32(self.missing) <= -1:
+            yield (
+                "missing",
+                f"found {self.missing:g}; its logarithm is not finite, which rejects each row that lacks it",
+            )
+        elif isinstance(self.transform, Scale):
+            low, high = self.transform.scale
+            if _fits(low) and low < high and not _fits((self.missing - low) / (high - low)):
+                yield (
+                    "missing",
+                    f"found {self.missing:g}; scaled, it is no float32, which rejects each row that lacks it",
+                )
 
     @property
     def raw(self) -> RawColumn:

@@ -286,6 +286,94 @@ def test_what_is_surely_not_meant_is_a_mistake_for_a_job_and_no_reason_not_to_op
     assert parse_schema(content.encode(), "d.yaml").name == "d"
 
 
+_STORED = "a number is stored as a float32, which ends at 3.4e38"
+_BOUNDS = "both bounds and their difference must be float32s, and the difference not nearly 0"
+_TRIMMED = "since the white space around a value is left out when data is read"
+
+
+@pytest.mark.parametrize(
+    ("feature", "mistake"),
+    [
+        ("kind: numeric, missing: 1e39", f"missing: found 1e+39; {_STORED}"),
+        (
+            "kind: numeric, missing: -1.0, transform: log",
+            "missing: found -1; its logarithm is not finite, which rejects",
+        ),
+        (
+            "kind: numeric, missing: 1e30, transform: {scale: [0, 1e-10]}",
+            "missing: found 1e+30; scaled, it is no float32",
+        ),
+        ("kind: numeric, transform: {scale: [-1e308, 1e308]}", f"transform: found scale: [-1e+308, 1e+308]; {_BOUNDS}"),
+        ("kind: numeric, transform: {scale: [-3e38, 3e38]}", f"transform: found scale: [-3e+38, 3e+38]; {_BOUNDS}"),
+        ("kind: numeric, transform: {scale: [0, 1e-40]}", f"transform: found scale: [0, 1e-40]; {_BOUNDS}"),
+        ("kind: numeric, transform: {bucketize: [1, 1e39]}", f"transform: found 1e+39; {_STORED}"),
+        (
+            "kind: numeric, transform: {bucketize: [0, 1, 1.00000001]}",
+            "transform: found bucketize: [..., 1.0, 1.00000001, ...], which are the same float32; leave one out",
+        ),
+        (
+            "kind: numeric, transform: {bucketize: [0, 1e-40]}",
+            "transform: found bucketize: [..., 0.0, 1e-40, ...], which",
+        ),
+        (
+            'kind: category, values: ["p", " p "]',
+            "values: found ' p '; the white space around a value is left out when",
+        ),
+        (
+            'kind: bool, true: ["y"], false: [" Y"]',
+            "true: found 'y', which `false` contains, too, but for the white space",
+        ),
+    ],
+)
+def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> None:
+    content = text(f"- {{name: a, {feature}}}")
+    (found,) = mistakes(content, for_job=True)
+    assert found.startswith(f"d.yaml:4: features[0].{mistake}")
+    assert parse_schema(content.encode(), "d.yaml").name == "d"
+
+
+@pytest.mark.parametrize(
+    ("label", "mistake"),
+    [
+        ('values: ["p", " p "]', f"label.values: 'p' and ' p ' are the same, {_TRIMMED}"),
+        ('aliases: {a: x, " a": z}', f"label.aliases: 'a' and ' a' are the same, {_TRIMMED}"),
+    ],
+)
+def test_labels_that_data_cannot_tell_apart(label: str, mistake: str) -> None:
+    content = text("- {name: a, kind: numeric}", label=f"{{name: y, kind: category, {label}}}")
+    assert [line.partition(": ")[2] for line in mistakes(content, for_job=True)] == [mistake]
+    assert parse_schema(content.encode(), "d.yaml").name == "d"
+
+
+@pytest.mark.parametrize(
+    ("feature", "key"),
+    [
+        (r'kind: category, values: [x, "a\ud800"]', "values[1]"),
+        (r'kind: category, missing: "a\ud800"', "missing"),
+        (r'kind: numeric, column: "a\ud800"', "column"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_character(feature: str, key: str) -> None:
+    half = r"found 'a\ud800', which holds half of a surrogate pair: no character, and never in UTF-8 data"
+    assert mistakes(text(f"- {{name: a, {feature}}}")) == [f"d.yaml:4: features[0].{key}: {half}"]
+    aliases = text("- {name: a, kind: numeric}", label=r'{name: y, kind: category, aliases: {"a\ud800": x}}')
+    assert [line.partition(": ")[2] for line in mistakes(aliases)] == [f"label.aliases: {half}"]
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        "kind: numeric, missing: -3.4e38",
+        "kind: numeric, transform: {scale: [-1e38, 1e38]}, missing: 1e-46",
+        "kind: numeric, transform: {bucketize: [-3.4e38, 0, 1e-37, 3.4e38]}",
+        'kind: category, values: ["p", " p "], missing: " p "',
+        'kind: category, values: ["\\U0001F600", ""], missing: ""',
+    ],
+)
+def test_what_data_can_hold_is_no_mistake(feature: str) -> None:
+    assert parse_schema(text(f"- {{name: a, {feature}}}").encode(), "d.yaml", for_job=True).name == "d"
+
+
 def test_a_label_called_like_a_part_of_a_word_is_no_split_by_it() -> None:
     content = text(label="{name: row, kind: category}", more="split: {by: row}")
     assert parse_schema(content.encode(), "d.yaml", for_job=True).name == "d"

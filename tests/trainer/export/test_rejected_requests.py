@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_jobs import preprocess
 from schemas.errors import SkewError
 from tests.support.csv_datasets import write_dataset
+from tests.support.model_server import Client, serving
 from tests.support.training import brief_config
 from trainer import predict
 from trainer.estimator import tf_estimator
@@ -158,6 +162,8 @@ BAD: list[tuple[dict[str, Any], bytes]] = [
     ({"pet": [1.0, 1.0, 0.0]}, b"pet: not_one_hot"),
     ({"pet": [0.0, 2.0, 0.0]}, b"pet: not_one_hot"),
     ({"pet": [0.0, NAN, 1.0]}, b"pet: missing_value"),
+    ({"pet": [0.0, 1.0, 1e-40]}, b"pet: not_one_hot"),  # subnormal: to TensorFlow, a zero
+    ({"pet": [-1e-45, 1.0, 0.0]}, b"pet: not_one_hot"),
     ({"words": b"a \xff"}, b"words: not_utf8"),
     ({"id": b"\xff"}, b"id: not_utf8"),
     ({"age": NAN, "pay": NAN}, b"age: missing_value"),  # the first in the schema's order
@@ -171,6 +177,7 @@ TAKEN: list[dict[str, Any]] = [
     {"words": ""},
     {"member": "YES"},
     {"id": ""},
+    {"pet": [-0.0, 1.0, 0.0]},
     {"grade": "a\nb"},
     {"words": "a\nb"},
 ]
@@ -215,6 +222,49 @@ class TestNoModelAnswersWhatTheJobRejects:
         with ServedModel(export("softmax")) as served:
             found = served.predict({"examples": sent}, signature="examples:serving_default")
         assert found["error"].tolist() == [b"", *(error for _, error in BAD), b"age: missing_value"]
+
+
+# As they stand in a file and in JSON: subnormals, zeros, and what rounds to the ends of a float32's range.
+EDGES = """\
+    0 -0.0 1e-46 7e-46 7.1e-46 1e-45 -1e-45 1e-40 -1e-40 1.1754942e-38 -1.1754942e-38 1.17549435e-38
+    0.99999994 0.99999997 0.99999998 1 1.0000001 -1 -0.99999994 -1.0000001 9.999999 10 10.000001
+    3.4028233e38 3.4028235e38 -3.4028235e38 3.4028235677973362e38
+    3.4028235677973366e38 -3.4028235677973366e38 1e39 -1e308
+"""
+HEADER = "id,age,pay,hours,size,steps,p0,p1,p2,height,city,grade,street,work,member,pet0,pet1,pet2,words,y"
+WIDTHS = {"age": 1, "pay": 1, "hours": 1, "size": 1, "steps": 1, "height": 1, "point": 3, "pet": 3}
+
+
+def test_of_numbers_at_the_ends_of_their_range_a_server_says_what_the_job_says(export, strict, tmp_path):
+    rows = []
+    for name, width in WIDTHS.items():
+        for place in range(width):
+            for text in EDGES.split():
+                cells = {n: [str(v) for v in np.ravel(np.array(GOOD[n]))] for n in WIDTHS}
+                cells[name][place] = text
+                rows.append(cells)
+    lines = []
+    for i, cells in enumerate(rows):
+        one = {**{n: str(GOOD[n]) for n in GOOD}, **{n: ",".join(c) for n, c in cells.items()}, "id": f"e{i}"}
+        lines.append(",".join([*one.values(), "yes"]))
+    (tmp_path / "edges.csv").write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
+    copy = shutil.copytree(strict.path, tmp_path / "copy")
+    argv = ["--append_to", str(copy), "--input", str(tmp_path / "edges.csv"), "--max_rejects", "9999", "--quiet"]
+    assert preprocess.main(argv) == 0
+    rejects = [json.loads(line) for path in copy.rglob("rejects*") for line in path.read_text().splitlines()]
+    feature = {"p0": "point", "p1": "point", "p2": "point", "pet0": "pet", "pet1": "pet", "pet2": "pet"}
+    job = {r["raw"].split(",")[0]: f"{feature.get(r['column'], r['column'])}: {r['reason']}" for r in rejects}
+
+    def sent(i: int, cells: dict[str, list[str]]) -> dict[str, Any]:
+        numbers = {n: [float(t) for t in c] for n, c in cells.items()}
+        return {**GOOD, "id": f"e{i}", **{n: v if WIDTHS[n] > 1 else v[0] for n, v in numbers.items()}}
+
+    with serving(Path(export("softmax")).parent) as server, Client(server) as client:
+        status, answer = client.predict({"instances": [sent(i, cells) for i, cells in enumerate(rows)]})
+    assert status == 200
+    served = {row["key"]: row["error"] for row in answer["predictions"] if row["error"]}
+    assert served == job
+    assert {error.split(": ")[1] for error in job.values()} == {"not_one_hot", "out_of_range", "not_finite"}
 
 
 class TestRequests:

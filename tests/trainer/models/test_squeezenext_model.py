@@ -244,6 +244,7 @@ class TestHparams:
         [
             ("variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
             ("warmup=1", "warmup=1.0: must be below 1"),
+            ("warmup_start=-0.1", "warmup_start=-0.1: must be 0 or more"),
             ("momentum=1", "momentum=1.0: must be below 1"),
             ("l2=-1", "l2=-1.0: must be 0 or more"),
             ("stem_stride=0", "stem_stride=0: must be 1 or more, or none"),

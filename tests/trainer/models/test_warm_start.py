@@ -159,10 +159,13 @@ def test_refuses_options(options, message):
 
 
 @pytest.mark.parametrize("step", [0, 3, 5, 60, 99, 100, 150])
-def test_the_rates_that_are_told_are_those_of_the_optimizers(step):
-    dnn, images = BUILT_IN["dnn"].hparams(), BUILT_IN["squeezenext"].hparams()
+@pytest.mark.parametrize("start", [0.0, 0.01])
+def test_the_rates_that_are_told_are_those_of_the_optimizers(step, start):
+    dnn, images = BUILT_IN["dnn"].hparams(), BUILT_IN["squeezenext"].hparams(warmup_start=start)
     decay = tf.keras.optimizers.schedules.CosineDecay(dnn.learning_rate, 100)
     assert cosine(dnn, step, 100) == pytest.approx(float(decay(step)), abs=1e-9)
-    warmed = polynomial_decay(step, base=images.learning_rate, max_steps=100, power=images.power, warmup_steps=5)
+    warmed = polynomial_decay(
+        step, base=images.learning_rate, max_steps=100, power=2.0, warmup_steps=5, warmup_start=start
+    )
     assert polynomial(images, step, 100) == pytest.approx(float(warmed), abs=1e-7)
     assert cosine(BUILT_IN["linear"].hparams(decay=False), step, 100) == 0.01

@@ -37,6 +37,23 @@ def people_dir(people, tmp_path_factory) -> Path:
     return trained(people, tmp_path_factory.mktemp("people") / "model", "--model", "softmax", *ABOUT_PEOPLE)
 
 
+def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tmp_path, capsys):
+    folder = tmp_path / "model"
+    for _ in range(2):  # the second time nothing is trained, and the best checkpoint is not kept
+        argv = ["--model", "tests.support.own_models:worsening", "--evaluate_test", "--keep_checkpoints", "1", "--json"]
+        result = json.loads((trained(wages, folder, *argv), capsys.readouterr())[1].out)
+        (best,) = (folder / "export" / "best").glob("[0-9]*")
+        assert (result["export_dir"], result["global_step"]) == (str(best), 40)
+        for split in ("eval", "test"):
+            found = json.loads((folder / f"metrics-{split}.json").read_text())["metrics"]
+            assert found == result["metrics"][split]
+            content = read(folder, split)
+            assert (found["global_step"], content["step"]) == (20, 20)
+            assert content["metrics"]["root_mean_squared_error"] ** 2 == pytest.approx(found["average_loss"], rel=1e-5)
+            assert "step 20" in (folder / f"report-{split}.html").read_text()
+    assert [e["global_step"] for e in read_evaluations(str(folder))] == [20, 40]
+
+
 class TestTraining:
     def test_the_page_has_all_sections_and_closes_every_tag(self, people_dir):
         page = Page((people_dir / "report-eval.html").read_text())
