@@ -8,7 +8,9 @@ import re
 
 _CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _REFUSED = re.compile("|".join(re.escape(os.strerror(code)) for code in _CODES))
-_ROUND = re.compile(r"^([\w.]+Error: |\{\{function_node \S+\}\} )+| \[while running '.*'\]$")  # what libraries add before and after a message
+_ROUND = re.compile(
+    r"^([\w.]+Error: |\{\{function_node \S+\}\} )+| \[while running '.*'\]$"
+)  # what libraries add before and after a message
 
 
 def refused_by_disk(message: str) -> str | None:
