@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from schemas.dataset import open_dataset
 from schemas.storage import folders
 from tests.support import training
 from tests.support.people import LEAN_SCHEMA, people_csv
+from tests.support.waiting import until
 from trainer import predict, verify
 
 
@@ -55,6 +60,22 @@ def test_a_training_resumes_where_it_ended(trained, capsys) -> None:
     assert training.run(dataset, f"{trained.path}/model", "--quiet", steps=60) == 0
     assert "trained  20 steps" in capsys.readouterr().err
     assert "model.ckpt-60.index" in storage.listdir(f"{trained.path}/model")
+
+
+def test_a_training_leaves_nothing_in_the_temporary_folder_and_the_next_command_what_a_killed_one_left(
+    trained, bucket
+) -> None:
+    """TensorFlow keeps a copy there of each file that it writes to a bucket, and the code that it generates."""
+    argv = ["--data_dir", f"{trained.path}/data", "--model", "dnn", "--batch_size", "64", "--model_dir"]
+    train = [sys.executable, "-m", "trainer.task", *argv]
+    with tempfile.TemporaryDirectory() as temporary:
+        environment = {**os.environ, "TMPDIR": temporary}
+        with subprocess.Popen([*train, f"{bucket}/killed", "--max_steps", "1000000"], env=environment) as process:
+            until(lambda: bool(list(Path(temporary).glob("millrace.*/*tensorflow*"))), "it writes to the bucket")
+            process.kill()
+        assert len(os.listdir(temporary)) == 1
+        subprocess.run([*train, f"{bucket}/model", "--max_steps", "4"], env=environment, check=True)
+        assert os.listdir(temporary) == []
 
 
 def test_predictions_are_written_to_the_bucket_as_to_local_disk(trained, tmp_path: Path) -> None:

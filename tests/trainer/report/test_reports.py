@@ -127,6 +127,15 @@ class TestEvaluate:
         assert read(tmp_path, "test")["slices"]["asked"][0]["feature"] == "work"
         assert not (people_dir / "report-test.html").exists()
 
+    def test_an_earlier_report_in_a_folder_of_ones_own_is_replaced_only_if_told(
+        self, people, people_dir, tmp_path, capsys
+    ):
+        (tmp_path / "report-eval.json").write_text("mine")
+        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+        assert evaluate.main(argv) == 2
+        assert "report-eval.json: already exists; give --overwrite to replace it" in capsys.readouterr().err
+        assert (tmp_path / "report-eval.json").read_text() == "mine"
+
     def test_large_inputs_are_searched_when_asked(self, people, people_dir, tmp_path, monkeypatch):
         monkeypatch.setattr("trainer.report.model_report.MOST_BYTES", 1000)
         argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
