@@ -11,7 +11,7 @@ from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import text
 from schemas.spec.table import CsvOptions, Schema
-from trainer.request_store.columns import ID, MARK
+from trainer.request_store.columns import ID, MARK, inputs_of
 from trainer.request_store.emitted import Emitted
 from trainer.request_store.file_layout import FileLayout, layout_of
 from trainer.request_store.image_labels import join_image_labels
@@ -33,7 +33,7 @@ def join_labels(options: LabelOptions) -> Joined:
         raise UsageError(f"{options.store}: holds no requests")
     schemas = Counter(segment.schema for segment in segments)
     newest = segments[-1]
-    if any(segment.columns != newest.columns for segment in segments):
+    if any(inputs_of(segment.columns) != inputs_of(newest.columns) for segment in segments):
         raise MillraceError(
             f"{options.store}: holds requests of {len(schemas)} schemas with different columns; move the files of all "
             "but one elsewhere"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from schemas.errors import UsageError
 from schemas.formats import text
-from trainer.request_store.segment import csv_of, journal_path, numbers, read_groups, read_journal
+from trainer.request_store.segment import columns_in, csv_of, journal_path, numbers, read_groups, read_journal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,5 @@ def stored_segments(store: str) -> list[StoredSegment]:
     for number in numbers(store):
         head = read_journal(journal_path(store, number)).head
         if head:
-            columns = tuple(str(name) for name in head["columns"])  # type: ignore[attr-defined]
-            found.append(StoredSegment(store, number, str(head["token"]), str(head["schema"]), columns))
+            found.append(StoredSegment(store, number, str(head["token"]), str(head["schema"]), columns_in(head)))
     return found
