@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.interrupts import how_ended, interruptible
+from schemas.reading_display import ReadingDisplay
 from trainer.request_store.options import LABELLED
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _TOLD = {
     "duplicate_labels": "labels said again what was known",
     "conflicting_keys": "keys have labels that differ",
     "unmatched_labels": "keys of labels have no request",
+    "invalid_labels": "labels are left out, since preprocessing would reject their rows:",
 }
 
 
@@ -54,6 +56,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--on", metavar="COLUMN", help="column that says which request a label is of (default: _id, or the key)")
     add("--output", required=True, metavar="DIR", help="folder for the labelled rows")
     add("--name", default=LABELLED, help="name of a new file there; {} is its number (default: %(default)s)")
+    add("--quiet", action="store_true", help=command.QUIET_HELP)
     add("--json", action="store_true", help=command.JSON_HELP)
     return result
 
@@ -69,12 +72,15 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     from trainer.request_store.labels import join_labels
 
     options = LabelOptions(store=given.store, join=tuple(given.join), on=given.on, output=given.output, name=given.name)
+    display = ReadingDisplay(quiet=given.quiet, what="rows")
     try:
         with interruptible(sigterm=True):
-            joined = join_labels(options)
+            joined = join_labels(options, display)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise command.Interrupted(f"{how}; run the command again", code) from None
+    finally:
+        display.end()
     return command.Report("\n".join(told(joined)), dataclasses.asdict(joined))
 
 
@@ -82,6 +88,9 @@ def told(joined: Joined) -> list[str]:
     """The counts, as lines of text."""
     counts = {name: getattr(joined, name) for name in _TOLD}
     lines = [f"{counts[name]:>9,} {_TOLD[name]}" for name in _TOLD if counts[name] or name in ("stored", "written")]
+    lines += [f"{'':>9} {example}" for example in joined.examples]
+    if joined.invalid_labels > len(joined.examples):
+        lines.append(f"{'':>9} and {joined.invalid_labels - len(joined.examples):,} more")
     return [*lines, f"labelled  {joined.file}" if joined.file else "labelled  nothing new"]
 
 

@@ -85,7 +85,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 LIMITS = (
     ("batch_rows", int, None, "rows in a batch (default: 1024, or 64 images)"),
     ("wait_ms", float, 0.0, "how long a free model waits for more rows (default: %(default)g)"),
-    ("queue_rows", int, 16_384, "rows that may wait (default: %(default)s)"),
+    ("queue_rows", int, None, "rows that may wait (default: as many as take --queue_mb)"),
     ("queue_mb", int, 256, "megabytes that may wait (default: %(default)s)"),
     ("max_body_mb", float, 32.0, "megabytes of a request (default: %(default)g)"),
     ("max_rows", int, 10_000, "rows of a request (default: %(default)s)"),

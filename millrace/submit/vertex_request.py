@@ -83,7 +83,12 @@ class JobSettings:
                 r"[^@\s]+@[^@\s]+",
                 "trainer@my-project.iam.gserviceaccount.com",
             ),
-            ("--network", self.network, r"projects/\d+/global/networks/[^/]+", "projects/12345/global/networks/my-net"),
+            (
+                "--network",
+                self.network,
+                r"projects/[0-9]+/global/networks/[^/]+",
+                "projects/12345/global/networks/my-net",
+            ),
             (
                 "--tensorboard",
                 self.tensorboard,

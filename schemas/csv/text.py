@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.csv.cells import find_cells, take_columns
+from schemas.csv.decode import decode_columns
 from schemas.csv.fields import split_fields
-from schemas.spec.table import CsvOptions
+from schemas.csv.header import ItemColumns
+from schemas.csv.lines import LF, Records
+from schemas.spec.cell_error import CellError
+from schemas.spec.table import CsvOptions, Schema
 
 _EMPTY = pa.scalar(b"", pa.binary())
 
@@ -59,7 +64,7 @@ def string_cells(values: Sequence[bytes] | np.ndarray, options: CsvOptions) -> p
     array = pa.array(values, pa.binary())
     data = array.buffers()[2]
     if data is not None and quote in memoryview(data).tobytes():
-        array = pa.array([value.replace(quote, quote + quote) for value in array.to_pylist()], pa.binary())
+        array = pc.replace_substring(array, quote.decode(), 2 * quote.decode())
     mark = pa.scalar(quote, pa.binary())
     return pc.binary_join_element_wise(mark, array, mark, _EMPTY)
 
@@ -110,6 +115,42 @@ def records(data: bytes, options: CsvOptions) -> Iterator[tuple[bytes, list[byte
             raise ValueError(cells)
         yield data[start:end], cells
         start = end
+
+
+def columns(data: bytes, options: CsvOptions, width: int) -> list[pa.BinaryArray]:
+    """The cells of some lines as these functions write them: binary `[rows]` for each of `width` columns."""
+    codes = np.frombuffer(data, np.uint8)
+    ends, quotes = np.flatnonzero(codes == LF), np.flatnonzero(codes == ord(options.quote))
+    ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    lines = Records(data, 0, np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends, ends)
+    cells, wrong = find_cells(lines, delimiter=options.delimiter, quote=options.quote, width=width)
+    if wrong:
+        raise ValueError(f"{len(wrong)} lines do not have {width} cells")
+    return list(take_columns(cells, range(width)).values())
+
+
+def trimmed(cells: pa.BinaryArray) -> pa.BinaryArray:
+    """Cells without the white space around them."""
+    as_text = pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)  # or no UTF-8
+    return pc.ascii_trim_whitespace(as_text).view(pa.binary())
+
+
+def problems(cells: Mapping[str, Sequence[pa.BinaryArray]], schema: Schema) -> Mapping[int, tuple[str, CellError]]:
+    """What the job rejects of some features, or of the label.
+
+    Args:
+      cells: binary `[rows]` for each column, by feature.
+      schema: what they are.
+
+    Returns:
+      By row its first problem, and the feature's name.
+    """
+    items: list[ItemColumns] = []
+    every = [column for some in cells.values() for column in some]
+    for name, some in cells.items():
+        first = sum(len(item.positions) for item in items)
+        items.append(ItemColumns(name, tuple(range(first, first + len(some))), (name,) * len(some)))
+    return decode_columns(dict(enumerate(every)), tuple(items), schema, len(every[0]), with_split=False).problems
 
 
 def whole_records(data: bytes, options: CsvOptions) -> int:

@@ -19,7 +19,7 @@ from schemas.dataset.manifest import Manifest, Shard
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
 
-_NAME = re.compile(r"(?P<split>[a-z]+)-\d{5,}-of-(?P<count>\d{5,})\.tfrecord(?:\.gz)?")
+_NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")
 _NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
 _NUMBERS = ("rows", "bytes", "read", "written", "rejected")
 

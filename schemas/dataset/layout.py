@@ -34,11 +34,11 @@ STAGING = "staging"  # in a run: what only the commit reads
 
 DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records, or of itself
 
-RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
-REJECTS = re.compile(r"rejects-\d{5,}\.jsonl")
-CONTENTS = re.compile(r"contents-\d{5,}\.jsonl")  # the images of the dataset: digest and path
+RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
+REJECTS = re.compile(r"rejects-[0-9]{5,}\.jsonl")
+CONTENTS = re.compile(r"contents-[0-9]{5,}\.jsonl")  # the images of the dataset: digest and path
 GROWING = re.compile(f"{REJECTS.pattern}|{CONTENTS.pattern}")  # a run that adds records repeats them with more lines
-ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>\d{5,})-(?P<part>\d{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
+ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>[0-9]{5,})-(?P<part>[0-9]{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
 
 

@@ -96,6 +96,27 @@ def test_compared_with_the_dataset(
     assert code == (1 if drifted else 0)
 
 
+def test_rows_that_could_not_be_read_are_rejected_where_they_are_compared(
+    dataset: Path, rows: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the job would reject them: they are no values of any feature."""
+    folder = store(tmp_path / "store", rows)
+    data = SCHEMA.read_bytes()
+    stored = RequestStore(StoreOptions(path=str(folder)), parse_schema(data, str(SCHEMA)), schema_yaml=data)
+    widths = {"terrain": 10, "wilderness_area": 4, "soil_type": 40}
+    row = {name: [1] + [0] * (width - 1) for name, width in widths.items()}
+    wrong = [{**row, "terrain": ["high", *row["terrain"][1:]]}, {**row, "soil_type": 1}, {"terrain": [0] * 10}, None]
+    columns = {name: np.full((len(wrong), width), np.nan, np.float32) for name, width in widths.items()}
+    outputs = {"class": np.full(len(wrong), b"", object), "error": np.full(len(wrong), b"wrong", object)}
+    ids, times = list("abcd"), [1.8e9] * len(wrong)
+    sent = {i: json.dumps(each).encode() for i, each in enumerate(wrong)}
+    stored.append(Batch(ids, [True] * len(wrong), columns, outputs, "7", times, 1.8e9, sent))
+    stored.close()
+    assert compare([str(dataset), str(folder / "*.csv"), "--drift", "0.1", "--json", "--quiet"]) == 0
+    raw: dict[str, Any] = json.loads(capsys.readouterr().out)["raw"]
+    assert (raw["read"], sum(raw["rejected"].values())) == (ROWS + len(wrong), len(wrong))
+
+
 def test_labelled_and_appended(rows: np.ndarray, tmp_path: Path) -> None:
     new = covertype_rows(BATCH, np.random.default_rng(2))
     preprocess(tmp_path, "rows.csv", rows, "out")

@@ -25,6 +25,7 @@ class Batch:
     version: str
     received: Sequence[float]
     answered: float
+    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
 
 
 def late_batch(

@@ -33,7 +33,7 @@ def check_reachable(address: str) -> None:
     Raises:
       MillraceError: it does not answer.
     """
-    host, port = re.fullmatch(r"grpc://\[?([^\]]+?)\]?:(\d+)", address).groups()  # type: ignore[union-attr]
+    host, port = re.fullmatch(r"grpc://\[?([^\]]+?)\]?:([0-9]+)", address).groups()  # type: ignore[union-attr]
     try:
         socket.create_connection((host, int(port)), timeout=SECONDS).close()
     except OSError as error:

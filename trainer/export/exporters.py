@@ -236,7 +236,7 @@ def _temporary_folder(export_path: str) -> str:
 
 def _numbers(export_path: str) -> list[int]:
     names = tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []
-    return [int(name.rstrip("/")) for name in names if name.rstrip("/").isdecimal()]
+    return [int(name) for entry in names if (name := entry.rstrip("/")).isascii() and name.isdecimal()]
 
 
 def _next_number(export_path: str) -> int:

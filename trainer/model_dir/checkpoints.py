@@ -17,7 +17,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 
-_INDEX = re.compile(r"(model\.ckpt-(\d+))\.index")
+_INDEX = re.compile(r"(model\.ckpt-([0-9]+))\.index")
 
 
 def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | None:

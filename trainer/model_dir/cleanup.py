@@ -9,8 +9,8 @@ import tensorflow as tf
 
 TEMPORARY = "temp-"  # prefix of an export's folder while it is written or removed
 _FILES = re.compile(
-    r"model\.ckpt-\d+_temp"  # a folder with the shards of an unfinished checkpoint
-    r"|model\.ckpt-.*\.tempstate\d+"
+    r"model\.ckpt-[0-9]+_temp"  # a folder with the shards of an unfinished checkpoint
+    r"|model\.ckpt-.*\.tempstate[0-9]+"
     r"|(checkpoint|graph\.pbtxt)\.tmp[0-9a-f]+"
     r"|\..+\.[0-9a-f]{32}\.tmp"  # written by schemas.storage.write_bytes
 )

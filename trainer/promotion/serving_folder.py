@@ -49,7 +49,8 @@ class ServingFolder:
     def versions(self) -> list[int]:
         """The numbers of all versions, rising."""
         names = storage.listdir(self.path)
-        return sorted(int(name) for name in names if name.isdecimal() and os.path.isdir(self.folder(int(name))))
+        numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
+        return sorted(number for number in numbers if os.path.isdir(self.folder(number)))
 
     def current(self) -> int | None:
         """The version that a server loads: the highest one."""

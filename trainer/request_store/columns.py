@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import functools
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,8 @@ from schemas.spec.raw_columns import RawColumn
 from schemas.spec.table import CsvOptions, Schema
 
 ID, PREDICTION, PROBABILITIES, ERROR, MODEL = "_id", "_prediction", "_probabilities", "_error", "_model"
-RECEIVED, ANSWERED, CHECK = "_received", "_answered", "_check"
-ANSWER = (ID, PREDICTION, PROBABILITIES, ERROR, MODEL, RECEIVED, ANSWERED, CHECK)
+RECEIVED, ANSWERED, SENT, CHECK = "_received", "_answered", "_sent", "_check"
+ANSWER = (ID, PREDICTION, PROBABILITIES, ERROR, MODEL, RECEIVED, ANSWERED, SENT, CHECK)
 MARK = b"\xef\xbb\xbf"  # says that a file is in UTF-8, whatever the schema's encoding
 
 
@@ -44,8 +45,9 @@ class Columns:
 
     @functools.cached_property
     def key(self) -> bytes:
-        """16 bytes that stand for these columns."""
-        return hashlib.blake2b(repr(self.names).encode(), digest_size=16).digest()
+        """16 bytes that stand for these columns, the same as before there was `SENT`."""
+        names = tuple(name for name in self.names if name != SENT)
+        return hashlib.blake2b(repr(names).encode(), digest_size=16).digest()
 
     @property
     def header(self) -> bytes:
@@ -85,6 +87,11 @@ def column_names(feature: Feature | Label, schema: Schema) -> list[str]:
     return names
 
 
+def inputs_of(names: Sequence[str]) -> list[str]:
+    """The raw columns among those of a file."""
+    return [name for name in names if name not in ANSWER]
+
+
 @dataclasses.dataclass(frozen=True)
 class Encoded:
     """A batch as lines.
@@ -107,6 +114,7 @@ class Encoded:
 def encode(
     columns: Columns,
     values: Mapping[str, Any],
+    sent: Mapping[int, bytes],
     answer: Mapping[str, np.ndarray],
     *,
     ids: Sequence[str],
@@ -115,19 +123,28 @@ def encode(
     answered: float,
     digests: bool,
 ) -> Encoded:
-    """Encodes answered rows. `values` are the raw columns by input; of images, the paths of their files."""
+    """Encodes answered rows. `values` are the raw columns by input; of images, the paths of their files. `sent`: the
+    rows that could not be read, in JSON, by row; what of them has a column stands there as it was sent.
+    """
     csv, rows = columns.csv, len(ids)
     cells = [
         text.string_cells(values[c.name], csv) if c.dtype == "string" else text.number_cells(values[c.name], csv)
         for c in columns.inputs
     ]
+    if sent:
+        texts = {row: _texts(columns, data) for row, data in sent.items()}
+        for i, column in enumerate(cells):
+            found = column.to_pylist()
+            for row, each in texts.items():
+                found[row] = each[i]
+            cells[i] = pa.array(found, pa.binary())
     hashes: list[bytes] = []
     if digests:
         data, starts = text.lines(cells, csv)
         if columns.images:  # the same file may lie in several folders
             names = [[path.rpartition(b"/")[2] for path in values[c.name]] for c in columns.inputs]
             data, starts = text.lines([text.string_cells(name, csv) for name in names], csv)
-        hashes = [digest(columns, data[starts[i] : starts[i + 1]]) for i in range(rows)]
+        hashes = [digest(columns, sent.get(i) or data[starts[i] : starts[i + 1]]) for i in range(rows)]
     times = np.array([*received, answered]) * 1e6
     stamps = np.datetime_as_string(times.astype("datetime64[us]")).astype(object)
     cells += [
@@ -138,8 +155,30 @@ def encode(
         text.string_cells([model.encode()] * rows, csv),
         pa.array([f"{stamp}Z".encode() for stamp in stamps[:-1]], pa.binary()),
         pa.array([f"{stamps[-1]}Z".encode()] * rows, pa.binary()),
+        text.string_cells([sent.get(i, b"") for i in range(rows)], csv)
+        if sent
+        else pa.array([b""] * rows, pa.binary()),
     ]
     return Encoded(*text.lines(cells, csv, checked=True), hashes)
+
+
+def _texts(columns: Columns, data: bytes) -> list[bytes]:
+    """What of a row that could not be read belongs to each input: its cells, quoted and joined."""
+    row, csv = json.loads(data), columns.csv
+    nothing = text.number_cells(np.array([np.nan], np.float32), csv)[0].as_py()
+    found = []
+    for column in columns.inputs:
+        value = row.get(column.name) if isinstance(row, dict) and not columns.images else None
+        size = column.width or 1
+        values = value if column.width and isinstance(value, list) and len(value) == size else [value]
+        absent = b"" if column.dtype == "string" else nothing
+        texts = [absent if each is None else _as_text(each) for each in values] + [absent] * (size - len(values))
+        found.append(csv.delimiter.encode().join(text.string_cells(texts, csv).to_pylist()))
+    return found
+
+
+def _as_text(value: Any) -> bytes:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
 
 
 def digest(columns: Columns, values: bytes) -> bytes:
@@ -147,8 +186,10 @@ def digest(columns: Columns, values: bytes) -> bytes:
     return hashlib.blake2b(values, digest_size=8, key=columns.key).digest()
 
 
-def digest_of_cells(columns: Columns, cells: Sequence[bytes]) -> bytes:
-    """The same of a line's cells, those of the raw values first."""
+def digest_of_cells(columns: Columns, cells: Sequence[bytes], sent: bytes) -> bytes:
+    """The same of a line's cells, those of the raw values first; `sent`: of a row that could not be read."""
+    if sent:
+        return digest(columns, sent)
     csv, place, written = columns.csv, 0, []
     quote, delimiter = csv.quote.encode(), csv.delimiter.encode()
     for column in columns.inputs:
@@ -210,7 +251,6 @@ def _withhold(answer: Mapping[str, np.ndarray], row: int, error: bytes) -> None:
             values[row] = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
 
 
-def seconds_of(cells: Sequence[bytes]) -> float:
-    """When the request of a line was received, in seconds since 1970."""
-    stamp = cells[len(cells) - len(ANSWER) + ANSWER.index(RECEIVED)].decode()
+def seconds_of(stamp: str) -> float:
+    """When a request was received, in seconds since 1970."""
     return dt.datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

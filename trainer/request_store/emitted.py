@@ -36,7 +36,7 @@ class Emitted:
         self._output = output
         self._folder = os.path.join(output, FOLDER)
         self.labels: dict[str, np.ndarray] = {}
-        self._new: dict[str, dict[int, int]] = {}
+        self._new: dict[str, list[np.ndarray]] = {}
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -56,15 +56,14 @@ class Emitted:
             finally:
                 os.close(handle)
 
-    def label_of(self, token: str, place: int) -> int:
-        """The CRC-32 of the label that a row has received, plus 1; 0: none."""
-        new = self._new.get(token, {}).get(place, 0)
-        known = self.labels.get(token)
-        return new or (int(known[place]) if known is not None and place < len(known) else 0)
+    def codes(self, token: str, place: int, rows: int) -> np.ndarray:
+        """The CRC-32 of the label that each of some rows has received in earlier runs, plus 1; 0: none."""
+        known = self.labels.get(token, np.zeros(0, np.int64))[place : place + rows]
+        return np.concatenate([known, np.zeros(rows - len(known), np.int64)])
 
-    def add(self, token: str, place: int, label: bytes) -> None:
-        """Notes that a row receives its label in this run."""
-        self._new.setdefault(token, {})[place] = label_code(label)
+    def add(self, token: str, places: np.ndarray, codes: np.ndarray) -> None:
+        """Notes that rows receive their labels in this run; `codes`: of `label_code`."""
+        self._new.setdefault(token, []).append(np.stack([places, codes]))
 
     def next_number(self) -> int:
         """Of the next run."""
@@ -76,7 +75,7 @@ class Emitted:
         entry = {
             "temporary": os.path.basename(temporary),
             "file": os.path.basename(final),
-            "rows": {token: _packed(rows) for token, rows in self._new.items()},
+            "rows": {token: _packed(np.concatenate(parts, axis=1)) for token, parts in self._new.items()},
         }
         storage.write_bytes(note + PENDING, json.dumps(entry).encode() + b"\n")
         self._finish(note, temporary, final)
@@ -125,9 +124,8 @@ def label_code(label: bytes) -> int:
     return zlib.crc32(label) + 1
 
 
-def _packed(rows: dict[int, int]) -> str:
-    data = np.array([list(rows), list(rows.values())], "<i8").tobytes()
-    return base64.b64encode(zlib.compress(data)).decode()
+def _packed(rows: np.ndarray) -> str:
+    return base64.b64encode(zlib.compress(rows.astype("<i8").tobytes())).decode()
 
 
 def _unpacked(packed: str) -> tuple[np.ndarray, np.ndarray]:

@@ -6,22 +6,23 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from schemas import storage
-from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
 from schemas.storage import folders
 from trainer.request_store.columns import ID
 from trainer.request_store.emitted import Emitted
 from trainer.request_store.joining import Joined, LabelOptions, labelled_rows
-from trainer.request_store.known_labels import KnownLabels
+from trainer.request_store.known_labels import KnownLabels, Progress
 from trainer.request_store.reading import StoredSegment
 
 LABEL = "label"
 
 
-def join_image_labels(options: LabelOptions, segments: Sequence[StoredSegment], schema: ImageSchema) -> Joined:
+def join_image_labels(
+    options: LabelOptions, segments: Sequence[StoredSegment], schema: ImageSchema, progress: Progress
+) -> Joined:
     """Links or copies each image whose label is known into the folder of its class.
 
     The files of labels have the column `label`, or of pairs a column for each image (`left`, `right`) with the identity
@@ -32,23 +33,26 @@ def join_image_labels(options: LabelOptions, segments: Sequence[StoredSegment], 
     """
     names = schema.image_names
     columns = (LABEL,) if len(names) == 1 else names
-    emitted = Emitted(options.output)
+    emitted, joined = Emitted(options.output), Joined()
     with emitted.locked():
-        known = KnownLabels(storage.expand(options.join), options.on or ID, columns)
+        paths, on = storage.expand(options.join), options.on or ID
+        known = KnownLabels(paths, on, columns[:1], columns[1:], check=_no_folders, progress=progress)
         try:
-            joined = Joined(labels=known.rows, duplicate_labels=known.duplicates, conflicting_keys=known.conflicts)
             written: set[str] = set()
             with storage.wrap_errors(options.output):
-                for token, row, label in labelled_rows(segments, options.on or ID, known, emitted, joined):
-                    for name, value in zip(names, label.values, strict=True):
-                        folder = os.path.join(options.output, _folder_name(value))
-                        _place(os.path.join(options.store, os.fsdecode(row.cells[name])), folder)
-                        written.add(folder)
-                    emitted.add(token, row.place, label.values[0])
-                    joined.written += 1
+                given = tuple(f"label {name}" for name in columns)
+                for rows in labelled_rows(segments, on, known, given, emitted, joined, progress):
+                    for name, of in zip(names, given, strict=True):
+                        pairs = zip(rows.columns[name].to_pylist(), rows.columns[of].to_pylist(), strict=True)
+                        for image, label in pairs:
+                            folder = os.path.join(options.output, _folder_name(label))
+                            _place(os.path.join(options.store, os.fsdecode(image)), folder)
+                            written.add(folder)
+                    emitted.add(rows.token, rows.places, rows.codes)
+                    joined.written += len(rows.places)
                 for folder in written:
                     storage.sync_folder(folder)
-            joined.unmatched_labels = known.unused()
+            joined.count(known)
             if joined.written:
                 emitted.commit(emitted.next_number(), "", "")
                 joined.file = options.output
@@ -57,11 +61,19 @@ def join_image_labels(options: LabelOptions, segments: Sequence[StoredSegment], 
             known.close()
 
 
+def _no_folders(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+    """The labels that cannot be a class, by row."""
+    found = {}
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            folder = _folder_name(value)
+            if not folder or "/" in folder or "\0" in folder or folder.startswith("."):
+                found[row] = f"{name}: {folder[:80]!r} cannot be the name of a folder, which is an image's class"
+    return found
+
+
 def _folder_name(label: bytes) -> str:
-    name = label.decode("utf-8", "surrogateescape").strip()
-    if not name or "/" in name or "\0" in name or name.startswith("."):
-        raise UsageError(f"the label {name[:80]!r} cannot be the name of a folder, which is an image's class")
-    return name
+    return label.decode("utf-8", "surrogateescape").strip()
 
 
 def _place(image: str, folder: str) -> None:

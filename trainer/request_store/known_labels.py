@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
+import itertools
 import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from schemas import storage
+import numpy as np
+import pyarrow as pa
+
+from schemas import interrupts, storage
 from schemas.errors import UsageError
 
 _AT_ONCE = 500
 _BATCH = 10_000
+EXAMPLES = 5  # labels that cannot be used, of which the file and the row are told
+NONE, KNOWN, CONFLICT = range(3)
+
+Check = Callable[[Mapping[str, Sequence[bytes]]], Mapping[int, str]]
+Progress = Callable[[int, int], None]  # is told of rows and bytes that were read
 
 
 @dataclasses.dataclass(frozen=True)
-class Label:
-    """What is known of a key: a value of each column that was asked for; `conflict`: several, which differ."""
+class Found:
+    """What is known of the keys of some rows.
 
-    values: tuple[bytes, ...]
-    conflict: bool
+    Attributes:
+      state: int8 `[rows]`: `NONE`, `KNOWN`, or `CONFLICT` where labels differ.
+      which: int64 `[rows]`: where in `values` a row's label is.
+      values: the label, and the other columns that were asked for.
+    """
+
+    state: np.ndarray
+    which: np.ndarray
+    values: Sequence[tuple[bytes, ...]]
 
 
 class KnownLabels:
@@ -31,12 +48,18 @@ class KnownLabels:
     Args:
       paths: CSV files in UTF-8, with headers.
       on: the column of the key.
-      columns: the columns that are read.
+      label: the names that the label's column may have.
+      required: the other columns that are read.
       optional: columns that are read if a file has them.
-      delimiter: between cells.
+      delimiter: between cells, in files whose header has it; a comma in others.
+      check: why rows cannot be used, by row, given the cells of the columns that their file has; the label's by the
+        first of its names.
+      progress: is told of what is read.
 
     Attributes:
       rows: how many were read.
+      invalid: how many could not be used.
+      examples: the file, the row and the reason of the first of these.
       duplicates: how many said again what was known.
       conflicts: keys whose rows differ.
       lacking: the optional columns that no file has.
@@ -46,20 +69,32 @@ class KnownLabels:
     """
 
     def __init__(
-        self, paths: Sequence[str], on: str, columns: Sequence[str], optional: Sequence[str] = (), delimiter: str = ","
+        self,
+        paths: Sequence[str],
+        on: str,
+        label: Sequence[str],
+        required: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        *,
+        delimiter: str = ",",
+        check: Check,
+        progress: Progress,
     ) -> None:
-        self.rows = self.duplicates = 0
+        self.rows = self.invalid = 0
+        self.examples: list[str] = []
+        self.lacking = set(optional)
+        self._on, self._label, self._required, self._delimiter = on, label, required, delimiter
+        self._columns = (label[0], *required, *optional)
+        self._check, self._progress = check, progress
         self._folder = tempfile.TemporaryDirectory(prefix="millrace-label-")
         self._database = sqlite3.connect(os.path.join(self._folder.name, "labels.sqlite"), isolation_level=None)
         for setting in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE"):
             self._database.execute(f"PRAGMA {setting}")
         self._database.execute("CREATE TABLE raw (key BLOB, value BLOB)")
-        self._columns = (*columns, *optional)
-        self.lacking = set(optional)
         csv.field_size_limit(sys.maxsize)
         try:
             for path in paths:
-                self._read(path, on, columns, delimiter)
+                self._read(path)
         except BaseException:
             self.close()
             raise
@@ -68,69 +103,87 @@ class KnownLabels:
             "FROM raw GROUP BY key"
         )
         self._database.execute("CREATE UNIQUE INDEX by_key ON labels (key)")
-        again, self.conflicts, self.keys = self._database.execute(
+        again, conflicts, keys = self._database.execute(
             "SELECT total(rows - kinds), total(kinds > 1), count(*) FROM labels"
         ).fetchone()
-        self.duplicates, self.conflicts = int(again), int(self.conflicts)
+        self.duplicates, self.conflicts = int(again), int(conflicts)
+        self._used = bytearray(int(keys) + 1)  # by the table's rows, from 1
 
-    def _read(self, path: str, on: str, columns: Sequence[str], delimiter: str) -> None:
+    def _read(self, path: str) -> None:
         with (
             storage.wrap_errors(path),
-            open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
+            open(path, "rb") as data,
+            io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
         ):
+            delimiter = self._delimiter if self._delimiter in file.readline() else ","
+            file.seek(0)
             rows = csv.reader(file, delimiter=delimiter)
             try:
                 header = [name.strip() for name in next(rows, [])]
-                for name in (on, *columns):
+                label = next((name for name in self._label if name in header), self._label[0])
+                for name in (self._on, label, *self._required):
                     if name not in header:
                         raise UsageError(f"{path}: has no column {name!r}; its header is {', '.join(header)[:300]}")
                 self.lacking -= set(header)
-                places = [header.index(name) if name in header else -1 for name in self._columns]
-                batch: list[tuple[bytes, bytes]] = []
-                for row in self._whole(path, rows, len(header)):
-                    values = [_bytes(row[place]) if place >= 0 else b"" for place in places]
-                    batch.append((_bytes(row[header.index(on)]).strip(), _packed(values)))
-                    if len(batch) >= _BATCH:
-                        self._database.executemany("INSERT INTO raw VALUES (?, ?)", batch)
-                        batch.clear()
-                self._database.executemany("INSERT INTO raw VALUES (?, ?)", batch)
+                places = {name: header.index(name) for name in self._columns[1:] if name in header}
+                places = {self._columns[0]: header.index(label), **places}
+                whole, read = _whole(path, rows, len(header)), 0
+                while batch := list(itertools.islice(whole, _BATCH)):
+                    interrupts.check()
+                    self._add(path, batch, header.index(self._on), places)
+                    self._progress(len(batch), data.tell() - read)
+                    read = data.tell()
             except csv.Error as error:
                 raise UsageError(f"{path}: line {rows.line_num}: {error}") from None
 
-    def _whole(self, path: str, rows: Iterator[list[str]], width: int) -> Iterator[list[str]]:
-        for number, row in enumerate(rows, start=1):
-            if not row:
-                continue
-            if len(row) != width:
-                raise UsageError(f"{path}: row {number} has {len(row)} cells, and the header {width}")
-            self.rows += 1
-            yield row
+    def _add(self, path: str, batch: Sequence[tuple[int, list[str]]], on: int, places: Mapping[str, int]) -> None:
+        keys = [_bytes(row[on]).strip() for _, row in batch]
+        columns = {name: [_bytes(row[place]) for _, row in batch] for name, place in places.items()}
+        wrong = self._check(columns)
+        nothing = [b""] * len(batch)
+        values = map(_packed, zip(*(columns.get(name, nothing) for name in self._columns), strict=True))
+        pairs = [pair for i, pair in enumerate(zip(keys, values, strict=True)) if i not in wrong]
+        self._database.executemany("INSERT INTO raw VALUES (?, ?)", pairs)
+        self.rows += len(batch)
+        self.invalid += len(wrong)
+        for i in sorted(wrong)[: EXAMPLES - len(self.examples)]:
+            self.examples.append(f"{path}: row {batch[i][0]}: {wrong[i]}")
 
-    def find(self, keys: Sequence[bytes]) -> dict[bytes, Label]:
-        """What is known of some keys."""
-        found = {}
-        distinct = list(dict.fromkeys(keys))
+    def find(self, keys: pa.BinaryArray) -> Found:
+        """What is known of the keys of some rows; notes that stored rows have them."""
+        encoded = keys.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        places = {key: place for place, key in enumerate(distinct)}
+        state, which = np.full(len(distinct), NONE, np.int8), np.zeros(len(distinct), np.int64)
+        values: list[tuple[bytes, ...]] = []
         for start in range(0, len(distinct), _AT_ONCE):
             some = distinct[start : start + _AT_ONCE]
             asked = ",".join("?" * len(some))
-            query = f"SELECT key, value, kinds FROM labels WHERE key IN ({asked})"  # noqa: S608
-            for key, value, kinds in self._database.execute(query, some):
-                found[key] = Label(_unpacked(value), kinds > 1)
-        return found
-
-    def mark(self, keys: Sequence[bytes]) -> None:
-        """Notes that stored rows have these keys."""
-        self._database.execute("CREATE TABLE IF NOT EXISTS used (key BLOB PRIMARY KEY) WITHOUT ROWID")
-        self._database.executemany("INSERT OR IGNORE INTO used VALUES (?)", [(key,) for key in set(keys)])
+            query = f"SELECT rowid, key, value, kinds FROM labels WHERE key IN ({asked})"  # noqa: S608
+            for row, key, value, kinds in self._database.execute(query, some):
+                self._used[row] = 1
+                state[places[key]], which[places[key]] = CONFLICT if kinds > 1 else KNOWN, len(values)
+                values.append(_unpacked(value))
+        rows = encoded.indices.to_numpy()
+        return Found(state[rows], which[rows], values)
 
     def unused(self) -> int:
         """How many keys no stored row has."""
-        self.mark(())
-        return int(self.keys) - int(self._database.execute("SELECT count(*) FROM used").fetchone()[0])
+        return len(self._used) - 1 - sum(self._used)
 
     def close(self) -> None:
         self._database.close()
         self._folder.cleanup()
+
+
+def _whole(path: str, rows: Iterator[list[str]], width: int) -> Iterator[tuple[int, list[str]]]:
+    """Each row with its number, from 1."""
+    for number, row in enumerate(rows, start=1):
+        if not row:
+            continue
+        if len(row) != width:
+            raise UsageError(f"{path}: row {number} has {len(row)} cells, and the header {width}")
+        yield number, row
 
 
 def _bytes(cell: str) -> bytes:

@@ -5,24 +5,34 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import text
 from schemas.spec.table import CsvOptions, Schema
-from trainer.request_store.columns import ID, MARK
+from trainer.request_store.columns import ID, MARK, inputs_of
 from trainer.request_store.emitted import Emitted
-from trainer.request_store.file_layout import FileLayout, layout_of
+from trainer.request_store.file_layout import FileLayout, layout_of, names_of
 from trainer.request_store.image_labels import join_image_labels
-from trainer.request_store.joining import Joined, LabelOptions, labelled_rows
+from trainer.request_store.joining import Joined, Labelled, LabelOptions, labelled_rows
 from trainer.request_store.kept_schemas import read_schema
-from trainer.request_store.known_labels import KnownLabels, Label
-from trainer.request_store.reading import StoredRow, StoredSegment, stored_segments
+from trainer.request_store.known_labels import Check, KnownLabels, Progress
+from trainer.request_store.reading import StoredSegment, stored_segments
+
+Reading = Callable[[int, float | None], None]  # is told of rows that were read, and of the share of all bytes
 
 
-def join_labels(options: LabelOptions) -> Joined:
+def join_labels(options: LabelOptions, reading: Reading = lambda rows, share: None) -> Joined:
     """Joins labels to the stored requests that have none yet.
+
+    Args:
+      options: what is joined.
+      reading: is told how many rows of labels and of requests have been read, and which share of their bytes.
 
     Raises:
       UsageError: no store, or files of labels that lack a column.
@@ -33,40 +43,74 @@ def join_labels(options: LabelOptions) -> Joined:
         raise UsageError(f"{options.store}: holds no requests")
     schemas = Counter(segment.schema for segment in segments)
     newest = segments[-1]
-    if any(segment.columns != newest.columns for segment in segments):
+    if any(inputs_of(segment.columns) != inputs_of(newest.columns) for segment in segments):
         raise MillraceError(
             f"{options.store}: holds requests of {len(schemas)} schemas with different columns; move the files of all "
             "but one elsewhere"
         )
     schema = read_schema(options.store, newest.schema)
-    if not isinstance(schema, Schema):
-        return join_image_labels(options, segments, schema)
-    layout = layout_of(schema, newest.columns)
-    on, label = _columns(options, schema, layout, newest)
-    emitted = Emitted(options.output)
     paths = storage.expand(options.join)
-    delimiter = schema.csv.delimiter if _uses(paths[0], schema.csv.delimiter) else ","
+    progress = _progress(reading, sum(map(os.path.getsize, paths)) + sum(segment.size() for segment in segments))
+    if not isinstance(schema, Schema):
+        return join_image_labels(options, segments, schema, progress)
+    layout = layout_of(schema, newest.columns)
+    on = _key_column(options, schema, newest, paths[0])
+    emitted = Emitted(options.output)
     with emitted.locked():
-        known = KnownLabels(paths, on, (label, *layout.required), layout.optional, delimiter)
+        known = KnownLabels(
+            paths,
+            on,
+            (layout.label, schema.label.name),
+            layout.required,
+            layout.optional,
+            delimiter=schema.csv.delimiter,
+            check=_checked(schema),
+            progress=progress,
+        )
         try:
-            return _join(options, segments, schema, layout, on, known, emitted)
+            return _join(options, segments, schema, layout, on, known, emitted, progress)
         finally:
             known.close()
 
 
-def _columns(options: LabelOptions, schema: Schema, layout: FileLayout, segment: StoredSegment) -> tuple[str, str]:
-    """The column of the key, and the label's as the files of labels call it."""
-    header = _header(storage.expand(options.join)[0], schema.csv.delimiter)
+def _progress(reading: Reading, size: int) -> Progress:
+    done = [0, 0]
+
+    def progress(rows: int, more: int) -> None:
+        done[0] += rows
+        done[1] += more
+        reading(done[0], done[1] / max(size, 1))
+
+    return progress
+
+
+def _checked(schema: Schema) -> Check:
+    """Why preprocessing would reject what labels bring: the label itself, a weight, what the split is by."""
+    named = {item.name: names_of(item, schema) for item in schema.items if item.raw is not None}
+
+    def check(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+        cells = {
+            name: [pa.array(columns[each], pa.binary()) for each in names]
+            for name, names in named.items()
+            if all(each in columns for each in names)
+        }
+        found = text.problems(cells, schema)
+        return {row: f"{name}: {error.reason} ({error.detail})" for row, (name, error) in found.items()}
+
+    return check
+
+
+def _key_column(options: LabelOptions, schema: Schema, segment: StoredSegment, path: str) -> str:
+    """The column that says which request a label is of."""
     on = options.on
     if on is None:
-        on = ID if ID in header or schema.key is None else str(segment.columns[_key_place(schema, segment)])
+        first = ID in _header(path, schema.csv.delimiter) or schema.key is None
+        on = ID if first else str(segment.columns[_key_place(schema, segment)])
     elif on in ("id", "request_id", "_id") and on not in segment.columns:
         on = ID
     if on not in segment.columns:
         raise UsageError(f"--on {on}: stored requests have no such column; they have {', '.join(segment.columns)}")
-    if layout.label not in header and schema.label.name in header:
-        return on, schema.label.name
-    return on, layout.label
+    return on
 
 
 def _key_place(schema: Schema, segment: StoredSegment) -> int:
@@ -85,11 +129,6 @@ def _header(path: str, delimiter: str) -> list[str]:
     return [name.strip().strip('"') for part in first.split(delimiter) for name in part.split(",")]
 
 
-def _uses(path: str, delimiter: str) -> bool:
-    with storage.wrap_errors(path), storage.open_read(path) as file:
-        return delimiter.encode() in file.read(1 << 20).split(b"\n", 1)[0]
-
-
 def _join(
     options: LabelOptions,
     segments: Sequence[StoredSegment],
@@ -98,13 +137,14 @@ def _join(
     on: str,
     known: KnownLabels,
     emitted: Emitted,
+    progress: Progress,
 ) -> Joined:
     number = emitted.next_number()
     final = os.path.join(options.output, options.name.format(f"{number:06d}"))
     if os.path.lexists(final):
         raise UsageError(f"{final}: exists already; give another --name")
     temporary = os.path.join(options.output, f".{secrets.token_hex(8)}.labelling")
-    joined = Joined(labels=known.rows, duplicate_labels=known.duplicates, conflicting_keys=known.conflicts)
+    joined, given = Joined(), (layout.label, *layout.required, *layout.optional)
     write = _writer(schema, layout, known)
     with storage.wrap_errors(temporary):
         try:
@@ -112,17 +152,15 @@ def _join(
                 file.write(b"" if schema.csv.encoding == "utf-8" else MARK)
                 if layout.header is not None:
                     file.write(text.header_line([n for n in layout.header if n not in known.lacking], schema.csv))
-                for token, row, label in labelled_rows(segments, on, known, emitted, joined):
-                    line = write(row, label)
-                    if line is None:
-                        joined.not_writable += 1
-                        continue
-                    file.write(line)
-                    emitted.add(token, row.place, label.values[0])
-                    joined.written += 1
+                for rows in labelled_rows(segments, on, known, given, emitted, joined, progress):
+                    lines, written = write(rows)
+                    file.write(lines)
+                    emitted.add(written.token, written.places, written.codes)
+                    joined.written += len(written.places)
+                    joined.not_writable += len(rows.places) - len(written.places)
                 file.flush()
                 os.fsync(file.fileno())
-            joined.unmatched_labels = known.unused()
+            joined.count(known)
             if joined.written:
                 emitted.commit(number, temporary, final)
                 joined.file = final
@@ -131,20 +169,21 @@ def _join(
     return joined
 
 
-def _writer(schema: Schema, layout: FileLayout, known: KnownLabels) -> Callable[[StoredRow, Label], bytes | None]:
-    """Writes a row with its label as a line; None where its line end would not be read back."""
-    given = (layout.label, *layout.required, *layout.optional)
+def _writer(schema: Schema, layout: FileLayout, known: KnownLabels) -> Callable[[Labelled], tuple[bytes, Labelled]]:
+    """Writes rows as lines; gives those that were written: not the ones whose line ends would not be read back."""
     columns = [name for name in layout.columns if name not in known.lacking]
     if layout.header is None:
         columns = [None if name in known.lacking else name for name in layout.columns]
     csv: CsvOptions = schema.csv
-    quote, delimiter = csv.quote.encode(), csv.delimiter.encode()
+    named = [name for name in columns if name is not None]
 
-    def write(row: StoredRow, label: Label) -> bytes | None:
-        cells = {**row.cells, **dict(zip(given, label.values, strict=True))}
-        values = [b"" if name is None else cells[name] for name in columns]
-        if not csv.quoted_newlines and any(b"\n" in value for value in values):
-            return None
-        return delimiter.join(quote + value.replace(quote, quote + quote) + quote for value in values) + b"\n"
+    def write(rows: Labelled) -> tuple[bytes, Labelled]:
+        if not csv.quoted_newlines:
+            ends = [pc.match_substring(rows.columns[name], "\n").to_numpy(zero_copy_only=False) for name in named]
+            several = np.any(ends, axis=0)
+            rows = rows.where(~several) if several.any() else rows
+        nothing = pa.array([b""] * len(rows.places), pa.binary())
+        cells = [text.string_cells(nothing if name is None else rows.columns[name], csv) for name in columns]
+        return text.lines(cells, csv)[0], rows
 
     return write

@@ -20,7 +20,7 @@ from schemas import storage
 from schemas.errors import MillraceError
 from schemas.formats import text
 from schemas.spec.table import CsvOptions
-from trainer.request_store.columns import seconds_of
+from trainer.request_store.columns import RECEIVED, seconds_of
 
 NAME = re.compile(r"requests-([0-9]{8})\.(csv|journal)")
 FORMAT = 1
@@ -167,18 +167,19 @@ class Segment:
         handles = os.open(paths[1], os.O_RDWR), os.open(paths[0], os.O_RDWR)
         segment = cls(folder, number, handles, groups[-1].end, size)
         os.ftruncate(handles[1], size)
-        segment.take_up(csv_of(journal.head))
+        segment.take_up(journal.head)
         segment.cut()
         return segment
 
-    def take_up(self, options: CsvOptions) -> None:
+    def take_up(self, head: dict[str, object]) -> None:
         """Takes the whole lines after the last group of the journal, which was not flushed with them."""
+        options, received = csv_of(head), columns_in(head).index(RECEIVED)
         rest = os.fstat(self._csv).st_size - self.end
         data = os.pread(self._csv, rest, self.end)
         data = data[: text.whole_records(data, options)]
         found = list(text.records(data, options))
         if found:
-            last = max(seconds_of(cells) for _, cells in found)
+            last = max(seconds_of(cells[received].decode()) for _, cells in found)
             self.append(data, rows=len(found), last=last)
 
     def append(self, data: bytes, *, rows: int, last: float) -> None:
@@ -216,6 +217,11 @@ class Segment:
 def csv_of(head: dict[str, object]) -> CsvOptions:
     """How the lines of a segment are written."""
     return CsvOptions.model_validate({name: head[name] for name in ("delimiter", "quote")})
+
+
+def columns_in(head: dict[str, object]) -> tuple[str, ...]:
+    """The columns of a segment."""
+    return tuple(str(name) for name in head["columns"])  # type: ignore[attr-defined]
 
 
 def _holds(handle: int, group: Group) -> bool:

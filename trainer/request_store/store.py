@@ -92,7 +92,7 @@ class RequestStore:
     def submit(self, batch: Answered) -> Future[Outputs]:
         """The same without waiting: the future has what `append` returns or raises."""
         done: Future[Outputs] = Future()
-        size = _size(batch.columns)
+        size = _size(batch.columns) + sum(map(len, batch.sent.values()))
         with self._room:
             full = self._pending_bytes and self._pending_bytes + size > self._options.pending_bytes
             if full:

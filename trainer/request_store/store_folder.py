@@ -13,7 +13,7 @@ from schemas.errors import UsageError
 from schemas.formats import text
 from schemas.storage import folders
 from trainer.request_store import image_files
-from trainer.request_store.columns import ANSWER, Columns, digest_of_cells
+from trainer.request_store.columns import ID, SENT, Columns, digest_of_cells, inputs_of
 from trainer.request_store.ids import FILE as IDS
 from trainer.request_store.ids import Ids, Place, key_of
 from trainer.request_store.kept_schemas import PREFIX as SCHEMA
@@ -21,6 +21,7 @@ from trainer.request_store.options import StoreError
 from trainer.request_store.segment import (
     NAME,
     Segment,
+    columns_in,
     csv_of,
     csv_path,
     journal_path,
@@ -106,11 +107,16 @@ def index_segment(path: str, number: int, columns: Columns, head: Mapping[str, o
         ids.cut(number, journal.end)
     if known >= journal.end:
         return
-    same = all(journal.head.get(name) == head[name] for name in ("columns", "delimiter", "quote"))
+    names = columns_in(journal.head)
+    same = all(journal.head.get(name) == head[name] for name in ("delimiter", "quote"))
+    same = same and inputs_of(names) == inputs_of(columns.names)
     places = []
     for start, line, cells in _lines(path, number, after=known):
-        values = digest_of_cells(columns, cells) if same else b""  # of other columns: other values
-        places.append((key_of(cells[-len(ANSWER)].decode()), Place(number, start, len(line), values)))
+        found = dict(zip(names, cells, strict=True))  # of a file of an earlier release, without `SENT`
+        values = (
+            digest_of_cells(columns, cells, found.get(SENT, b"")) if same else b""
+        )  # of other columns: other values
+        places.append((key_of(found[ID].decode()), Place(number, start, len(line), values)))
     ids.add(places, segment=number, upto=journal.end)
 
 

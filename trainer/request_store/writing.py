@@ -14,7 +14,16 @@ import numpy as np
 from schemas.formats import text
 from schemas.spec.loader import AnySchema
 from trainer.request_store import image_files, store_folder
-from trainer.request_store.columns import Columns, Encoded, columns_of, encode, refuse_taken_id, stored_answer
+from trainer.request_store.columns import (
+    MODEL,
+    SENT,
+    Columns,
+    Encoded,
+    columns_of,
+    encode,
+    refuse_taken_id,
+    stored_answer,
+)
 from trainer.request_store.ids import Ids, Place, key_of
 from trainer.request_store.options import StoreError, StoreOptions
 from trainer.request_store.segment import Segment, csv_path, numbers
@@ -36,6 +45,10 @@ class Answered(Protocol):
 
     @property
     def columns(self) -> Mapping[str, Any]: ...
+    @property
+    def sent(self) -> Mapping[int, bytes]:
+        """The rows that could not be read, in JSON, by row."""
+
     @property
     def outputs(self) -> Outputs: ...
     @property
@@ -141,6 +154,7 @@ class Writer:
         return encode(
             self._columns,
             values,
+            batch.sent,
             batch.outputs,
             ids=batch.ids,
             model=batch.version,
@@ -155,13 +169,16 @@ class Writer:
         if not repeated:
             return batch.outputs
         outputs = {name: values.copy() for name, values in batch.outputs.items()}
+        models = outputs[MODEL] = np.full(len(batch.ids), batch.version.encode(), object)
         for row, place in repeated:
             self.counts.repeated += 1
             if place is None:
                 refuse_taken_id(outputs, row, batch.ids[row])
                 continue
             line = lines.get(place.start) if self._segment and place.segment == self._segment.number else None
-            stored_answer(self._cells(line or self._line(place)), outputs, row, self._classes)
+            cells = self._cells(line or self._line(place))
+            stored_answer(cells, outputs, row, self._classes)
+            models[row] = cells[MODEL]
         return outputs
 
     def _line(self, place: Place) -> bytes:
@@ -174,7 +191,10 @@ class Writer:
 
     def _cells(self, line: bytes) -> dict[str, bytes]:
         ((_, cells),) = text.records(line, self._columns.csv)
-        return dict(zip(self._columns.names, cells, strict=True))
+        names = self._columns.names
+        if len(cells) < len(names):  # of an earlier release
+            names = tuple(name for name in names if name != SENT)
+        return dict(zip(names, cells, strict=True))
 
     def _flush(self, segment: Segment, data: bytes, rows: int, last: float) -> None:
         try:

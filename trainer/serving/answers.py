@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from trainer.serving.asked import Answer, Outputs
 from trainer.serving.errors import bad_request
 from trainer.serving.requests import Rows
 
 CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE = "class", "class_id", "error", "key", "probabilities", "value"
-Outputs = Mapping[str, np.ndarray]
 
 
-def answer_of(rows: Rows, outputs: Outputs, *, classes: Sequence[str], version: str, ids: Sequence[str]) -> bytes:
+def answer_of(rows: Rows, answer: Answer, *, classes: Sequence[str], ids: Sequence[str]) -> bytes:
     """The body of an answer.
 
     Args:
       rows: what was asked.
-      outputs: of the rows that the model was given, `[rows, ...]`.
+      answer: the outputs of these rows.
       classes: their names by id; empty for a regression.
-      version: which answered.
       ids: of the request's rows.
 
     Raises:
@@ -31,11 +30,11 @@ def answer_of(rows: Rows, outputs: Outputs, *, classes: Sequence[str], version: 
     """
     match rows.form:
         case "rows" | "columns":
-            return _predictions(outputs, columnar=rows.form == "columns")
+            return _predictions(answer.outputs, columnar=rows.form == "columns")
         case "classify" | "regress":
-            return _results(outputs, classes)
+            return _results(answer.outputs, classes)
         case "plain":
-            return _plain(rows, outputs, classes, version, ids)
+            return _plain(rows, answer, classes, ids)
 
 
 def _predictions(outputs: Outputs, *, columnar: bool) -> bytes:
@@ -76,36 +75,33 @@ def _results(outputs: Outputs, classes: Sequence[str]) -> bytes:
     return orjson.dumps({"results": results}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _plain(rows: Rows, outputs: Outputs, classes: Sequence[str], version: str, ids: Sequence[str]) -> bytes:
+def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str]) -> bytes:
     """For each row its prediction, or its error. Numbers that JSON has no word for are null."""
     import orjson
 
+    outputs = answer.outputs
     fields: dict[str, Any] = {}
     if KEY in outputs:
         fields[KEY] = _values(KEY, outputs[KEY], views=True)
     if classes:
-        fields[CLASS] = _values(CLASS, outputs[CLASS], views=True) if outputs else []
-        fields[PROBABILITIES] = [
-            dict(zip(classes, row, strict=True)) for row in map(list, outputs.get(PROBABILITIES, ()))
-        ]
+        fields[CLASS] = _values(CLASS, outputs[CLASS], views=True)
+        fields[PROBABILITIES] = [dict(zip(classes, row, strict=True)) for row in map(list, outputs[PROBABILITIES])]
     else:
-        fields[VALUE] = list(outputs.get(VALUE, ()))
-    errors = outputs[ERROR].tolist() if ERROR in outputs else None
+        fields[VALUE] = list(outputs[VALUE])
+    errors = outputs[ERROR].tolist() if ERROR in outputs else [b""] * rows.count
     names = tuple(fields)
-    answered = iter(zip(*fields.values(), errors or [b""] * len(next(iter(fields.values()))), strict=True))
+    versions = set(answer.versions)
+    version = versions.pop() if len(versions) == 1 else answer.loaded.version
     predictions: list[dict[str, Any]] = []
-    for i, row_id in enumerate(ids):
-        error = rows.errors.get(i)
-        row: dict[str, Any] = {}
-        if error is None:
-            *values, found = next(answered)
-            error = found.decode("utf-8", "replace")
-            row = dict(zip(names, values, strict=True))
-        if error:
-            row = {**({KEY: row[KEY]} if KEY in row else {}), ERROR: error}
-        predictions.append({"id": row_id, **row})
-    answer = {"predictions": predictions, "model_version": version}
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    for i, values in enumerate(zip(*fields.values(), strict=True)):
+        row = dict(zip(names, values, strict=True))
+        if errors[i]:
+            row = {KEY: row[KEY]} if KEY in row and i not in rows.errors else {}
+            row[ERROR] = errors[i].decode("utf-8", "replace")
+        if answer.versions[i] != version:
+            row["model_version"] = answer.versions[i]
+        predictions.append({"id": ids[i], **row})
+    return orjson.dumps({"predictions": predictions, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _any_error(outputs: Outputs) -> bool:

@@ -9,12 +9,12 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Literal
 
 from schemas.spec.images import ImageSchema
 from trainer.serving.answers import answer_of
-from trainer.serving.asked import Ask
+from trainer.serving.asked import Answer, Ask, Outputs
 from trainer.serving.batcher import Batcher
 from trainer.serving.errors import Refused, bad_request
 from trainer.serving.guard import Guard, Headers
@@ -23,7 +23,7 @@ from trainer.serving.json_body import parse
 from trainer.serving.limits import RequestLimits
 from trainer.serving.metrics import Metrics
 from trainer.serving.plain_rows import plain_rows
-from trainer.serving.requests import Rows, label_rows, predict_rows
+from trainer.serving.requests import label_rows, predict_rows
 from trainer.serving.versions import Versions
 
 log = logging.getLogger(__name__)
@@ -141,22 +141,33 @@ class Application:
         if rows.count > state.limits.rows:
             raise Refused(413, f"{rows.count:,} rows; at most {state.limits.rows:,} are taken in a request")
         name, ids, own = _ids(given, body, rows.count)
-        sent = [row_id for i, row_id in enumerate(ids) if i not in rows.errors] if rows.errors else ids
-        if sent:
-            images = interface.schema if isinstance(interface.schema, ImageSchema) else None
-            errors, costs = ({}, None) if images is None else refuse_images(rows.arrays, images)
-            answer = await state.batcher.submit(Ask(rows.arrays, len(sent), sent, version, own, errors, costs))
-            outputs, loaded = answer.outputs, answer.loaded
-        else:
-            outputs = {}
-        _count_errors(rows, outputs, state.metrics)
-        data = answer_of(rows, outputs, classes=interface.classes, version=loaded.version, ids=ids)
-        return data, [(b"x-model-version", loaded.version.encode()), (b"x-request-id", name.encode())]
+        del body  # what waits is counted as arrays
+        images = interface.schema if isinstance(interface.schema, ImageSchema) else None
+        refused, costs = ({}, None) if images is None else refuse_images(rows.arrays, images)
+        ask = Ask(rows.arrays, rows.count, ids, version, own, {**refused, **rows.errors}, rows.sent, costs)
+        answer = await state.batcher.submit(ask)
+        _check_version(version, answer, ids)
+        _count_errors(answer.outputs, state.metrics)
+        data = answer_of(rows, answer, classes=interface.classes, ids=ids)
+        versions = ", ".join(dict.fromkeys(answer.versions))
+        return data, [(b"x-model-version", versions.encode()), (b"x-request-id", name.encode())]
 
 
-def _count_errors(rows: Rows, outputs: Any, metrics: Metrics) -> None:
-    found = outputs.get("error")
-    count = len(rows.errors) + (sum(map(bool, found.tolist())) if found is not None else 0)
+def _check_version(asked: str | None, answer: Answer, ids: Sequence[str]) -> None:
+    """Refuses a request of one version, by its number, whose ids another one has answered before."""
+    if asked != answer.loaded.version:
+        return
+    for row_id, version in zip(ids, answer.versions, strict=True):
+        if version != asked:
+            raise Refused(
+                409,
+                f"the id {row_id!r} was answered by version {version} before, and the request asks for version "
+                f"{asked}; ask for {version}, or for none, or give another id",
+            )
+
+
+def _count_errors(outputs: Outputs, metrics: Metrics) -> None:
+    count = sum(map(bool, outputs["error"].tolist())) if "error" in outputs else 0
     if count:
         metrics.row_errors.inc(count)
 

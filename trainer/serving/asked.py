@@ -23,7 +23,8 @@ class Ask:
       ids: one a row.
       version: its number or label; None: the current one.
       given: whether the client gave the ids.
-      errors: why rows get no prediction that the model would not find, by row.
+      errors: why rows are refused, by row; these do not reach the model.
+      sent: rows as they were sent, in JSON, by row: those of which the arrays hold nothing.
       costs: bytes that decoding the images of each row takes; None where there are none.
     """
 
@@ -33,15 +34,23 @@ class Ask:
     version: str | None = None
     given: bool = False
     errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
     costs: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The outputs of a request's rows, and which version gave them."""
+    """The outputs of a request's rows.
+
+    Attributes:
+      outputs: by name, `[rows, ...]`.
+      loaded: the version that answers.
+      versions: the number of the version that gave each row; a row whose id was answered before has an earlier one's.
+    """
 
     outputs: Outputs
     loaded: Loaded
+    versions: Sequence[str]
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,8 +1,8 @@
 """Requests of all clients in batches: while the model answers one batch, the next one gathers.
 
-A batch begins when the model is free and the first of its requests has waited for `wait`. What waits is bounded in rows
-and in bytes; what would exceed that is refused at once, so the queue never grows. A batch is answered by one version,
-the one that is current when it begins, or the one that its requests name.
+A batch begins when the model is free and the first of its requests has waited for `wait`. What waits is bounded in
+bytes (and in rows, if that is asked for) and in seconds; what would exceed the bytes is refused at once. A batch is
+answered by one version, the one that is current when it begins, or the one that its requests name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import functools
 import itertools
 import logging
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +27,11 @@ from trainer.serving.errors import Refused
 from trainer.serving.interface import Interface
 from trainer.serving.limits import BatchLimits
 from trainer.serving.loaded import Loaded
-from trainer.serving.sink import RequestSink, ServedBatch, SinkThread
+from trainer.serving.sink import MODEL, RequestSink, ServedBatch, SinkThread
 
 log = logging.getLogger(__name__)
 ERROR = "error"
+_OBJECT = 8 + sys.getsizeof("")  # bytes that a text takes in a list, besides its own
 
 
 class Batcher:
@@ -73,11 +75,12 @@ class Batcher:
         Raises:
           Refused: the queue is full.
         """
-        size = sum(map(_bytes_of, ask.arrays.values()))
+        size = _size(ask)
         limits, rows = self._limits, ask.rows
-        full = self.queued_rows + rows > limits.queued_rows or self.queued_bytes + size > limits.queued_bytes
-        if full and self._waiting:
-            raise Refused(429, f"{self.queued_rows:,} rows wait already; send it again later", retry_after=1)
+        full = limits.queued_rows is not None and self.queued_rows + rows > limits.queued_rows
+        if self._waiting and (full or self.queued_bytes + size > limits.queued_bytes):
+            waits = f"{self.queued_rows:,} rows wait already, {self.queued_bytes:,} bytes"
+            raise Refused(429, f"{waits}; send it again later", retry_after=1)
         future = self._loop.create_future()
         cost = 0 if ask.costs is None else int(ask.costs.sum())
         self._waiting.append(Waiting(ask, size, cost, future, self._loop.time(), time.time()))
@@ -97,29 +100,32 @@ class Batcher:
         self._timer = None
         batch: list[Waiting] = []
         rows = cost = 0
-        loaded: Loaded | None = None
+        version: Loaded | None = None  # of those that are in the batch: others may be gone, or too late
         late = self._loop.time() - self._limits.patience
         while self._waiting:
             first = self._waiting[0]
+            refused: Refused | None = None
+            loaded = self._named(first.ask.version)
+            if loaded is None:
+                refused = Refused(404, f"version {first.ask.version} is not in service")
+            elif first.arrived < late:
+                refused = Refused(503, "the server is too busy; send it again later", retry_after=1)
             more = rows + first.ask.rows > self._limits.rows or cost + first.cost > self._limits.cost
-            if batch and (more or first.ask.version != batch[0].ask.version):
+            if batch and refused is None and (more or loaded is not version):
                 break
             self._waiting.popleft()
             self.queued_rows -= first.ask.rows
             self.queued_bytes -= first.size
             if first.future.cancelled():
                 continue
-            loaded = loaded or self._named(first.ask.version)
-            if loaded is None:
-                first.future.set_exception(Refused(404, f"version {first.ask.version} is not in service"))
-            elif first.arrived < late:
-                first.future.set_exception(Refused(503, "the server is too busy; send it again later", retry_after=1))
+            if refused is not None:
+                first.future.set_exception(refused)
             else:
                 batch.append(first)
-                rows, cost = rows + first.ask.rows, cost + first.cost
-        if batch and loaded is not None:
+                rows, cost, version = rows + first.ask.rows, cost + first.cost, loaded
+        if version is not None:
             self._busy = True
-            self._work.put(functools.partial(self._answer, batch, loaded))
+            self._work.put(functools.partial(self._answer, batch, version))
 
     def _run_all(self) -> None:
         while (work := self._work.get()) is not None:
@@ -158,14 +164,15 @@ class Batcher:
         """Has the model answer a batch. None: a sink takes it first, and the answers are given then."""
         columns = {c.name: _column(c.name, batch) for c in self._interface.columns}
         ends = list(itertools.accumulate(waiting.ask.rows for waiting in batch))
-        outputs = self._outputs(batch, columns, ends[-1], loaded)
-        for waiting, end in zip(batch, ends, strict=True):
-            for row, error in waiting.ask.errors.items():
-                outputs[ERROR][end - waiting.ask.rows + row] = error.encode()
+        starts = [end - waiting.ask.rows for waiting, end in zip(batch, ends, strict=True)]
+        placed = list(zip(starts, (waiting.ask for waiting in batch), strict=True))
+        errors = {start + row: error for start, ask in placed for row, error in ask.errors.items()}
+        outputs = self._outputs(batch, columns, ends[-1], errors, loaded)
         if self._sink is None:
             return _parts(outputs, ends, loaded)
-        ids = [each for waiting in batch for each in waiting.ask.ids]
-        given = [waiting.ask.given for waiting in batch for _ in range(waiting.ask.rows)]
+        ids = [each for _, ask in placed for each in ask.ids]
+        given = [ask.given for _, ask in placed for _ in range(ask.rows)]
+        sent = {start + row: data for start, ask in placed for row, data in ask.sent.items()}
         received = [waiting.received for waiting in batch for _ in range(waiting.ask.rows)]
 
         def stored(result: Outputs | Exception) -> None:
@@ -175,22 +182,48 @@ class Batcher:
             self._in_loop(self._give, batch, answers)
 
         self._in_loop(self._count_unstored, 1)
-        self._sink.put(ServedBatch(ids, given, columns, outputs, loaded.version, received, time.time()), stored)
+        served = ServedBatch(ids, given, columns, sent, outputs, loaded.version, received, time.time())
+        self._sink.put(served, stored)
         return None
 
     def _count_unstored(self, more: int) -> None:
         self._unstored += more
 
     def _outputs(
-        self, batch: list[Waiting], columns: Mapping[str, np.ndarray], rows: int, loaded: Loaded
+        self,
+        batch: list[Waiting],
+        columns: Mapping[str, np.ndarray],
+        rows: int,
+        errors: Mapping[int, str],
+        loaded: Loaded,
     ) -> dict[str, np.ndarray]:
+        """The outputs of a batch's rows; those with errors do not reach the model."""
+        if not errors:
+            return self._run(batch, columns, np.arange(rows), loaded)
+        kept = np.array([row for row in range(rows) if row not in errors], np.int64)
+        good = {name: values[kept] for name, values in columns.items()}
+        found = self._run(batch, good, kept, loaded) if len(kept) else self._interface.no_rows()
+        outputs = {ERROR: np.full(rows, b"", object)}
+        for name, values in found.items():
+            nothing = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
+            outputs[name] = np.full((rows, *values.shape[1:]), nothing, values.dtype)
+            outputs[name][kept] = values
+        for row, error in errors.items():
+            outputs[ERROR][row] = error.encode()
+        return outputs
+
+    def _run(
+        self, batch: list[Waiting], columns: Mapping[str, np.ndarray], kept: np.ndarray, loaded: Loaded
+    ) -> dict[str, np.ndarray]:
+        """Has the model answer the rows `kept` of a batch."""
         limits = self._limits
-        if rows <= limits.rows and sum(waiting.cost for waiting in batch) <= limits.cost:
+        if len(kept) <= limits.rows and sum(waiting.cost for waiting in batch) <= limits.cost:
             return loaded.run(columns)
         (waiting,) = batch  # more than fits is one large request
+        costs = None if waiting.ask.costs is None else waiting.ask.costs[kept]
         parts = [
             loaded.run({name: values[start:stop] for name, values in columns.items()})
-            for start, stop in _pieces(rows, waiting.ask.costs, limits)
+            for start, stop in _pieces(len(kept), costs, limits)
         ]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -223,12 +256,13 @@ class Batcher:
 
 def _parts(outputs: Outputs, ends: Sequence[int], loaded: Loaded) -> list[Answer | Exception]:
     """The answer of each request, whose rows end there."""
-    if len(ends) == 1:
-        return [Answer(outputs, loaded)]
-    starts = [0, *ends]
+    versions = [loaded.version] * ends[-1]
+    if MODEL in outputs:
+        versions = [version.decode() for version in outputs[MODEL].tolist()]
+        outputs = {name: values for name, values in outputs.items() if name != MODEL}
     return [
-        Answer({name: values[start:end] for name, values in outputs.items()}, loaded)
-        for start, end in zip(starts, ends, strict=False)
+        Answer({name: values[start:end] for name, values in outputs.items()}, loaded, versions[start:end])
+        for start, end in itertools.pairwise([0, *ends])
     ]
 
 
@@ -251,8 +285,11 @@ def _pieces(rows: int, costs: np.ndarray | None, limits: BatchLimits) -> Iterato
     yield start, rows
 
 
-def _bytes_of(array: np.ndarray) -> int:
-    return sum(map(len, array)) + 8 * len(array) if array.dtype == object else array.nbytes
+def _size(ask: Ask) -> int:
+    """The bytes that a request takes while it waits."""
+    texts = [ask.ids, ask.sent.values(), *(values for values in ask.arrays.values() if values.dtype == object)]
+    numbers = sum(values.nbytes for values in ask.arrays.values() if values.dtype != object)
+    return numbers + sum(sum(map(len, each)) + _OBJECT * len(each) for each in texts)
 
 
 def _explained(error: Exception) -> Refused:

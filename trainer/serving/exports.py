@@ -28,7 +28,7 @@ class Source:
         if self.single:
             return [_version(self.folder)]
         names = [name.rstrip("/") for name in storage.listdir(self.folder)]
-        return sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
+        return sorted((name for name in names if _is_number(name)), key=int, reverse=True)
 
     def path(self, version: str) -> str:
         """The folder of a version."""
@@ -60,4 +60,8 @@ def find_source(path: str) -> Source:
 def _version(folder: str) -> str:
     """The number of an export's folder; 1 where its name is none."""
     name = folder.rpartition("/")[2]
-    return name if name.isdecimal() else "1"
+    return name if _is_number(name) else "1"
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()

@@ -12,14 +12,14 @@ from schemas.spec.images import ImageSchema
 
 
 def refuse_images(arrays: Mapping[str, np.ndarray], schema: ImageSchema) -> tuple[dict[int, str], np.ndarray]:
-    """Empties the files that the preprocessing job would reject by their headers.
+    """Finds the files that the preprocessing job would reject by their headers.
 
     Args:
-      arrays: objects of `bytes` `[rows]` by input; changed in place.
+      arrays: objects of `bytes` `[rows]` by input.
       schema: of the images.
 
     Returns:
-      Why each of these rows gets no prediction; and for each row the bytes that decoding its images takes, int64
+      Why each of their rows gets no prediction; and for each row the bytes that decoding its images takes, int64
       `[rows]`.
     """
     errors: dict[int, str] = {}
@@ -32,5 +32,4 @@ def refuse_images(arrays: Mapping[str, np.ndarray], schema: ImageSchema) -> tupl
                 costs[row] += decoding_bytes(check_image(data, schema.images), schema.images)
             except BadImage as bad:
                 errors.setdefault(row, f"{name}: {bad.reason}")
-                files[row] = b""
     return errors, costs

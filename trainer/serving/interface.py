@@ -7,6 +7,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from schemas.spec.features import CategoryLabel
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
@@ -71,6 +73,15 @@ class Interface:
         if not isinstance(self.schema, Schema):
             return frozenset()
         return frozenset(item.name for item in self.schema.items) - {column.name for column in self.columns}
+
+    def no_rows(self) -> dict[str, np.ndarray]:
+        """The outputs of a model that was given nothing, `[0, ...]`."""
+        import tensorflow as tf
+
+        return {
+            name: np.empty((0, *(size or 0 for size in output.shape or ())), tf.as_dtype(output.dtype).as_numpy_dtype)
+            for name, output in self.outputs.items()
+        }
 
     def difference(self, other: Interface) -> str | None:
         """What a client of this interface would notice of the other one; None if nothing."""

@@ -13,15 +13,15 @@ class BatchLimits:
       rows: in a batch; a request of more is answered in several, by one version.
       cost: bytes that decoding the images of a batch may take; an image that takes more is alone.
       wait: seconds that the first request of a batch waits for others while the model is free.
-      queued_rows: that may wait.
-      queued_bytes: that may wait, as arrays.
+      queued_rows: that may wait; None: as many as take `queued_bytes`.
+      queued_bytes: of requests that may wait.
       patience: seconds that a request may wait before it is refused.
     """
 
     rows: int = 1024
     cost: int = 1 << 30
     wait: float = 0.0
-    queued_rows: int = 16_384
+    queued_rows: int | None = None
     queued_bytes: int = 256 << 20
     patience: float = 10.0
 

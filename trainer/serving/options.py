@@ -30,7 +30,7 @@ class ServeOptions:
       certificate, key: PEM files for TLS.
       batch_rows: rows in a batch; None: 1,024 rows or 64 images.
       wait_ms: how long the first request of a batch waits for others while the model is free.
-      queue_rows: rows that may wait.
+      queue_rows: rows that may wait; None: as many as take `queue_mb`.
       queue_mb: megabytes that may wait, and that bodies may take while they are read.
       max_body_mb: megabytes of a request's body.
       max_rows: rows of a request.
@@ -60,7 +60,7 @@ class ServeOptions:
     key: str | None = None
     batch_rows: int | None = None
     wait_ms: float = 0.0
-    queue_rows: int = 16_384
+    queue_rows: int | None = None
     queue_mb: int = 256
     max_body_mb: float = 32.0
     max_rows: int = 10_000

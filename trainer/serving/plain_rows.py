@@ -35,11 +35,28 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
         values = [rows[i].get(column.name) for i in good]
         columns[column.name] = [_value(v, column, interface) for v in values]
     arrays, wrong = _arrays(columns, interface)
-    if wrong:
-        errors |= {good[i]: reason for i, reason in wrong.items()}
-        kept = [i for i in range(len(good)) if i not in wrong]
-        arrays, _ = _arrays({name: [values[i] for i in kept] for name, values in columns.items()}, interface)
-    return Rows(arrays, len(rows), "plain", errors)
+    errors |= {good[i]: reason for i, reason in wrong.items()}
+    if errors:
+        read = [place for place in range(len(good)) if place not in wrong]
+        at = [good[place] for place in read]
+        arrays = {name: _spread(values[read], at, len(rows)) for name, values in arrays.items()}
+    return Rows(arrays, len(rows), "plain", errors, {i: _as_json(rows[i], i) for i in errors})
+
+
+def _spread(values: np.ndarray, at: Sequence[int], rows: int) -> np.ndarray:
+    """The values of some of all rows, at their places; NaN and b"" at others."""
+    found = np.full((rows, *values.shape[1:]), b"" if values.dtype == object else np.nan, values.dtype)
+    found[at] = values
+    return found
+
+
+def _as_json(row: Any, place: int) -> bytes:
+    import orjson
+
+    try:
+        return orjson.dumps(row)
+    except TypeError:  # it reads deeper lists than it writes
+        raise bad_request(f"row {place}: is nested too deeply") from None
 
 
 def _names_problem(row: Any, interface: Interface) -> str:

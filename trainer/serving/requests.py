@@ -24,16 +24,18 @@ class Rows:
     """Rows for the model.
 
     Attributes:
-      arrays: by input, of one length.
+      arrays: by input, a value for each row; NaN and b"" in rows that are wrong.
       count: how many rows the request has.
       form: how the answer looks.
-      errors: why rows are not in the arrays, by row of the request.
+      errors: why rows are wrong, by row.
+      sent: these rows as they were sent, in JSON.
     """
 
     arrays: Mapping[str, np.ndarray]
     count: int
     form: Form
     errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
 
 
 def predict_rows(body: Any, interface: Interface) -> Rows:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+MODEL = "_model"  # in the outputs of a sink: bytes, the version that gave each row
 Done = Callable[[Mapping[str, np.ndarray] | Exception], None]
 
 
@@ -21,7 +22,9 @@ class ServedBatch:
       ids: one a row: the request's id, followed by `/0`, `/1`, ... where the request has several rows.
       given: one a row: whether the client gave the id, and so may send it again.
       columns: the raw values by the export's input names, float32 `[rows]` or `[rows, width]`, or objects of `bytes`
-        `[rows]`, as in the signature `serving_default`. A key that a request does not send is b"".
+        `[rows]`, as in the signature `serving_default`. A key that a request does not send is b"". Of a row that could
+        not be read they are NaN and b"".
+      sent: the rows that could not be read, as JSON, by row.
       outputs: the model's outputs by name, `[rows, ...]`, as in `trainer.export.outputs`. Where `error` is not b"", the
         row has no prediction.
       version: the name of the export that answered.
@@ -32,6 +35,7 @@ class ServedBatch:
     ids: Sequence[str]
     given: Sequence[bool]
     columns: Mapping[str, np.ndarray]
+    sent: Mapping[int, bytes]
     outputs: Mapping[str, np.ndarray]
     version: str
     received: Sequence[float]
@@ -45,7 +49,8 @@ class RequestSink(Protocol):
         """Called after the model ran; no answer of the batch leaves before it returns.
 
         Returns:
-          Outputs to answer with in place of the batch's, where an id was answered before; None: the batch's.
+          Outputs to answer with in place of the batch's, where an id was answered before, with `MODEL` among them;
+          None: the batch's.
 
         Raises:
           MillraceError: the batch was not taken; its requests are then answered with this error instead.

@@ -85,6 +85,8 @@ def _read(hint: Any, text: str) -> Any:
         if text.lower() not in _BOOLS:
             raise ValueError(text)
         return _BOOLS[text.lower()]
+    if hint is not str and not text.isascii():  # Python's numbers may have any script's digits
+        raise ValueError(text)
     value = hint(text)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(text)

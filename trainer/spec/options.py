@@ -134,7 +134,7 @@ class TrainOptions:
     def _check_data_service(self) -> None:
         if self.data_service is None:
             return
-        if not re.fullmatch(r"grpc://.+:\d{1,5}", self.data_service):
+        if not re.fullmatch(r"grpc://.+:[0-9]{1,5}", self.data_service):
             raise UsageError(f"--data_service {self.data_service}: expected grpc://HOST:PORT, a dispatcher's address")
         for flag, given in (("--deterministic", self.deterministic), ("--shuffle_buffer 0", self.shuffle_buffer == 0)):
             if given:

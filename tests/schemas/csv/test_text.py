@@ -90,6 +90,8 @@ def test_lines_are_split_again_and_a_cut_one_is_no_whole_line(given_rows, cut):
     data, starts = text.lines(columns, csv, checked=True)
     found = list(text.records(data, csv))
     assert [tuple(cells[:2]) for _, cells in found] == given_rows
+    at_once = [column.to_pylist() for column in text.columns(data, csv, 3)]
+    assert list(zip(*at_once, strict=True)) == [tuple(cells) for _, cells in found]
     assert all(text.is_whole(line) for line, _ in found)
     assert text.whole_records(data, csv) == len(data)
     cut = min(cut, len(data))

@@ -88,6 +88,83 @@ def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
     assert [(row["id"], row["late"]) for row in emitted(tmp_path)] == [("0-0", "yes"), ("0-2", "no"), ("0-1", "no")]
 
 
+def test_a_label_that_preprocessing_would_reject_waits_for_a_right_one(join, tmp_path):
+    lines = ["id,late", "0-0,yes", "0-1,maybe", "0-2,", "0-3,YES", "0-4,no", "0-4,perhaps", "0-5, no "]
+    code, found = join(lines, "--on", "id")
+    assert (code, found["written"], found["unlabelled"], found["conflicting"]) == (0, 3, 197, 0)
+    path = tmp_path / "labels.csv"
+    expected = "expected one of no, yes"
+    assert (found["invalid_labels"], found["examples"]) == (
+        4,
+        [
+            f"{path}: row 2: late: label_not_in_values (found 'maybe', {expected})",
+            f"{path}: row 3: late: missing_label (found '', which means missing; expected a label)",
+            f"{path}: row 4: late: label_not_in_values (found 'YES', {expected})",
+            f"{path}: row 6: late: label_not_in_values (found 'perhaps', {expected})",
+        ],
+    )
+    assert join(["id,late", "0-1,yes", "0-2,no", "0-3,yes"], "--on", "id")[1]["written"] == 3
+    assert {row["id"]: row["late"].strip() for row in emitted(tmp_path)} == {
+        "0-0": "yes",
+        "0-4": "no",
+        "0-5": "no",
+        "0-1": "yes",
+        "0-2": "no",
+        "0-3": "yes",
+    }
+
+
+NUMBER = LATE.replace('kind: category, values: ["no", "yes"]', "kind: numeric")
+WEIGHTED = LATE.replace("label:", "  - {name: w, kind: weight}\nlabel:")
+SPLIT = LATE.replace("label:", "  - {name: month, kind: ignore}\nlabel:").replace("by: row", "by: [month]")
+MARKED = LATE.replace("{header: present}", "{header: present, delimiter: ';', missing: ['?']}")
+
+
+@pytest.mark.parametrize(
+    ("schema_yaml", "header", "labels"),
+    [
+        (NUMBER, "id,late", {"1.5": "", " 2 ": "", "x": "not_a_number", "1e99": "out_of_range", "inf": "not_a_number"}),
+        (NUMBER, "id,late", {"-3": "", "": "missing_label", "nan": "not_a_number"}),
+        (WEIGHTED, "id,late,w", {"yes,2": "", "no,-1": "w: negative_weight", "yes,much": "w: not_a_number"}),
+        (SPLIT, "id,late,month", {"yes,": "", "no,May": "", "never,May": "late: label_not_in_values"}),
+        (MARKED, "id;late", {"yes": "", "?": "missing_label", "yes,": "label_not_in_values"}),
+        (MARKED, "id,late", {"yes": "", "?": "missing_label", "yes;": "label_not_in_values"}),
+    ],
+)
+def test_which_labels_preprocessing_would_reject(tmp_path, capfd, schema_yaml, header, labels):
+    folder = str(tmp_path / "store")
+    schema = parse_schema(schema_yaml.encode(), "s.yaml")
+    stored = RequestStore(StoreOptions(path=folder), schema, schema_yaml=schema_yaml.encode())
+    stored.append(late_batch([f"r{i}" for i in range(len(labels))]))
+    stored.close()
+    mark = header[2]
+    (tmp_path / "first.csv").write_text("id,late,w,month\n")  # of another form than the one that follows it
+    (tmp_path / "l.csv").write_text("\n".join([header, *(f"r{i}{mark}{text}" for i, text in enumerate(labels))]) + "\n")
+    files = [str(tmp_path / "first.csv"), str(tmp_path / "l.csv")]
+    assert (
+        label.main(["--store", folder, "--join", *files, "--on", "id", "--output", str(tmp_path / "out"), "--json"])
+        == 0
+    )
+    found = json.loads(capfd.readouterr().out)
+    wrong = {i: reason for i, reason in enumerate(labels.values(), start=1) if reason}
+    assert (found["written"], found["invalid_labels"]) == (len(labels) - len(wrong), len(wrong))
+    for (i, reason), example in zip(wrong.items(), found["examples"], strict=True):
+        assert example.startswith(f"{tmp_path / 'l.csv'}: row {i}: ")
+        assert reason in example
+
+
+def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, monkeypatch):
+    (tmp_path / "labels.csv").write_text("id,late\n0-0,yes\n0-1,maybe\n")
+    argv = ["--store", str(store), "--join", str(tmp_path / "labels.csv"), "--on", "id", "--output"]
+    for flags, shown in ([], True), (["--quiet"], False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert label.main([*argv, str(tmp_path / f"out{len(flags)}"), *flags]) == 0
+        told = capsys.readouterr()
+        assert ("%, 2 rows" in told.err, told.err.endswith("\r\x1b[K")) == (shown, shown)
+        assert "        1 labels are left out, since preprocessing would reject their rows:\n" in told.out
+        assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in told.out
+
+
 @pytest.mark.slow
 def test_preprocessing_takes_the_files(join, tmp_path):
     labels = [f"{i}-{k},{'yes' if i > 9 else 'no'}" for i in range(20) for k in range(10)]
@@ -197,11 +274,13 @@ def test_images_go_into_the_folder_of_their_class(tmp_path, capfd):
         )
         stored.append(batch)
     stored.close()
-    (tmp_path / "labels.csv").write_text("_id,label\na,cat\nb,dog\n")
+    (tmp_path / "labels.csv").write_text("_id,label\na,cat\nb,dog\nc,dog/cat\nc,..\n")
     argv = ["--store", folder, "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
     for written in (2, 0):
         assert label.main([*argv, "--json"]) == 0
-        assert json.loads(capfd.readouterr().out)["written"] == written
+        told = json.loads(capfd.readouterr().out)
+        assert (told["written"], told["invalid_labels"], told["unlabelled"]) == (written, 2, 1)
+        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in told["examples"][0]
     found = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
     assert found == {"cat": images[0], "dog": images[1]}
     assert sum(len(files) for _, _, files in os.walk(Path(folder, "images"))) == 3

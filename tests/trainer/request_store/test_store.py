@@ -63,6 +63,7 @@ def test_what_is_stored_of_a_request(folder):
         "_error": b"",
         "_model": b"7",
         "_received": b"2027-01-15T08:00:00.000000Z",
+        "_sent": b"",
     }
 
 

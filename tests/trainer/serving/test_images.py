@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.model_server import Client, serving
 from trainer.export.saved_model import ServedModel
+from trainer.request_store.reading import stored_segments
 
 
 def b64(data: bytes) -> dict[str, str]:
@@ -61,6 +62,35 @@ def test_a_bad_image_among_good_ones(client, stripes_model, files):
     status, answer = client.post("/predict", [{"image": b64(data)} for data in sent])
     assert status == 200
     assert ["error" in row for row in answer["predictions"]] == [True] * 4 + [False] * 4
+
+
+def test_what_is_stored_of_images_that_are_refused(stripes_model, files, tmp_path, monkeypatch):
+    """The files as they were sent; and they do not reach the model."""
+    given, predict = [], ServedModel.predict
+
+    def predicts(self: ServedModel, inputs: dict, **settings: str) -> dict:
+        given.extend(inputs["image"])
+        return predict(self, inputs, **settings)
+
+    sent = [b"", b"no image", huge_png(), files[0]]
+    with serving(stripes_model.model_dir, store=str(tmp_path / "store")) as server, Client(server) as client:
+        monkeypatch.setattr(ServedModel, "predict", predicts)
+        body = {"instances": [b64(data) for data in sent], "ids": list("abcd")}
+        for _ in range(2):
+            status, answer = client.predict(body)
+            assert (status, [bool(row["error"]) for row in answer["predictions"]]) == (200, [True, True, True, False])
+            assert np.isnan(answer["predictions"][0]["probabilities"]).all()
+        assert client.post("/predict", {"rows": [{"image": "text"}], "id": "e"})[0] == 200
+        assert client.predict({"instances": [b64(b"other")], "id": "b"})[1]["predictions"][0]["error"].startswith(
+            "_id: "
+        )
+    assert given == [files[0]] * 2
+    rows = [row.cells for segment in stored_segments(str(tmp_path / "store")) for g in segment.groups() for row in g]
+    assert [row["_id"] for row in rows] == [b"a", b"b", b"c", b"d", b"e"]
+    assert [bool(row["_error"]) for row in rows] == [True, True, True, False, True]
+    assert [row["_sent"] for row in rows] == [b"", b"", b"", b"", b'{"image":"text"}']
+    kept = [(tmp_path / "store" / row["image"].decode()).read_bytes() if row["image"] else b"" for row in rows]
+    assert kept == [*sent, b""]
 
 
 @pytest.mark.parametrize("value", ["text", 3, None, {"b64": 3}])

@@ -105,6 +105,141 @@ def test_a_request_that_waited_too_long_is_refused(export):
         first.join(PATIENCE)
 
 
+def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
+    with serving(export) as server:
+        gate = Gate(server)
+        answers: list = []
+
+        def ask(first: int) -> None:
+            with Client(server) as client:
+                status, answer = client.predict({"instances": list(range(first, first + 512))})
+                answers.append((status, [row["value"] - first - 1 for row in answer.get("predictions", ())]))
+
+        threads = [threading.Thread(target=ask, args=(first,)) for first in range(65)]
+        threads[0].start()
+        assert gate.entered.wait(PATIENCE)
+        for thread in threads[1:]:
+            thread.start()
+        assert server.state is not None
+        batcher = server.state.batcher
+        until(lambda: batcher.queued_rows >= 64 * 512 or bool(answers))  # no answer is possible but a refusal
+        gate.open.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert answers == [(200, list(range(512)))] * 65
+
+
+@pytest.mark.parametrize("limit", ["arrays", "ids"])
+def test_what_waits_is_bounded_in_bytes(export, limit):
+    """Rows of few bytes take as many with their ids; bodies are counted, too, for as long as they are not answered."""
+    rows, ids = (20_000, False) if limit == "arrays" else (5_000, True)
+    with serving(export, queue_mb=4, max_rows=20_000) as server:
+        gate = Gate(server)
+        answers: list = []
+        assert server.state is not None
+        batcher = server.state.batcher
+
+        def ask(number: int) -> None:
+            count = rows if number else 1
+            body: dict[str, list] = {"instances": [1] * count}
+            if ids:
+                body["ids"] = [f"{number}-{i}" for i in range(count)]
+            with Client(server) as client:
+                status, answer = client.predict(body)
+                answers.append((status, len(answer.get("predictions", ())), client.headers.get("retry-after")))
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+        threads[0].start()
+        assert gate.entered.wait(PATIENCE)
+        for thread in threads[1:]:
+            thread.start()
+        held: set[int] = set()
+
+        def settled() -> bool:
+            held.add(batcher.queued_bytes)
+            return len(answers) + batcher.queued_rows // rows == 39
+
+        until(settled)
+        assert max(held) <= 4 << 20
+        assert set(answers) == {(429, 0, "1")}
+        refused = len(answers)
+        gate.open.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert sorted(answers) == [(200, 1, None), *[(200, rows, None)] * (39 - refused), *[(429, 0, "1")] * refused]
+        assert 0 < refused < 39
+
+
+@pytest.mark.parametrize(("late", "timely"), [("/versions/1", "/versions/2"), ("", "/versions/1"), ("/versions/1", "")])
+def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others(tmp_path, late, timely):
+    write_export(tmp_path, 1)
+    with serving(tmp_path, answer_secs=0.5) as server, Client(server) as operator:
+        write_export(tmp_path, 2)
+        assert operator.post("/admin/reload", None)[1]["version"] == "2"
+        gate = Gate(server)
+        assert server.state is not None
+        batcher = server.state.batcher
+        answers: dict[str, tuple] = {}
+
+        def ask(name: str, version: str) -> threading.Thread:
+            def answered() -> None:
+                with Client(server) as client:
+                    status, answer = client.post(f"{client.model}{version}:predict", {"instances": [1]})
+                    answers[name] = status, answer, client.headers.get("x-model-version")
+
+            thread = threading.Thread(target=answered)
+            thread.start()
+            return thread
+
+        while answers.get("timely", (503,))[0] == 503:  # on a slow machine it may be late itself
+            gate.open.clear()
+            gate.entered.clear()
+            threads = [ask("held", "")]
+            assert gate.entered.wait(PATIENCE)
+            threads.append(ask("late", late))
+            until(lambda: batcher.queued_rows == 1)
+            time.sleep(0.6)
+            threads.append(ask("timely", timely))
+            until(lambda: batcher.queued_rows == 2)
+            gate.open.set()
+            for thread in threads:
+                thread.join(PATIENCE)
+            assert answers["late"][0] == 503
+    number = timely[-1:] or "2"
+    assert answers["timely"] == (200, {"predictions": [{"error": "", "value": 1.0 + int(number)}]}, number)
+
+
+def test_a_repeated_id_names_the_version_that_answered_it(tmp_path):
+    exports, stored = tmp_path / "exports", tmp_path / "store"
+    exports.mkdir()
+    write_export(exports, 1)
+    with serving(exports, store=str(stored)) as server, Client(server) as client:
+
+        def plain(**body) -> tuple:
+            status, answer = client.post("/predict", {"rows": [{"x": 1}] * len(body.get("ids", "1")), **body})
+            rows = [(row["value"], row.get("model_version")) for row in answer["predictions"]]
+            return status, rows, answer["model_version"], client.headers["x-model-version"]
+
+        assert plain(id="a") == (200, [(2.0, None)], "1", "1")
+        write_export(exports, 2)
+        assert client.post("/admin/reload", None)[1]["version"] == "2"
+        assert plain(id="b") == (200, [(3.0, None)], "2", "2")
+        assert plain(id="a") == (200, [(2.0, None)], "1", "1")
+        assert plain(ids=["a", "c", "b"]) == (200, [(2.0, "1"), (3.0, None), (3.0, None)], "2", "1, 2")
+        body = {"instances": [1], "id": "a"}
+        for path, status, version in (
+            ("/labels/stable", 200, "1"),
+            ("/versions/1", 200, "1"),
+            ("/versions/2", 409, None),
+        ):
+            assert client.post(f"{client.model}{path}:predict", body)[0] == status
+            assert client.headers.get("x-model-version") == version
+        assert client.post(f"{client.model}/versions/2:predict", body)[1] == {
+            "error": "the id 'a' was answered by version 1 before, and the request asks for version 2; ask for 1, or "
+            "for none, or give another id"
+        }
+
+
 @pytest.fixture(scope="module")
 def server(export):
     """A server of small limits."""
@@ -259,10 +394,12 @@ def test_what_the_sink_is_given(export):
         client.post("/predict", [{"x": "6"}, {"x": "no number"}, {"x": None}])
     ids = [each for batch in sink.batches for each in batch.ids]
     assert ids[:5] == ["a/0", "a/1", "b", "c", "d"]
-    assert [each.rpartition("/")[2] for each in ids[5:]] == ["0", "2"]  # without the row that was no row
+    assert [each.rpartition("/")[2] for each in ids[5:]] == ["0", "1", "2"]
     columns = [x for batch in sink.batches for x in batch.columns["x"].tolist()]
     assert columns[:6] == [1, 2, 3, 4, 5, 6]
-    assert sink.batches[-1].outputs["error"].tolist() == [b"", b"x: missing_value"]
+    said = b"x: not_a_number (found 'no number', expected a decimal number)"
+    assert sink.batches[-1].outputs["error"].tolist() == [b"", said, b"x: missing_value"]
+    assert sink.batches[-1].sent == {1: b'{"x":"no number"}'}
     for batch in sink.batches:
         assert batch.version == "1"
         assert all(before <= received <= batch.answered <= time.time() for received in batch.received)

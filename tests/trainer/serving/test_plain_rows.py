@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.support.model_server import Client, serving
 from tests.trainer.serving.test_rest import GOOD
+from trainer import label
+from trainer.request_store.reading import stored_segments
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +85,62 @@ def test_a_bad_row_fails_alone(client):
     assert errors[0] == "pet: is not in the row; takes a list of 3 numbers (NaN where one is missing)"
     assert errors[1].startswith("found null; a row is an object with age, scores")
     assert errors[2].startswith("found a list of 0; a row is an object")
+
+
+def test_what_is_stored_of_rows_without_a_prediction(people_export, tmp_path, capfd):
+    """Each with its error and what was sent, once per id; nothing joins a label to them."""
+    wrong = [{**GOOD, **changed} for changed, _ in BAD]
+    sent: list[Any] = [
+        *wrong,
+        {name: value for name, value in GOOD.items() if name != "pet"},
+        None,
+        [],
+        "x" * 100,
+        GOOD,
+    ]
+    ids = [f"r{i}" for i in range(len(sent))]
+    folder, answers = tmp_path / "store", []
+    for again in range(3):
+        if again == 2:
+            (folder / "ids.sqlite").unlink()  # and it is made again from the rows
+        with serving(people_export, store=str(folder)) as server, Client(server) as client:
+            status, answer = client.post("/predict", {"rows": sent, "ids": ids})
+            assert status == 200
+            answers.append(answer["predictions"])
+            other = client.post("/predict", {"rows": [4], "id": ids[-3]})[1]["predictions"]
+            assert "is the id of another request, with other values" in other[0]["error"]
+            assert client.post("/predict", {"rows": [4], "id": f"alone-{again}"})[0] == 200
+    assert answers[0] == answers[1] == answers[2]
+    lines = [row.cells for segment in stored_segments(str(folder)) for g in segment.groups() for row in g]
+    found = {line["_id"].decode(): line for line in lines}
+    assert list(found) == [*ids, "alone-0", "alone-1", "alone-2"]
+    for row_id, row, said in zip(ids, sent, answers[0], strict=True):
+        line = found[row_id]
+        assert line["_error"].decode() == said.get("error", "")
+        assert (line["_prediction"] == b"") == ("error" in said)
+        if line["_sent"]:
+            assert json.loads(line["_sent"]) == row
+    read = [row_id for row_id in found if not found[row_id]["_sent"]]
+    assert read == ["r2", "r5", "r11", "r17"]  # their values are in the columns: the model refused them, or none did
+    cells = [[found[row_id][name] for name in ("age", "s0", "s1", "s2", "work")] for row_id in ("r0", "r3", "r7", "r9")]
+    assert cells == [
+        [b"old", b"1", b"2.5", b"3", b" Private"],
+        [b"true", b"1", b"2.5", b"3", b" Private"],
+        [b"40.5", b"1", b"x", b"2", b" Private"],
+        [b"40.5", b"1", b"2.5", b"3", b"1.5"],
+    ]
+    labels = tmp_path / "labels.csv"
+    labels.write_text("".join(f"{line}\n" for line in ("_id,income,w", *(f"{row_id},>50K,1" for row_id in ids))))
+    argv = ["--store", str(folder), "--join", str(labels), "--output", str(tmp_path / "out"), "--json"]
+    capfd.readouterr()
+    assert label.main(argv) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["written"], told["not_predicted"], told["unlabelled"]) == (1, len(sent) - 1, 3)
+
+
+def test_a_row_that_is_nested_too_deeply_to_be_stored_is_refused(client):
+    status, answer = client.post("/predict", b"[" * 400 + b"]" * 400)
+    assert (status, answer) == (400, {"error": "row 0: is nested too deeply"})
 
 
 def test_only_bad_rows(client):

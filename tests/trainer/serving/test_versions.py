@@ -204,6 +204,21 @@ class TestWhatIsServed:
         shutil.copytree(best / "7", tmp_path / "named")
         assert find_source(str(tmp_path / "named")).versions() == ["1"]
 
+    def test_a_folder_named_by_other_digits_is_no_version(self, tmp_path):
+        write_export(tmp_path, 2)
+        (tmp_path / "aside").mkdir()
+        write_export(tmp_path / "aside", 3).rename(tmp_path / "\u0663")  # ARABIC-INDIC DIGIT THREE
+        with serving(tmp_path) as server, Client(server) as client:
+            assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 3
+            assert client.headers["x-model-version"] == "2"
+            assert client.post("/admin/reload", None)[1]["version"] == "2"
+        with serving(tmp_path / "\u0663") as server, Client(server) as client:
+            assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 4
+            assert client.headers["x-model-version"] == "1"  # as where a name is no number
+        shutil.rmtree(tmp_path / "2")
+        with pytest.raises(UsageError, match="no exports in it yet"), serving(tmp_path):
+            pass
+
     def test_the_newest_that_is_good(self, tmp_path):
         write_export(tmp_path, 9)
         write_export(tmp_path, 10)

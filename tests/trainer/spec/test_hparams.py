@@ -57,6 +57,7 @@ def test_reads_values_by_type(settings, expected):
         ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
         ("count", "'count': expected key=value"),
         ("count=1.5", "count=1.5: expected an integer"),
+        ("count=\u0663", "count=\u0663: expected an integer"),
         ("rate=fast", "rate=fast: expected a number"),
         ("on=maybe", "on=maybe: expected true or false"),
         ("units=4,a", "units=4,a: expected an integer, one or more, separated by commas"),
