@@ -20,9 +20,9 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # From the ground up: a room imports only from those in lines above its own, of its own package or of `schemas`;
 # `millrace` from all.
 ORDER = """
-    schemas.errors schemas.interrupts schemas.rejects schemas.concurrency schemas.quick_import
+    schemas.errors schemas.interrupts schemas.concurrency schemas.quick_import
     schemas.command schemas.reading_display schemas.storage schemas.source_distribution
-    schemas.spec schemas.graphs schemas.samples
+    schemas.spec schemas.graphs schemas.samples schemas.rejects
     schemas.rows schemas.image_samples
     schemas.csv
     schemas.formats

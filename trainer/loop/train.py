@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ import tensorflow as tf
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import MARK, newest_export, read_mark
 from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.data.data_service import check_reachable
 from trainer.data.host_features import host_features, part_of_host
@@ -22,7 +22,7 @@ from trainer.data.position import Position
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.exporters import BEST, FINAL, MARK, exporters
+from trainer.export.exporters import BEST, FINAL, exporters
 from trainer.loop import hypertune
 from trainer.loop.building import build_estimator, find_model
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended
@@ -266,9 +266,8 @@ def conclude(
     exports_dir = os.path.join(options.model_dir, "export")
     last = metrics[options.eval_split]
     exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, last, True))}
-    mark = layout.join(exports_dir, BEST, MARK)
-    if storage.exists(mark):
-        exports = {BEST: layout.join(exports_dir, BEST, json.loads(storage.read_bytes(mark))["export"]), **exports}
+    if read_mark(layout.join(exports_dir, BEST)) is not None:
+        exports = {BEST: str(newest_export(layout.join(exports_dir, BEST))), **exports}
     ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
     pages = {}
     if task.reports is not None:
