@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn
 
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, readable
 
 JSON_HELP = "print the result, or the error, as one JSON object on standard output, and nothing else there"
 QUIET_HELP = "show no progress"
@@ -130,7 +130,7 @@ def duration(seconds: float) -> str:
 def _print(text: str) -> None:
     """Prints to standard output; a reader that has seen enough, such as `head`, may close it."""
     try:
-        print(text, flush=True)
+        print(readable(text), flush=True)
     except BrokenPipeError:
         # Python flushes standard output once more when it exits, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -43,6 +43,7 @@ def join_labels(options: LabelOptions) -> Joined:
         return join_image_labels(options, segments, schema)
     layout = layout_of(schema, newest.columns)
     on, label = _columns(options, schema, layout, newest)
+    storage.check_apart(options.join, options.output, inside=[options.name.format("000001")])
     emitted = Emitted(options.output)
     paths = storage.expand(options.join)
     delimiter = schema.csv.delimiter if _uses(paths[0], schema.csv.delimiter) else ","
