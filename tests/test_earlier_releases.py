@@ -12,6 +12,7 @@ import pytest
 from beam_jobs import preprocess
 from schemas.dataset import open_dataset
 from schemas.dataset.verify import verify_dataset
+from tests.support.dataset_faults import assert_every_damage_is_found
 from trainer import predict, task, verify
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0_1_0"
@@ -88,4 +89,4 @@ def test_rejects_are_replayed(release: Path) -> None:
     (release / "corrected.jsonl").write_text("".join(f"{json.dumps(reject)}\n" for reject in corrected))
     assert preprocess.main(["--replay", "corrected.jsonl", "--append_to", "data"]) == 0
     assert open_dataset(str(release / "data")).manifest.written == 302
-    assert verify_dataset(str(release / "data")) == []
+    assert_every_damage_is_found(release / "data", release)
