@@ -128,6 +128,7 @@ def _check(given: argparse.Namespace) -> None:
     if given.html is not None:
         storage.check_scheme(given.html, "--html ")
         storage.check_output(given.html, overwrite=given.overwrite)
+        storage.check_apart(given.other, given.html, flag="--html")
     elif given.overwrite:
         raise UsageError("--overwrite is for --html FILE")
 
@@ -216,6 +217,7 @@ def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
     display = ReadingDisplay(quiet=given.quiet, what="records" if rows else "images")
     try:
         if isinstance(schema, Schema):
+            storage.check_names(paths)
             some = SAMPLE_ROWS if given.sample else None
             return read_rows(paths, schema, max_input_ratio=given.max_input_ratio, sample=some, progress=display)
         if isinstance(schema, ImageFolderSchema):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn
 
-from schemas.errors import MillraceError, UsageError, telling, untold
+from schemas.errors import MillraceError, UsageError, readable, telling, untold
 from schemas.outage import left_by_ctrl_c
 from schemas.scratch import own_temporary_folder
 
@@ -133,7 +133,7 @@ def duration(seconds: float) -> str:
 def _print(text: str) -> None:
     """Prints to standard output; a reader that has seen enough, such as `head`, may close it."""
     try:
-        print(text, flush=True)
+        print(readable(text), flush=True)
     except BrokenPipeError:
         # Python flushes standard output once more when it exits, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,8 @@ import dataclasses
 import json
 from collections.abc import Iterator
 
+from schemas.storage.json_files import as_written, parse_object
+
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
@@ -30,15 +32,23 @@ class Reject:
         return json.dumps(row, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, line: str) -> Reject:
-        """Reads what `to_json` wrote."""
-        row = json.loads(line)
+    def from_json(cls, line: str | bytes) -> Reject:
+        """Reads what `to_json` wrote. Raises ValueError, LookupError, TypeError or AttributeError on anything else."""
+        row = parse_object(line)
         raw = base64.b64decode(row.pop("raw_base64")) if "raw_base64" in row else row.pop("raw").encode()
+        if not isinstance(row["source"], str) or type(row["offset"]) is not int:
+            raise ValueError("its source is no path, or its offset no number")
         return cls(raw=raw, **row)
 
 
-def read_rejects(data: bytes) -> Iterator[Reject]:
-    """The rejects of a file of lines that `to_json` wrote."""
-    for line in data.split(b"\n"):  # a raw record may hold other signs that end lines for Python
+def read_rejects(data: bytes, path: str = "a file of rejects") -> Iterator[Reject]:
+    """The rejects of a file of lines that `to_json` wrote.
+
+    Raises:
+      MillraceError: a line is none.
+    """
+    for number, line in enumerate(data.split(b"\n"), 1):  # a raw record may hold other signs that end lines for Python
         if line:
-            yield Reject.from_json(line.decode())
+            with as_written(f"{path}:{number}", "a reject"):
+                reject = Reject.from_json(line)
+            yield reject

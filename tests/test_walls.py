@@ -21,10 +21,10 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # `millrace` from all.
 ORDER = """
     schemas.errors schemas.outage schemas.scratch
-    schemas.interrupts schemas.rejects schemas.concurrency schemas.libraries
+    schemas.interrupts schemas.concurrency schemas.libraries
     schemas.source_distribution
     schemas.command schemas.reading_display schemas.storage
-    schemas.spec schemas.graphs schemas.samples
+    schemas.spec schemas.graphs schemas.samples schemas.rejects
     schemas.rows schemas.image_samples
     schemas.csv
     schemas.formats

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 from schemas import command, storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
-from schemas.exports.notes import check_files, read_notes
+from schemas.exports.notes import check_files, newest_export, read_notes
 from schemas.graphs.trust import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.storage.gcs_credentials import check_tensorflow
@@ -157,13 +156,9 @@ def _training(model_dir: str) -> Training:
 
 def _newest_export(model_dir: str) -> str:
     for name in (BEST, FINAL):
-        folder = layout.join(model_dir, "export", name)
-        mark = layout.join(folder, "best.json")
-        if name == BEST and storage.exists(mark):
-            return layout.join(folder, str(json.loads(storage.read_bytes(mark))["export"]))
-        numbers = [int(n.rstrip("/")) for n in storage.listdir(folder) if n.rstrip("/").isdecimal()]
-        if numbers:
-            return layout.join(folder, str(max(numbers)))
+        found = newest_export(layout.join(model_dir, "export", name))
+        if found is not None:
+            return found
     raise UsageError(f"{model_dir}: has no export; let the training end, or give --saved_model")
 
 

@@ -183,6 +183,7 @@ def predict(
     if isinstance(schema, Schema):
         from trainer.predicting.rows import open_rows
 
+        storage.check_names(paths)
         predicted = open_rows(options, paths, schema, notes)
     else:
         from trainer.predicting.images import open_images

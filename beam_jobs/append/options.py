@@ -37,6 +37,7 @@ class AppendOptions:
     skip_known: bool = False
     allow_drift: bool = False
     reanalyze: bool = False
+    preprocessing_fn: str | None = None  # the dataset's own, for --reanalyze
     runner: str = "FnApiRunner"
     num_shards: int | None = None
     shard_size_mb: float = 64.0
@@ -55,6 +56,11 @@ class AppendOptions:
     def __post_init__(self) -> None:
         storage.check_scheme(self.append_to, "--append_to ")
         self._job(schema="")  # checks the values
+        if self.preprocessing_fn is not None and not self.reanalyze:
+            raise UsageError(
+                f"--preprocessing_fn {self.preprocessing_fn}: not with --append_to, which adds to a dataset with the "
+                "transform that it has; only --reanalyze makes a new one"
+            )
 
     def job(self, base: Dataset, *, statistics: bool) -> JobOptions:
         """The job that reads the new input. `statistics`: the dataset has some."""
@@ -88,7 +94,7 @@ def parse_append(argv: Sequence[str], *, prog: str = PROG) -> AppendOptions:
     values, beam_args = parse_known(argv, mode="append", prog=prog)
     given = {_flag(arg) for arg in argv}
     names = {f"--no_{name}" if name in ("statistics", "leakage") else f"--{name}": name for name in values}
-    own = (*APPEND, *_OF_JOB, "input", "json")
+    own = (*APPEND, *_OF_JOB, "input", "json", "preprocessing_fn")
     for flag, name in names.items():
         if flag in given and name not in own:
             raise UsageError(
@@ -96,7 +102,7 @@ def parse_append(argv: Sequence[str], *, prog: str = PROG) -> AppendOptions:
                 "compression and the seed that it was written with. To change these, write the dataset again with "
                 "--output."
             )
-    chosen = {name: values[name] for name in (*APPEND, *_OF_JOB)}
+    chosen = {name: values[name] for name in (*APPEND, *_OF_JOB, "preprocessing_fn")}
     return AppendOptions(input=tuple(values["input"]), **chosen, beam_args=beam_args)
 
 

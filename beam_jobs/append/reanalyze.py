@@ -29,6 +29,30 @@ from schemas.storage.content import digest_file
 Report = Callable[[Sequence[str]], None]
 
 
+def check_function(base: Dataset, given: str | None) -> None:
+    """Refuses to import a function because a manifest names it: somebody must have named or trusted it, too.
+
+    Args:
+      base: the dataset.
+      given: the function that the command line names.
+
+    Raises:
+      UsageError: the manifest names another function, or one that nobody has said to trust.
+    """
+    own = base.manifest.preprocessing_fn
+    manifest = layout.join(base.path, layout.MANIFEST)
+    if given is not None and given != own:
+        raise UsageError(
+            f"--preprocessing_fn {given}: {manifest} names {own or 'none'}. Leave it out, or write the dataset again "
+            "with --output."
+        )
+    if own is not None and given is None and not base.trust:
+        raise UsageError(
+            f"--reanalyze: {manifest} names the preprocessing_fn {own!r}, a function that would be imported and "
+            f"called. If you trust it, give --preprocessing_fn {own}, or --trust."
+        )
+
+
 def open_all(base: Dataset, raw: RawFiles) -> Source:
     """All input: that of the dataset, and what is new.
 
@@ -110,7 +134,8 @@ def write(
     """
     own = base.manifest.preprocessing_fn
     options = dataclasses.replace(options, transform_from=None, preprocessing_fn=own, leakage=True)
-    function = load_preprocessing(options, source)
+    manifest = layout.join(base.path, layout.MANIFEST)
+    function = load_preprocessing(options, source, asked=f"{manifest}: preprocessing_fn")
     work = Work(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
     known, note = known_analyses(base)
     report([note])

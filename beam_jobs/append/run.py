@@ -100,7 +100,10 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
             "images they would be others, and identities could change their splits. Write the dataset again with "
             "--overwrite."
         )
+    if options.reanalyze:
+        reanalyze.check_function(base, options.preprocessing_fn)
     job = options.job(base, statistics=statistics_of(base) is not None)
+    storage.check_apart(options.input, options.append_to, inside=layout.EXAMPLES, flag="--append_to")
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
@@ -109,6 +112,7 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     raw = RawFiles(job, text, listing, duplicates, report, classes=base.manifest.classes)
     if isinstance(base.declared, ImageFolderSchema):
         return _images(options, base, raw)
+    listing.check_names()
     new = choose_new(base, listing, skip_known=options.skip_known)
     report(new.notes)
     raw = dataclasses.replace(raw, listing=new.listing)

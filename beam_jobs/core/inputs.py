@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 
 FILES_A_PART = 10_000
 LISTING = 0  # the key of a listing of images, which is the only input
@@ -45,7 +46,7 @@ class StagedInputs:
     def read(self, part: int) -> tuple[InputFile, ...]:
         """The inputs of a part, in the order of their keys."""
         lines = storage.read_bytes(_part(self.folder, part)).splitlines()
-        return tuple(InputFile(*json.loads(line)) for line in lines)
+        return tuple(InputFile(*parse_json(line)) for line in lines)
 
     def path_of(self, key: int) -> str:
         """The path of the input with this key.

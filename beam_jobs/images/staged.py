@@ -13,6 +13,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.images.listing import BUNDLE, ImageBundle
 from schemas.images.pairs import Pair
+from schemas.storage.json_files import parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +26,7 @@ class StagedImages:
 
     def read(self, part: int) -> Iterator[ImageBundle]:
         """The images of a part, in bundles of at most BUNDLE."""
-        first, *columns = json.loads(storage.read_bytes(_part(self.folder, part)))
+        first, *columns = parse_json(storage.read_bytes(_part(self.folder, part)))
         for i in range(0, len(columns[0]), BUNDLE):
             yield ImageBundle(first + i, *(tuple(column[i : i + BUNDLE]) for column in columns))
 
@@ -76,7 +77,7 @@ class StagedPairs:
 
 @functools.lru_cache(maxsize=1)
 def _read_pairs(path: str) -> PairTable:
-    pairs, paths = json.loads(storage.read_bytes(path))
+    pairs, paths = parse_json(storage.read_bytes(path))
     return PairTable(tuple(Pair(*pair) for pair in pairs), tuple(paths))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from schemas.storage.json_files import parse_json
+
 EACH = 8
 
 
@@ -54,5 +56,5 @@ class Extremes:
     def from_bytes(data: bytes) -> Extremes:
         """Reads `to_bytes`."""
         found = Extremes()
-        found.add([Sized(*image) for image in json.loads(data)])
+        found.add([Sized(*image) for image in parse_json(data)])
         return found

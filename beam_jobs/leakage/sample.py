@@ -13,6 +13,8 @@ import json
 
 import numpy as np
 
+from schemas.storage.json_files import parse_json
+
 VALUES = 1 << 19  # of all rows of a sample together
 LEAST, MOST = 256, 8192  # rows
 CLASSES = 1000  # of more, none is judged
@@ -134,7 +136,7 @@ class Sample:
     def from_bytes(data: bytes) -> Sample:
         """Reads `to_bytes`."""
         arrays = np.load(io.BytesIO(data), allow_pickle=False)
-        meta = json.loads(arrays["meta"].tobytes())
+        meta = parse_json(arrays["meta"].tobytes())
         found = Sample(meta["width"])
         found.names = {key: name.encode("latin-1") for key, name in meta["names"]}
         if "ranks" in arrays:

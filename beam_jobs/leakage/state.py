@@ -9,6 +9,7 @@ from collections.abc import Callable
 from beam_jobs.leakage.extremes import Extremes
 from beam_jobs.leakage.sample import Sample
 from beam_jobs.leakage.traces import Traces
+from schemas.storage.json_files import parse_json
 
 
 class Known:
@@ -53,7 +54,7 @@ class Known:
     def from_bytes(data: bytes) -> Known:
         """Reads `to_bytes`."""
         begin = 4 + int.from_bytes(data[:4], "little")
-        meta = json.loads(data[4:begin])
+        meta = parse_json(data[4:begin])
         parts = []
         for size in meta["sizes"]:
             parts.append(data[begin : begin + size])

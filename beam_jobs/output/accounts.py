@@ -30,6 +30,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Count
 from schemas.errors import MillraceError
 from schemas.storage.content import content_digest
+from schemas.storage.json_files import parse_json
 
 OBSERVED = -1  # the part of counts that belong to no input
 Row = tuple[str, str, str, int]  # a CountKey, and its count
@@ -49,7 +50,7 @@ class CountFile:
     def read(self) -> Iterator[tuple[CountKey, int]]:
         """The counts, which are summed already."""
         for line in storage.read_bytes(self.path).splitlines():
-            source, stage, reason, rows = json.loads(line)
+            source, stage, reason, rows = parse_json(line)
             yield (source, stage, reason), rows
 
 
@@ -110,7 +111,7 @@ class InputAccount:
         """Its encoding and its header, as the worker that opened it found them; None for images."""
         for at, text in self.counts:
             if at == DESCRIBED:
-                encoding, header = json.loads(text)
+                encoding, header = parse_json(text)
                 return encoding, None if header is None else tuple(header)
         return None, None
 

@@ -44,7 +44,7 @@ def rejects_of(base: Dataset) -> dict[Key, Reject]:
     return {
         (reject.source, reject.offset): reject
         for data in files_of(base, layout.REJECTS)
-        for reject in read_rejects(data)
+        for reject in read_rejects(data, f"{base.path}: rejects")
     }
 
 

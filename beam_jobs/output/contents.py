@@ -11,6 +11,7 @@ from beam_jobs.output.base import files_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.storage import compare_and_swap
+from schemas.storage.json_files import parse_json
 
 FILE_BYTES = 32 << 20
 
@@ -55,5 +56,5 @@ def contents_of(base: Dataset) -> Iterator[Content]:
     """The images of a dataset; none if an earlier release wrote it."""
     for data in files_of(base, layout.CONTENTS):
         for line in data.splitlines():
-            digest, path = json.loads(line)
+            digest, path = parse_json(line)
             yield digest, path

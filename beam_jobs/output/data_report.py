@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from beam_jobs.output import drift
@@ -15,6 +14,7 @@ from schemas.rejects import Reject, read_rejects
 from schemas.report import data_report
 from schemas.report.leakage import files_of
 from schemas.storage import compare_and_swap
+from schemas.storage.json_files import read_if_there
 
 
 def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str, float]] = ()) -> None:
@@ -28,7 +28,7 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
     run_dir = layout.join(output, manifest.run)
     names = set(storage.listdir(run_dir))
     statistics, leakage = (
-        json.loads(storage.read_bytes(layout.join(run_dir, name))) if name in names else None
+        read_if_there(layout.join(run_dir, name), "what the job found")
         for name in (layout.STATISTICS_JSON, layout.LEAKAGE)
     )
     page = data_report.render(

@@ -11,12 +11,13 @@ from beam_jobs.output.accounts import Unfit
 from beam_jobs.output.result import Result
 from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, samples, stored
-from schemas.dataset import layout
-from schemas.dataset.manifest import DataWarning, read_manifest
+from schemas.dataset import layout, read_checked
+from schemas.dataset.manifest import DataWarning
 from schemas.errors import MillraceError
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import SPLITS
 from schemas.storage import compare_and_swap
+from schemas.storage.json_files import as_written, read_if_there
 
 TRAIN = SPLITS[0]
 FORMAT_VERSION = 1
@@ -79,7 +80,7 @@ def _compare(first: Sample, second: Sample, schema: AnySchema, names: tuple[str,
 
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:
     """What a dataset is called here, and its splits."""
-    manifest = read_manifest(data_dir)
+    manifest = read_checked(data_dir)
     return f"{TRAIN} of {data_dir}, run {manifest.run}", stored.stored_samples(data_dir, manifest)
 
 
@@ -143,7 +144,6 @@ def place_splits(run_dir: str, schema: AnySchema) -> None:
 def read(run_dir: str) -> list[dict[str, Any]]:
     """The comparisons of a run, as JSON has them; none if it has none."""
     path = layout.join(run_dir, layout.DRIFT)
-    if not storage.exists(path):
-        return []
-    found: list[dict[str, Any]] = json.loads(storage.read_bytes(path))["comparisons"]
-    return found
+    found = read_if_there(path, "how the splits differ")
+    with as_written(path, "how the splits differ"):
+        return [] if found is None else list(found["comparisons"])

@@ -86,6 +86,7 @@ def joined_manifest(base: Manifest, added: Manifest) -> Manifest:
             "warnings": joined_warnings(base.warnings, added.warnings),
             "appended": (*base.appended, added.run),
             "analyzed": base.analyzed | added.analyzed,
+            "previous_files": base.files,
         }
     )
 

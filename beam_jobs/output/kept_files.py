@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from beam_jobs.core.keeping import STAGED, Keeping, Kept
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest
 from schemas.storage import compare_and_swap
+from schemas.storage.json_files import parse_json
 
 
 def place_kept(run_dir: str, staging: str, run: str) -> bool:
@@ -18,7 +17,7 @@ def place_kept(run_dir: str, staging: str, run: str) -> bool:
         return False
     entries, words = _names(run)
     if storage.exists(keeping.words):
-        for number, name in enumerate(json.loads(storage.read_bytes(keeping.words))):
+        for number, name in enumerate(parse_json(storage.read_bytes(keeping.words))):
             data = storage.read_bytes(layout.join(keeping.folder, name))
             compare_and_swap.create(layout.join(run_dir, f"{words}{number:05d}.arrow"), data)
     compare_and_swap.create(layout.join(run_dir, entries), storage.read_bytes(keeping.entries))

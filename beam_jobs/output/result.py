@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import functools
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,9 @@ from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
+from schemas.errors import MillraceError
 from schemas.rejects import Reject
+from schemas.storage.json_files import read_object
 
 RESULT = "result.json"
 
@@ -73,6 +76,27 @@ class Result:
         return found
 
 
+def _paths(value: Any) -> Iterator[str]:
+    """The paths of files in the result: each is the value of a key `path`, or stands in a list of paths."""
+    for name in ("content_files", "statistics"):
+        held = value.get(name) or ()
+        yield from [held] if isinstance(held, str) else held
+    for name in ("shards", "count_files", "reject_files", "late_rejects"):
+        yield from (file["path"] for file in value.get(name, ()))
+
+
+def _is_inside(name: str, folder: str) -> bool:
+    """Whether a path is in a run's folder, which two processes may reach by different paths."""
+    run = folder.rpartition("/")[2]
+    above, found, below = name.partition(f"/{run}/")
+    if not found or ".." in below.split("/"):
+        return False
+    folders = layout.join(above, run), folder
+    return folders[0] == folders[1] or (
+        all(map(storage.is_local, folders)) and len({os.path.realpath(path) for path in folders}) == 1
+    )
+
+
 def late_rejects(result: Result, raw_bytes: RawBytes) -> list[Reject]:
     """The transform's rejects, with raw bytes that are read from the input."""
     return with_raw_bytes([f.path for f in result.late_rejects], raw_bytes) if result.late_rejects else []
@@ -115,9 +139,20 @@ def write_result(
     storage.write_bytes(path, json.dumps(account).encode())
 
 
-def read_result(path: str) -> Result:
-    """Reads the result file that `write_result` wrote."""
-    account = json.loads(storage.read_bytes(path))
+def read_result(path: str, *, inside: str | None = None) -> Result:
+    """Reads the result file that `write_result` wrote.
+
+    Args:
+      path: the file.
+      inside: the folder in which all files that it names must be; None: anywhere, since this process wrote it.
+
+    Raises:
+      MillraceError: it cannot be read, or names a file elsewhere.
+    """
+    account = read_object(path, "the result of a job")
+    for name in _paths(account) if inside is not None else ():
+        if not _is_inside(name, str(inside)):
+            raise MillraceError(f"{path}: names {name[:200]}, which is not in the run {inside}; nothing was committed")
 
     def places(name: str) -> dict[Place, bytes]:
         return {(file, offset): base64.b64decode(record) for file, offset, record in account[name]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 from beam_jobs.planning.sample import Sample
 from schemas.dataset.manifest import read_manifest
 from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 
 _LOOK_SECONDS = 0.05
 
@@ -99,7 +99,7 @@ def measure(sample: Sample, flags: Sequence[str], folder: str) -> Measured:
 def _error(said: bytes, sample: Sample) -> str:
     """What the job said, of the files that the sample was taken from; without files that are gone by then."""
     try:
-        found: Any = json.loads(said)
+        found: Any = parse_json(said)
         told = str(found["error"])
     except (ValueError, KeyError, TypeError):
         return "it ended without a result; run beam_jobs.preprocess on a part of the input to see why"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.spec.loader import parse_plain
 from schemas.spec.strict import Strict, first_mistake
 
 SHIPPED = Path(__file__).parent / "prices.yaml"
@@ -58,10 +57,9 @@ def read_prices(path: str | None) -> Prices:
     if not storage.exists(place):
         raise UsageError(f"--prices {place}: no such file; {SHIPPED} is an example")
     try:
-        value: Any = yaml.safe_load(storage.read_bytes(place))
-        return Prices.model_validate_json(json.dumps(value, default=str))  # lists for tuples, as in YAML
-    except yaml.YAMLError as error:
-        raise UsageError(f"--prices {place}: not YAML: {' '.join(str(error).split())}") from None
+        return Prices.model_validate(parse_plain(storage.read_bytes(place), place))
+    except UsageError as error:
+        raise UsageError(f"--prices {error}") from None
     except ValidationError as error:
         raise UsageError(f"--prices {place}: {first_mistake(error)}; {SHIPPED} is an example") from None
 

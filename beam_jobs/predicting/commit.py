@@ -23,6 +23,7 @@ from schemas.errors import MillraceError
 from schemas.predictions.manifest import Predictions, read_predictions
 from schemas.storage import folders
 from schemas.storage.compare_and_swap import Seen
+from schemas.storage.json_files import parse_json
 
 RESULT = "result.json"
 
@@ -59,7 +60,7 @@ def write_result(
 
 def read_result(path: str) -> Result:
     """Reads what `write_result` wrote."""
-    data = json.loads(storage.read_bytes(path))
+    data = parse_json(storage.read_bytes(path))
     return Result(
         tuple(WrittenShard(**{**shard, "first": tuple(shard["first"])}) for shard in data["shards"]),
         tuple(CountFile(**file) for file in data["count_files"]),

@@ -166,6 +166,7 @@ def _rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[str]]
         raise UsageError("--root: is for CSV files of image pairs; this model predicts on rows")
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
+    listing.check_names()
     report([storage.duplicate_note(kept, path) for kept, path in duplicates])
     form, ratio = row_format(schema), options.max_input_ratio
     # The listing is in the order of a hash, so its beginning is a random sample.

@@ -79,6 +79,9 @@ def check_output(options: BulkOptions) -> None:
     names = storage.listdir(output)
     if storage.is_local(output) and os.path.lexists(output) and not os.path.isdir(output):
         raise UsageError(f"--output {output}: is not a folder; use a folder or a new name")
+    run = layout.new_run_id()
+    written = (layout.MANIFEST, *(f"{run}/{name}" for name in (f"predictions-0.{options.format}", "rejects-0.jsonl")))
+    storage.check_apart(options.input, output, inside=written)
     others = foreign(output)
     if layout.MANIFEST not in names:
         if others:

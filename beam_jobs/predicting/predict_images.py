@@ -33,6 +33,7 @@ from schemas.predictions.columns import predictions
 from schemas.rejects import Reject
 from schemas.spec.cell_error import CellError
 from schemas.spec.images import ImageSchema
+from schemas.storage.json_files import parse_json
 
 ITEMS_A_FILE = 10_000
 _decoding = ByteBudget(DECODING_BYTES)  # of all batches that this process decodes
@@ -52,7 +53,7 @@ class StagedItems:
         for start in range(0, len(lines), self.bundle):
             yield (
                 part * ITEMS_A_FILE + start,
-                tuple(_item(json.loads(line)) for line in lines[start : start + self.bundle]),
+                tuple(_item(parse_json(line)) for line in lines[start : start + self.bundle]),
             )
 
     def create(self, pipeline: beam.Pipeline) -> beam.PCollection:

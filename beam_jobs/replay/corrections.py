@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.core.source import Chosen
@@ -13,6 +12,7 @@ from beam_jobs.output.base import Key
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.rejects import Reject
+from schemas.storage.json_files import parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +77,10 @@ def read_corrections(patterns: Sequence[str]) -> list[Correction]:
 
 def _correction(line: bytes, place: str) -> Correction:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except UnicodeDecodeError as error:
         raise UsageError(f"{place}: is not UTF-8 at byte {error.start} of the line") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{place}: is not JSON: {error}; expected a line of rejects-*.jsonl") from error
     if not isinstance(row, dict):
         raise UsageError(f"{place}: found {str(row)[:40]!r}; expected an object, as in rejects-*.jsonl")

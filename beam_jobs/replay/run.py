@@ -219,6 +219,7 @@ def _commit(
             "versions": commit.versions(),
             "files": (),
             "previous": commit.previous_runs(output),
+            "previous_files": old.files,
             "transform_from": old.transform_from or old.run,
             "seconds": round(time.monotonic() - begun, 3),
         }

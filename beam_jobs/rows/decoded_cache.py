@@ -18,6 +18,7 @@ import pyarrow as pa
 from beam_jobs.rows.groups import Group, InGroup
 from schemas.rejects import Reject
 from schemas.rows import Decoded
+from schemas.storage.json_files import parse_json
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _PART, _READ, _CONSUMED, _REJECTS = b"part", b"read", b"consumed", b"rejects"  # metadata keys of a batch
@@ -54,7 +55,7 @@ def read_cache(path: str) -> Iterator[InGroup]:
     with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
         for i in range(reader.num_record_batches):
             batch, metadata = reader.get_batch_with_custom_metadata(i)
-            rejects = [Reject.from_json(line) for line in json.loads(metadata[_REJECTS])]
+            rejects = [Reject.from_json(line) for line in parse_json(metadata[_REJECTS])]
             decoded = Decoded(batch, rejects, int(metadata[_READ]), int(metadata[_CONSUMED]))
             yield int(metadata[_PART]), decoded
 

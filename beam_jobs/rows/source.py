@@ -132,8 +132,10 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
     """Opens a sample of the files, which reads their beginnings.
 
     Raises:
-      UsageError: a file of the sample does not match the schema, or any file belongs to no split.
+      UsageError: a file of the sample does not match the schema, or any file belongs to no split, or has a name that is
+        not UTF-8.
     """
+    raw.listing.check_names()
     ratio, range_bytes = raw.options.max_input_ratio, int(raw.options.range_mb * 2**20)
     sizes: dict[str, int] = {}
     if isinstance(schema.split, FileSplit):

@@ -121,8 +121,10 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     return OtherTransform(graphs_dir, other.run, other.manifest.preprocessing_fn)
 
 
-def load_preprocessing(options: JobOptions, source: Source) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The schema's own preprocessing_fn, or the user's.
+def load_preprocessing(
+    options: JobOptions, source: Source, *, asked: str = "--preprocessing_fn"
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The schema's own preprocessing_fn, or the user's; `asked` is what names that, for messages.
 
     Raises:
       UsageError: the user's cannot be imported.
@@ -133,7 +135,7 @@ def load_preprocessing(options: JobOptions, source: Source) -> Callable[[dict[st
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--preprocessing_fn {options.preprocessing_fn}: {error}") from error
+        raise UsageError(f"{asked} {options.preprocessing_fn}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     schema = load_schema(options.schema, for_job=True)
     check_cluster(options, read_or_written(options, schema))
     check_output(options)
+    storage.check_apart(options.input, options.output, inside=layout.EXAMPLES)
     check_comparison(options, schema)
     check_keeping(options, schema)
 
@@ -76,10 +77,10 @@ def check_comparison(options: JobOptions, schema: AnySchema) -> None:
     if not options.statistics:
         raise UsageError("--compare_to compares statistics; leave out --no_statistics")
     from schemas.comparison import stored
-    from schemas.dataset.manifest import read_manifest
+    from schemas.dataset import read_checked
 
     try:
-        stored.stored_samples(options.compare_to, read_manifest(options.compare_to))
+        stored.stored_samples(options.compare_to, read_checked(options.compare_to))
     except MillraceError as error:
         raise UsageError(f"--compare_to: {error}") from error
 

@@ -190,7 +190,7 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
                 replaces=replaces,
                 keeps_staging=True,
             )
-            account = result.read_result(layout.join(taken.staging, result.RESULT))
+            account = result.read_result(layout.join(taken.staging, result.RESULT), inside=folder)
             try:
                 committing.check(taken, account)
                 compared = drift.compared(account, source.schema, output=output, compare_to=options.compare_to)

@@ -17,6 +17,7 @@ from beam_jobs.statistics.numbers import Numbers
 from beam_jobs.statistics.sketches import Distinct, Quantiles, Sizes
 from beam_jobs.statistics.strings import Strings
 from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 
 FORMAT_VERSION = 1
 _META = b"millrace.statistics"
@@ -108,7 +109,7 @@ class Statistics:
     def from_bytes(data: bytes) -> Statistics:
         """Reads `to_bytes`."""
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        meta = json.loads(table.schema.metadata[_META])
+        meta = parse_json(table.schema.metadata[_META])
         found = Statistics([_column(column) for column in meta["columns"]])
         found.rows = meta["rows"]
         for split, name, channels in meta["channels"]:
@@ -151,7 +152,7 @@ def _row(split: str, name: str, summary: Summary) -> dict[str, Any]:
 
 
 def _summary(row: Mapping[str, Any], sizes: Sizes) -> Summary:
-    scalars = json.loads(row["scalars"])
+    scalars = parse_json(row["scalars"])
     batch = pa.ipc.open_stream(row["values"]).read_next_batch()
     error = scalars.pop("error")
     distinct = Distinct.from_bytes(sizes.distinct, row["distinct"])

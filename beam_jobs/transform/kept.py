@@ -25,6 +25,7 @@ from beam_jobs.core.keeping import Keeping, Kept, Outdated
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 
 FORMAT_VERSION = 1
 _META = b"millrace.analysis"
@@ -56,7 +57,7 @@ def to_stored(value: bytes) -> tuple[str, bytes]:
       ValueError: it is neither JSON nor the pickle of one sketch of quantiles.
     """
     if not value.startswith(b"\x80"):  # as all pickles do, and no JSON
-        json.loads(value)
+        parse_json(value)
         return _JSON, value
     states = [arg for op, arg, _ in pickletools.genops(value) if op.name in ("SHORT_BINBYTES", "BINBYTES")]
     if b"QuantilesSketch" not in value[:200] or len(states) != 1 or not isinstance(states[0], bytes):
@@ -96,7 +97,7 @@ def read_entries(kept: Kept, fingerprint: str) -> dict[bytes, bytes]:
     try:
         with pa.ipc.open_file(io.BytesIO(storage.read_bytes(kept.entries))) as reader:
             table = reader.read_all()
-        made = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+        made = parse_json((table.schema.metadata or {}).get(_META, b"{}"))
     except (pa.ArrowInvalid, ValueError) as error:
         raise MillraceError(f"{kept.entries}: is not what an analysis has kept: {error}") from error
     now = identity(fingerprint)

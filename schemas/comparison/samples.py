@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 
 if TYPE_CHECKING:
     import datasketches
@@ -133,7 +133,7 @@ def samples(data: bytes, *, source: str = "statistics.arrow") -> dict[str, Sampl
     """
     try:
         table = pa.ipc.open_file(io.BytesIO(data)).read_all()
-        meta = json.loads(table.schema.metadata[_META])
+        meta = parse_json(table.schema.metadata[_META])
         version = meta["version"]
         if version == FORMAT_VERSION:
             return _samples(meta, table.to_pylist())
@@ -165,7 +165,7 @@ def _samples(meta: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, S
 
 
 def _numbers(row: Mapping[str, Any]) -> Numbers:
-    scalars = json.loads(row["scalars"])
+    scalars = parse_json(row["scalars"])
     values, counts = _frequent(row)
     numbers = np.asarray(values, np.float64)
     order = np.argsort(numbers)
@@ -182,7 +182,7 @@ def _numbers(row: Mapping[str, Any]) -> Numbers:
 
 
 def _strings(row: Mapping[str, Any]) -> Strings:
-    scalars = json.loads(row["scalars"])
+    scalars = parse_json(row["scalars"])
     values, counts = _frequent(row)
     return Strings(
         count=scalars["count"],

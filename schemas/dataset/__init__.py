@@ -1,6 +1,6 @@
 """The dataset directory: open, show, verify and prune it; its manifest, and the lease that one job at a time holds."""
 
-from schemas.dataset.opening import Dataset, open_dataset
+from schemas.dataset.opening import Dataset, open_dataset, read_checked
 
 __all__ = [
     "Dataset",
@@ -15,6 +15,7 @@ __all__ = [
     "manifest",
     "open_dataset",
     "prune",
+    "read_checked",
     "records",
     "show",
     "statistics",

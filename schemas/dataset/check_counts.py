@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import collections
-import json
 import re
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +17,7 @@ from schemas.dataset.issues import Issue
 from schemas.dataset.manifest import Manifest, Shard
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
+from schemas.storage.json_files import parse_json
 
 _NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")
 _NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
@@ -47,7 +47,7 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
 def named(manifest: Manifest) -> list[str]:
     """Every file that the manifest names, by its path relative to the dataset directory."""
     shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
-    return shards + [file.path for file in manifest.files]
+    return shards + [file.path for file in manifest.all_files]
 
 
 def _duplicates(manifest: Manifest) -> Iterator[Issue]:
@@ -61,7 +61,7 @@ def _negative(manifest: Manifest) -> Iterator[Issue]:
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
     counted = [("in total", manifest)]
-    counted += [(file.path, file) for file in manifest.files]
+    counted += [(file.path, file) for file in manifest.all_files]
     counted += [(shard.path, shard) for shard in shards]
     counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
     for what, item in counted:
@@ -132,6 +132,9 @@ def _files(manifest: Manifest) -> Iterator[Issue]:
     for path in sorted(names):
         if not path.startswith(f"{manifest.run}/"):
             yield _issue(f"{path}: is not a file of the run {manifest.run}")
+    for file in manifest.previous_files:
+        if file.path.partition("/")[0] not in manifest.previous:
+            yield _issue(f"{file.path}: is not a file of a previous run")
     for name in _NEEDED:
         if (path := layout.join(manifest.run, name)) not in names:
             yield _issue(f"{path}: is not named, but every run has it")
@@ -169,7 +172,7 @@ def _read(data_dir: str, path: str, found: _Reasons) -> Iterator[Issue]:
     with storage.wrap_errors(full), storage.open_read(full) as file:
         for number, line in enumerate(file, 1):
             try:
-                reject = json.loads(line)
+                reject = parse_json(line)
                 found[reject["stage"], reject["reason"]] += 1
             except (ValueError, LookupError, TypeError) as error:
                 yield Issue(path, "account", f"line {number:,} is not a reject: {error}")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from schemas import command, storage
 from schemas.dataset import layout
 from schemas.errors import UsageError
+from schemas.storage.json_files import as_written
 
 _EPILOG = """\
 examples:
@@ -165,15 +166,18 @@ def show(data_dir: str) -> command.Report:
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
-    return command.Report(render(described), described)
+    with as_written(data_dir, "what it holds"):
+        return command.Report(render(described), described)
 
 
 def stats(data_dir: str, *, split: str | None, features: Sequence[str]) -> command.Report:
     """Shows the statistics of the features."""
     from schemas.dataset.statistics import chosen, read_statistics, render
 
-    found = chosen(read_statistics(data_dir), split=split, features=features)
-    return command.Report(render(found), {"path": data_dir, **found})
+    statistics = read_statistics(data_dir)
+    with as_written(data_dir, "statistics"):
+        found = chosen(statistics, split=split, features=features)
+        return command.Report(render(found), {"path": data_dir, **found})
 
 
 def head(data_dir: str, options: argparse.Namespace) -> command.Report:

@@ -18,8 +18,9 @@ SCHEMA_PBTXT = "schema.pbtxt"
 TRANSFORM_FN = "transform_fn"
 INGEST_FN = "ingest_fn"
 TRANSFORMED_METADATA = "transformed_metadata"
-PARITY_RAW = "parity/raw.tfrecord"
-PARITY_TRANSFORMED = "parity/transformed.tfrecord"
+PARITY = "parity"
+PARITY_RAW = f"{PARITY}/raw.tfrecord"
+PARITY_TRANSFORMED = f"{PARITY}/transformed.tfrecord"
 STATISTICS_JSON = "statistics.json"  # of the accepted records, by split and feature
 STATISTICS_PB = "statistics.pb"  # the same, a tensorflow_metadata DatasetFeatureStatisticsList
 STATISTICS_SKETCHES = "statistics.arrow"  # what they are made of, to be merged with those of more records
@@ -32,12 +33,21 @@ SUMMARY = "summary.json"
 JOB = "job.json"  # in the run of a job that was submitted to a cluster: what its commit needs
 STAGING = "staging"  # in a run: what only the commit reads
 
+FOLDERS = frozenset({TRANSFORM_FN, INGEST_FN, TRANSFORMED_METADATA, PARITY, ANALYSIS, STAGING})  # in a run
 DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records, or of itself
 
 RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-[0-9]{5,}\.jsonl")
 CONTENTS = re.compile(r"contents-[0-9]{5,}\.jsonl")  # the images of the dataset: digest and path
 GROWING = re.compile(f"{REJECTS.pattern}|{CONTENTS.pattern}")  # a run that adds records repeats them with more lines
+_FILES = "|".join(map(re.escape, sorted({*FOLDERS, *DESCRIBING, SCHEMA_YAML, SCHEMA_PBTXT, LEAKAGE})))
+DESCRIPTION = re.compile(rf"{_FILES}|{GROWING.pattern}|inputs-[0-9]{{5,}}\.json")  # what a run has beside its shards
+_EXAMPLE = "20260131T120000Z-3f2a"
+_OF_RUN = (SCHEMA_YAML, "train-00000-of-00001.tfrecord", REPORT, "rejects-00000.jsonl", STATISTICS_JSON, STATISTICS_PB)
+EXAMPLES = (  # some of the files in a dataset directory
+    MANIFEST,
+    *(f"{_EXAMPLE}/{name}" for name in (*_OF_RUN, f"{TRANSFORM_FN}/saved_model.pb", f"{TRANSFORM_FN}/assets/city")),
+)
 ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>[0-9]{5,})-(?P<part>[0-9]{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
-from schemas.dataset.versioned_json import read_versioned
 from schemas.spec.table import SPLITS
+from schemas.storage.json_files import read_versioned
 
 FORMAT_VERSION = 1
 
@@ -22,7 +22,7 @@ def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
     name = layout.join(manifest.run, layout.LEAKAGE)
     if name not in {file.path for file in manifest.files}:
         return None
-    return read_versioned(layout.join(data_dir, name), FORMAT_VERSION, what="what the job found")
+    return read_versioned(layout.join(data_dir, name), FORMAT_VERSION, "what the job found")
 
 
 def looked_at(found: Mapping[str, Any], records: str) -> str:

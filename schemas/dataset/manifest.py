@@ -10,6 +10,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.strict import Strict, first_mistake
+from schemas.storage import compare_and_swap
 
 FORMAT_VERSION = 1
 
@@ -127,6 +128,7 @@ class Manifest(Strict):
     written: int
     rejected: int
     previous: Runs = ()  # the runs of the previous manifest, kept for readers that still have it open
+    previous_files: tuple[File, ...] = ()  # the `files` of that manifest, where this one still names shards of its run
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
     appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
@@ -138,8 +140,15 @@ class Manifest(Strict):
     @property
     def runs(self) -> frozenset[str]:
         """The runs that this dataset consists of: the current one, and older ones that contain some of its files."""
-        paths = [shard.path for split in self.splits.values() for shard in split.shards] + [f.path for f in self.files]
+        paths = [shard.path for split in self.splits.values() for shard in split.shards] + [
+            file.path for file in self.all_files
+        ]
         return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
+
+    @property
+    def all_files(self) -> tuple[File, ...]:
+        """The files that are no shards: those of the run, and those that readers of the previous manifest may have."""
+        return self.files + self.previous_files
 
     @property
     def outcomes(self) -> tuple[Count | Total, ...]:
@@ -154,7 +163,7 @@ class Manifest(Strict):
     def to_json(self) -> bytes:
         """The file's bytes. Where the inputs are few, they are as earlier releases wrote them."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
-        unused |= {name for name in ("appended", "analyzed") if not getattr(self, name)}
+        unused |= {name for name in ("appended", "analyzed", "previous_files") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
 
 
@@ -168,17 +177,17 @@ def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
 
     Raises:
       UsageError: there is no manifest, and so no dataset.
-      MillraceError: the manifest cannot be read.
+      MillraceError: the manifest cannot be read, or is a link.
     """
     storage.check_scheme(data_dir)
     layout.check_directory(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)
-    if not storage.exists(path):
+    data = compare_and_swap.look(path).data
+    if data is None:
         raise UsageError(
             f"{data_dir}: no {layout.MANIFEST}, so this is not a dataset directory, or its job has "
             "not finished. Run `python -m beam_jobs.preprocess` with this folder as --output."
         )
-    data = storage.read_bytes(path)
     try:
         return Manifest.model_validate_json(data), data
     except ValidationError as error:

@@ -113,12 +113,37 @@ class Dataset:
         return self.manifest.splits[split].rows
 
     def check_sizes(self) -> None:
-        """Checks again, as `open_dataset` did, that every file is present and has its size.
+        """Checks again, as `open_dataset` did, that every file is present, no link, and has its size.
 
         Raises:
-          MillraceError: a file is missing or has another size.
+          MillraceError: a file is missing, is a link, or has another size.
         """
+        _refuse_links(self.path, self.manifest)
         _check_sizes(self.path, self.manifest)
+
+
+def read_checked(path: str) -> Manifest:
+    """The manifest of a dataset. Every command that reads a dataset's files begins with it; `verify` reports instead.
+
+    Raises:
+      UsageError: there is no manifest, and so no dataset.
+      MillraceError: the manifest contradicts itself, or a file or folder of the dataset is a link, which could lead
+        anywhere.
+    """
+    manifest = read_manifest(path)
+    for problem in verify_account(manifest):
+        raise MillraceError(
+            f"{layout.join(path, layout.MANIFEST)}: {problem.message}: the file was changed after it was written. "
+            "Restore it, or write the dataset again."
+        )
+    _refuse_links(path, manifest)
+    return manifest
+
+
+def _refuse_links(path: str, manifest: Manifest) -> None:
+    for link in links_of(path, manifest.run, named(manifest)):
+        full = layout.join(path, link)
+        raise MillraceError(f"{full}: {link_fault(full)}, or write the dataset again.")
 
 
 def open_dataset(path: str, *, trust: bool = False) -> Dataset:
@@ -133,12 +158,7 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
       MillraceError: the manifest is inconsistent; a file that it names is missing, is a link or has another size; or
         the schema is not the one that the dataset was written with.
     """
-    manifest = read_manifest(path)
-    for problem in verify_account(manifest):
-        raise MillraceError(
-            f"{layout.join(path, layout.MANIFEST)}: {problem.message}: the file was changed after it was written. "
-            "Restore it, or write the dataset again."
-        )
+    manifest = read_checked(path)
     _check_sizes(path, manifest)
     schema = load_schema(layout.join(path, manifest.run, layout.SCHEMA_YAML))
     if schema.fingerprint != manifest.schema_fingerprint:
@@ -149,9 +169,6 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:
-    for link in links_of(path, manifest.run, (layout.MANIFEST, *named(manifest))):
-        full = layout.join(path, link)
-        raise MillraceError(f"{full}: {link_fault(full)}, or write the dataset again.")
     sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
     sizes += [(f.path, f.bytes) for f in manifest.files]
     storage.for_each(path, lambda file: _check_size(layout.join(path, file[0]), file[1]), sizes)

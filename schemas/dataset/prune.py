@@ -5,7 +5,7 @@ read. Files that the manifest refers to, `failed/`, and files that Millrace did 
 
 The order makes this safe: list the directory, check the lease, then read the manifest. A run that is listed while the
 lease is held belongs to this job or an earlier one, so it is committed by then or never will be. A later manifest names
-only its own run and runs that this manifest keeps. So a leftover stays a leftover, even if this process is suspended
+only its own run and files that this manifest names. So a leftover stays a leftover, even if this process is suspended
 for a long time before it removes it.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from schemas import storage
 from schemas.dataset import layout
@@ -48,7 +48,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
     runs = {name for name in top if _is_run(data_dir, name)}
     kept = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
     unnamed = (run for run in runs - kept if not may_be_committed(data_dir, run, data))
-    within = _left_in(data_dir, manifest) if manifest is not None and manifest.run in runs else ()
+    within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
     return sorted([*unnamed, *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept)), *within])
 
 
@@ -152,7 +152,9 @@ def _is_run(data_dir: str, name: str) -> bool:
 
 def _is_folder(data_dir: str, name: str) -> bool:
     run, _, below = name.partition("/")
-    return _is_run(data_dir, run) and below in ("", layout.STAGING)
+    if not below:
+        return _is_run(data_dir, run)
+    return below in layout.FOLDERS and not os.path.islink(layout.join(data_dir, name))
 
 
 def _is_stray(name: str) -> bool:
@@ -168,9 +170,18 @@ def _strays_of(data_dir: str, runs: list[str]) -> Iterator[str]:
                 yield layout.join(run, name)
 
 
-def _left_in(data_dir: str, manifest: Manifest) -> Iterator[str]:
-    """What the commit of the current run left: a submitted job keeps all files until the manifest names its run."""
-    shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
-    top = storage.listdir(layout.join(data_dir, manifest.run))
-    paths = (layout.join(manifest.run, name) for name in top if is_left_over(name))
-    yield from (path for path in paths if path not in shards)
+def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]:
+    """What nobody reads in the runs that the dataset consists of: files and folders, sorted by run.
+
+    In the current run what its commit left, since a submitted job keeps all files until the manifest names its run. In
+    earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
+    commit after it was replaced. (A manifest of an earlier release does not say what the previous one names.)
+    """
+    shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
+    kept = {"/".join(path.split("/")[:2]) for path in [*shards, *(file.path for file in manifest.all_files)]}
+    for run in sorted(manifest.runs & runs):
+        for name in storage.listdir(layout.join(data_dir, run)):
+            path = layout.join(run, name)
+            is_replaced = bool(manifest.previous_files) and layout.DESCRIPTION.fullmatch(name) is not None
+            if path not in kept and (is_left_over(name) if run == manifest.run else is_replaced):
+                yield path

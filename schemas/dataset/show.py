@@ -9,7 +9,8 @@ from typing import Any
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import Manifest
+from schemas.dataset.opening import read_checked
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.stored_features import stored_features
 from schemas.dataset.tables import table
@@ -26,7 +27,7 @@ def describe(data_dir: str) -> dict[str, Any]:
     Raises:
       MillraceError: there is no dataset, or its schema or feature description cannot be read.
     """
-    manifest = read_manifest(data_dir)
+    manifest = read_checked(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
     label, classes = _label(data_dir, manifest, schema)
     rejects: collections.Counter[tuple[str, str]] = collections.Counter()

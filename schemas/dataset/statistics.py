@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from schemas.dataset import layout
-from schemas.dataset.manifest import read_manifest
+from schemas.dataset.opening import read_checked
 from schemas.dataset.tables import table
-from schemas.dataset.versioned_json import read_versioned
 from schemas.errors import UsageError
+from schemas.storage.json_files import read_versioned
 
 FORMAT_VERSION = 1
 _NUMBERS = ("number", "split", "count", "missing", "mean", "std", "min", "25%", "median", "75%", "max", "distinct")
@@ -26,7 +26,7 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
       UsageError: there is no dataset, or it was written without statistics.
       MillraceError: they cannot be read.
     """
-    manifest = read_manifest(data_dir)
+    manifest = read_checked(data_dir)
     name = layout.join(manifest.run, layout.STATISTICS_JSON)
     path = layout.join(data_dir, name)
     if name not in {file.path for file in manifest.files}:
@@ -34,7 +34,7 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
             f"{data_dir}: has no statistics. It was written with --no_statistics, or by an earlier release; write it "
             "again to have them."
         )
-    return read_versioned(path, FORMAT_VERSION, what="statistics")
+    return read_versioned(path, FORMAT_VERSION, "statistics")
 
 
 def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Sequence[str] = ()) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _transformed(path: str) -> list[StoredFeature]:
     dtypes = {schema_pb2.INT: "int64", schema_pb2.FLOAT: "float32", schema_pb2.BYTES: "string"}
     try:
         described = text_format.Parse(storage.read_bytes(path), schema_pb2.Schema())
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise MillraceError(f"{path}: not a tensorflow_metadata Schema ({error}); write the dataset again") from None
     found = []
     for feature in described.feature:

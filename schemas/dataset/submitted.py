@@ -103,7 +103,10 @@ def read_submitted(data_dir: str, run: str) -> Submitted | None:
     if data is None:
         return None
     try:
-        return Submitted.model_validate_json(data)
+        found = Submitted.model_validate_json(data)
+        if found.run != run:
+            raise MillraceError(f"{path}: is of run {found.run[:80]!r}; expected {run}. Restore the file.")
+        return found
     except ValidationError as error:
         raise MillraceError(
             f"{path}: {first_mistake(error)}. Expected what this release writes when it submits a job; use the "

@@ -6,23 +6,33 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from schemas import storage
 from schemas.dataset.checksums import checksums, difference
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import AnySchema, parse_schema
+from schemas.spec.strict import first_mistake
+from schemas.storage.json_files import read_if_there
+from schemas.storage.links import refuse_links
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
 NOTES_PATH = f"{EXTRA}/{NOTES}"
 NOTES_FORMAT = 3
+MARK = "best.json"  # in a folder of exports: which of them is the best
+SAVED_MODEL = "saved_model.pb"
 _PREDICTS_ALL_ROWS = 2  # the format of exports that give predictions even for rows that the job would have rejected
 
 
 @dataclasses.dataclass(frozen=True)
 class Notes:
     """The content of `millrace.json`: where an export comes from."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"strict": True, "extra": "forbid"}
 
     dataset_run: str
     schema_fingerprint: str
@@ -45,6 +55,9 @@ class Notes:
     def to_json(self) -> bytes:
         """The file's bytes."""
         return json.dumps(dataclasses.asdict(self), indent=1).encode() + b"\n"
+
+
+_READER = TypeAdapter(Notes)
 
 
 def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
@@ -72,31 +85,62 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
       UsageError: the folder is not an export of Millrace.
       MillraceError: its notes cannot be read, or belong to another schema.
     """
-    if not storage.exists(os.path.join(export_dir, "saved_model.pb")):
+    if not storage.exists(os.path.join(export_dir, SAVED_MODEL)):
         raise UsageError(f"{export_dir}: no saved_model.pb, so this is not an exported model; {_instead(export_dir)}")
     schema_path, notes_path = (os.path.join(export_dir, EXTRA, name) for name in (SCHEMA_YAML, NOTES))
     for path in (schema_path, notes_path):
         if not storage.exists(path):
             raise UsageError(f"{export_dir}: no {EXTRA}/{os.path.basename(path)}: not exported by trainer.task")
+    refuse_links(export_dir, [SAVED_MODEL, f"{EXTRA}/{SCHEMA_YAML}", NOTES_PATH])
     schema = parse_schema(storage.read_bytes(schema_path), schema_path)
     try:
-        fields = json.loads(storage.read_bytes(notes_path))
-        notes = Notes(**{**fields, "classes": tuple(fields["classes"])})
-    except (ValueError, TypeError, KeyError) as error:
+        notes = _READER.validate_json(storage.read_bytes(notes_path))
+    except ValidationError as error:
         raise MillraceError(
-            f"{notes_path}: expected format version {NOTES_FORMAT}: {error}. Export the model again."
+            f"{notes_path}: expected format version {NOTES_FORMAT}: {first_mistake(error)}. Export the model again."
         ) from error
     if notes.format_version not in (_PREDICTS_ALL_ROWS, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: has another format version, or does not match {SCHEMA_YAML} next to it")
     return schema, notes
 
 
+def read_mark(folder: str) -> dict[str, Any] | None:
+    """The content of a folder's `best.json`: by `export` the number of the best export in it. None: there is none.
+
+    Raises:
+      MillraceError: it cannot be read, or names something else than a folder of this folder.
+    """
+    path = storage.join(folder, MARK)
+    found = read_if_there(path, "the number of the best export", advice="Remove it, or give the export itself")
+    if found is not None and not _is_number(str(found.get("export"))):
+        raise MillraceError(
+            f"{path}: names the export {str(found.get('export'))[:80]!r}; expected the number of a folder beside it. "
+            "Remove the file, or give the export itself."
+        )
+    return found
+
+
+def newest_export(folder: str) -> str | None:
+    """Of a folder of exports the best one, or else the one with the highest number; None where there is none.
+
+    Raises:
+      MillraceError: see `read_mark`.
+    """
+    mark = read_mark(folder)
+    if mark is not None:
+        return storage.join(folder, str(mark["export"]))
+    numbers = [int(name) for entry in storage.listdir(folder) if _is_number(name := entry.rstrip("/"))]
+    return storage.join(folder, str(max(numbers))) if numbers else None
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
 def _instead(folder: str) -> str:
     """What to give instead of a folder that is no export: the newest export below it, if it is a model directory."""
     for below in ("export/best", "best", ""):
-        place = storage.join(folder, below)
-        found = [name for name in storage.listdir(place) if name.isdecimal()]
-        found = [name for name in found if storage.exists(storage.join(place, name, "saved_model.pb"))]
-        if found:
-            return f"did you mean {storage.join(place, max(found, key=int))}?"
+        found = newest_export(storage.join(folder, below))
+        if found is not None and storage.exists(storage.join(found, SAVED_MODEL)):
+            return f"did you mean {found}?"
     return "give a folder export/best/<number>"

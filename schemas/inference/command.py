@@ -77,6 +77,7 @@ def _write(options: argparse.Namespace, prog: str) -> command.Report:
     if options.output is not None:
         storage.check_scheme(options.output)
         storage.check_output(options.output, overwrite=options.overwrite)
+        storage.check_apart(options.files, options.output)
     elif options.overwrite:
         raise UsageError("--overwrite is for --output FILE")
     paths = storage.expand(options.files)
@@ -92,6 +93,7 @@ def _write(options: argparse.Namespace, prog: str) -> command.Report:
             display.end()
         text, notes = inferred.text, inferred.notes
     else:
+        storage.check_names(paths)
         display = ReadingDisplay(quiet=options.quiet, what="records")
         try:
             inferred = infer_table(

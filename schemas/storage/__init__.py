@@ -4,7 +4,16 @@
 """
 
 from schemas.storage.disk import open_at_once, sync_folder
-from schemas.storage.inputs import duplicate_note, expand, few, identity, print_duplicates, print_notes
+from schemas.storage.inputs import (
+    check_apart,
+    check_names,
+    duplicate_note,
+    expand,
+    few,
+    identity,
+    print_duplicates,
+    print_notes,
+)
 from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, file_key, list_files, name_hash
 from schemas.storage.paths import (
     check_output,
@@ -29,6 +38,8 @@ __all__ = [
     "FileStat",
     "ListedFile",
     "Listing",
+    "check_apart",
+    "check_names",
     "check_output",
     "check_scheme",
     "check_version",
@@ -48,6 +59,7 @@ __all__ = [
     "identity",
     "is_local",
     "join",
+    "json_files",
     "links",
     "list_files",
     "listdir",

@@ -12,6 +12,8 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 
+from schemas.storage.json_files import parse_json
+
 BUDGET = 16 << 20  # bytes of rows in memory
 MAX_RUNS = 64  # files that are merged at once: each is open while it is read
 
@@ -79,4 +81,4 @@ class ExternalSort:
 def _read(path: str) -> Iterator[Row]:
     with contextlib.closing(open(path, encoding="ascii")) as file:
         for line in file:
-            yield tuple(json.loads(line))
+            yield tuple(parse_json(line))

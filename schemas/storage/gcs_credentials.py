@@ -6,11 +6,11 @@ credentials, it only logs a line and continues without any; requests are then re
 
 from __future__ import annotations
 
-import json
 import os
 
 from schemas.errors import UsageError
 from schemas.storage.gcs_client import credentials_file
+from schemas.storage.json_files import parse_json
 from schemas.storage.paths import is_local, tensorflow_reads
 from schemas.storage.tensorflow_paths import check_characters
 
@@ -49,7 +49,7 @@ def tensorflow_problem(path: str) -> str | None:
     file = credentials_file()
     try:
         with open(file, "rb") as opened:
-            kind = json.load(opened).get("type")
+            kind = parse_json(opened.read()).get("type")
     except (OSError, ValueError, AttributeError):  # no file, or an invalid one, which Google's library reports
         return None
     return None if kind in USABLE else f"cannot use the credentials in {file}, which are of type {kind!r}"

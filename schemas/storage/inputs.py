@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from schemas.errors import UsageError
-from schemas.storage.paths import check_scheme, store_of, wrap_listing
+from schemas.errors import UsageError, readable
+from schemas.storage import globs
+from schemas.storage.paths import check_scheme, is_local, join, store_of, wrap_listing
 from schemas.storage.store import folder_error
-
-_MAGIC = frozenset("*?[")
 
 
 def few(lines: Sequence[str]) -> list[str]:
@@ -49,9 +49,9 @@ def expand(
         with wrap_listing(pattern):
             store = store_of(pattern)
             matches = {path: identity for path, _, identity in store.scan(pattern)}
-            if not matches and not _MAGIC & set(pattern) and store.exists(pattern):
+            if not matches and not globs.MAGIC & set(pattern) and store.exists(pattern):
                 raise folder_error(pattern)
-        if not matches and not _MAGIC & set(pattern):
+        if not matches and not globs.MAGIC & set(pattern):
             raise UsageError(f"{pattern}: no such file")
         if not matches:
             raise UsageError(f"{pattern}: no file matches this pattern")
@@ -64,6 +64,50 @@ def expand(
     if twice:
         on_duplicates(list(twice))
     return sorted(first.values())
+
+
+def is_text(path: str) -> bool:
+    """Whether a path is UTF-8, so that a manifest can name it."""
+    return path.isascii() or readable(path) == path
+
+
+def check_names(paths: Iterable[str]) -> None:
+    """Refuses a file of rows whose name is not UTF-8: manifests and predictions name it. (Such an image is a reject.)
+
+    Raises:
+      UsageError: there is one.
+    """
+    for path in paths:
+        if not is_text(path):
+            raise UsageError(
+                f"{path}: this file's name is not UTF-8 text (its other bytes are shown as \\x..), so no manifest can "
+                "name it. Rename the file, or give a pattern that does not match it; nothing was done."
+            )
+
+
+def check_apart(patterns: Sequence[str], output: str, *, inside: Sequence[str] = (), flag: str = "--output") -> None:
+    """Refuses an output that a pattern of the input matches: the next run would read what this one writes.
+
+    Args:
+      patterns: paths and globs of the input.
+      output: a file; or a folder, if `inside` names some of the files that will be in it.
+      inside: examples of these, relative to the folder.
+      flag: what names the output, for the message.
+
+    Raises:
+      UsageError: a pattern matches.
+    """
+    for name in [join(output, below) for below in inside] or [output]:
+        for pattern in patterns:
+            if globs.MAGIC & set(pattern) and globs.matches(_absolute(name), _absolute(pattern)):
+                raise UsageError(
+                    f"{flag} {output}: lies inside its own input {pattern}, so the next run would read what this one "
+                    "writes. Use another place, or a narrower pattern."
+                )
+
+
+def _absolute(path: str) -> str:
+    return os.path.realpath(path) if is_local(path) else path
 
 
 def identity(path: str) -> Hashable:

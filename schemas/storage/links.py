@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from schemas.errors import MillraceError
 from schemas.storage.paths import is_local, join
 
 
@@ -47,6 +48,17 @@ def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
     found = {join(run, name) for name in links_in(join(data_dir, run))}
     elsewhere = [name for name in names if not name.startswith(f"{run}/")]
     return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
+
+
+def refuse_links(root: str, names: Iterable[str], *, advice: str = "") -> None:
+    """Refuses links in place of files, and of folders on their paths.
+
+    Raises:
+      MillraceError: there is one; the message ends with `advice`.
+    """
+    for link in links_to(root, names):
+        full = join(root, link)
+        raise MillraceError(f"{full}: {link_fault(full)}{advice}.")
 
 
 def link_fault(path: str) -> str:

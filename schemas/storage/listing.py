@@ -15,6 +15,7 @@ from typing import cast
 from schemas.errors import UsageError
 from schemas.storage.external_sort import BUDGET, ExternalSort
 from schemas.storage.globs import MAGIC
+from schemas.storage.inputs import check_names, is_text
 from schemas.storage.paths import check_scheme, stat, store_of, wrap_listing
 from schemas.storage.store import FileStat, folder_error
 
@@ -67,19 +68,27 @@ class Listing(Iterable[ListedFile]):
     Attributes:
       files: how many there are.
       bytes: their total size.
+      unreadable: the first path that is not UTF-8, if there is one.
     """
 
     def __init__(self, files: Iterable[tuple[str, FileStat | None]], *, budget: int = BUDGET) -> None:
         self._sorted = ExternalSort(budget=budget)
         self.files = self.bytes = 0
+        self.unreadable: str | None = None
         for path, found in files:
             size, version = (0, "") if found is None else (found.size, found.version)
             self._sorted.add((file_key(path), path, size, version))
             self.files += 1
+            if self.unreadable is None and not is_text(path):
+                self.unreadable = path
             self.bytes += size
 
     def __len__(self) -> int:
         return self.files
+
+    def check_names(self) -> None:
+        """See `schemas.storage.inputs.check_names`."""
+        check_names([] if self.unreadable is None else [self.unreadable])
 
     def __iter__(self) -> Iterator[ListedFile]:
         """Yields the files.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import shutil
@@ -22,6 +23,8 @@ class LocalStore:
     tensorflow_reads = True
 
     def explain(self, error: Exception) -> str | None:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            return "is a link; expected a file. Replace the link with the original"
         return (error.strerror or redacted(str(error))) if isinstance(error, OSError) else None
 
     def lacks_bucket(self, error: BaseException) -> bool:

@@ -16,9 +16,9 @@ from schemas.storage.store import Changed, Seen
 
 
 def look(path: str) -> Seen:
-    """The file's current bytes."""
+    """The file's current bytes. A link is refused."""
     try:
-        with open(path, "rb", opener=disk.open_at_once) as file:
+        with open(path, "rb", opener=disk.open_own) as file:
             disk.check_regular(path, os.fstat(file.fileno()).st_mode)
             return Seen(file.read())
     except FileNotFoundError:

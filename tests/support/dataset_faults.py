@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from schemas.dataset.verify import verify_dataset
 from schemas.storage.tfrecord import read_frames
 from tests.support.written_datasets import Written
 
@@ -25,6 +27,31 @@ def write_json(path: Path, change: Callable[[dict], None]) -> None:
     text = json.loads(path.read_text())
     change(text)
     path.write_text(json.dumps(text))
+
+
+def assert_every_damage_is_found(path: Path, scratch: Path) -> None:
+    """Damages all files of a dataset but the manifest, in four ways, and asserts that `verify` names each of them."""
+    names = sorted(str(f.relative_to(path)) for f in path.rglob("*") if f.is_file() and f.name != "manifest.json")
+    assert verify_dataset(str(path)) == []
+    damages: tuple[Callable[[Path], object], ...] = (_flip_any, _truncate, Path.unlink, _replace)
+    for number, damage in enumerate(damages):
+        copy = Path(shutil.copytree(path, scratch / f"damaged-{number}"))
+        for name in names:
+            damage(copy / name)
+        assert sorted({issue.path for issue in verify_dataset(str(copy))} & set(names)) == names
+        shutil.rmtree(copy)
+
+
+def _flip_any(path: Path) -> None:
+    flip(path, path.stat().st_size // 2) if path.stat().st_size else path.write_bytes(b"x")
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] or b"x")
+
+
+def _replace(path: Path) -> None:
+    path.write_text("another file")
 
 
 # Each fault: a function that causes it; then (part of the path, kind, pattern of the message) of every problem found.

@@ -21,7 +21,7 @@ import tensorflow as tf
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import SkewError, UsageError
-from schemas.exports.notes import NOTES_FORMAT, Notes, write_notes
+from schemas.exports.notes import MARK, NOTES_FORMAT, Notes, read_mark, write_notes
 from schemas.graphs.check import graph_problem
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
@@ -34,7 +34,6 @@ from trainer.model_dir.cleanup import TEMPORARY
 from trainer.spec.metrics import BestMetric, best_metric, defined
 
 BEST, FINAL = "best", "final"
-MARK = "best.json"
 
 
 def exporters(
@@ -164,7 +163,7 @@ class BestExporter(tf_estimator.Exporter):
         metrics = defined(eval_result)
         metric = best_metric(self._writer.dataset, metrics, self._metric)
         value = float(metrics[metric.name])
-        if not metric.improves(value, read_mark(export_path, metric)):
+        if not metric.improves(value, best_so_far(export_path, metric)):
             return None
         final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
         mark = {"metric": metric.name, "value": value, "export": os.path.basename(final), "notes_format": NOTES_FORMAT}
@@ -197,17 +196,13 @@ class FinalExporter(tf_estimator.Exporter):
         return final
 
 
-def read_mark(export_path: str, metric: BestMetric) -> float | None:
+def best_so_far(export_path: str, metric: BestMetric) -> float | None:
     """The best value so far; None if there is none, it is of another metric, or its export is gone.
 
     Also None if the export was written by an earlier release, so that the next export replaces it: see `Notes.advice`.
     """
-    path = os.path.join(export_path, MARK)
-    if not storage.exists(path):
-        return None
-    mark = json.loads(storage.read_bytes(path))
-    exists = int(mark["export"]) in _numbers(export_path)
-    if not exists or mark["metric"] != metric.name:
+    mark = read_mark(export_path)
+    if mark is None or int(mark["export"]) not in _numbers(export_path) or mark.get("metric") != metric.name:
         return None
     return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
 

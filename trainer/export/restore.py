@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.dataset import Dataset
-from schemas.errors import UsageError
+from schemas.dataset import Dataset, layout
+from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import Watch, with_keys_and_classes
 from trainer.model_dir.model_json import MODEL_JSON, read_model_manifest
@@ -20,16 +20,26 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: 
     `watch` gives evaluations further hooks.
 
     Raises:
-      UsageError: `model_dir` contains no model, or one whose function cannot be imported.
+      UsageError: `model_dir` contains no model, or one whose function cannot be imported, or is not to be: the file
+        names it, and the dataset was opened without `trust`.
+      MillraceError: its `model.json` cannot be read.
     """
     manifest = read_model_manifest(model_dir)
     if manifest is None:
         raise UsageError(
             f"{model_dir}: no {MODEL_JSON}, so this is not a model directory of trainer.task; set --model_dir"
         )
-    training = manifest.current
-    model = BUILT_IN[training.model] if training.model in BUILT_IN else custom.load(training.model)
+    training, path = manifest.current, layout.join(model_dir, MODEL_JSON)
+    if training.model not in BUILT_IN and not dataset.trust:
+        raise UsageError(
+            f"{path}: names the model {training.model!r}, a function that would be imported and called. If you trust "
+            "who wrote the file, give --trust."
+        )
+    model = BUILT_IN.get(training.model) or custom.load(training.model, asked=f"{path}: model")
     hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}
-    config = tf_estimator.RunConfig(model_dir=scratch)
-    estimator = model.build(read_task_spec(dataset), model.hparams(**hparams), config)
+    try:
+        values = model.hparams(**hparams)
+    except (TypeError, ValueError) as error:
+        raise MillraceError(f"{path}: its hparams are not those of the model {training.model!r}: {error}") from error
+    estimator = model.build(read_task_spec(dataset), values, tf_estimator.RunConfig(model_dir=scratch))
     return with_keys_and_classes(estimator, dataset, watch=watch)

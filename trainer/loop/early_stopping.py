@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.storage.json_files import read_if_there
 from trainer.loop.evaluations import steps_without_improvement
 from trainer.model_dir.evaluations_json import read_evaluations
 
@@ -32,7 +33,7 @@ def mark_ended(model_dir: str, reason: str) -> None:
 def read_ended(model_dir: str) -> dict[str, str] | None:
     """The `reason` and `time` at which training ended; None while training runs."""
     path = layout.join(model_dir, TRAINING_ENDED)
-    return dict(json.loads(storage.read_bytes(path))) if storage.exists(path) else None
+    return read_if_there(path, "why the training ended")
 
 
 def clear_ended(model_dir: str) -> None:

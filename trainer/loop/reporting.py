@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
+from schemas.exports.notes import read_mark
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import BEST, MARK
+from trainer.export.exporters import BEST
 from trainer.model_dir.evaluations_json import read_evaluations
 from trainer.report.budget import Budget
 from trainer.report.feature_parts import declared_parts
@@ -127,7 +126,6 @@ def read_curves(dataset: Dataset, options: TrainOptions) -> dict[str, Any]:
     """The learning curves of a model directory; empty where nothing was evaluated."""
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(dataset, evaluations[-1], options.best_metric).name if evaluations else None
-    mark = layout.join(options.model_dir, "export", BEST, MARK)
-    best = json.loads(storage.read_bytes(mark)).get("global_step") if storage.exists(mark) else None
+    best = (read_mark(layout.join(options.model_dir, "export", BEST)) or {}).get("global_step")
     epoch = options.steps_an_epoch(dataset)
     return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import tensorflow as tf
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import MARK, read_mark
 from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.data.data_service import check_reachable
 from trainer.data.host_features import host_features, part_of_host
@@ -23,7 +23,7 @@ from trainer.data.position import Position
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.exporters import BEST, FINAL, MARK, exporters
+from trainer.export.exporters import BEST, FINAL, exporters
 from trainer.loop import hypertune
 from trainer.loop.building import build_estimator, find_model
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended
@@ -258,11 +258,10 @@ def conclude(
         evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
     exports_dir = os.path.join(options.model_dir, "export")
     exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, None, True))}
-    mark = layout.join(exports_dir, BEST, MARK)
-    if storage.exists(mark):
-        best_export = json.loads(storage.read_bytes(mark))
-        exports = {BEST: layout.join(exports_dir, BEST, best_export["export"]), **exports}
-        recommended = best_export.get("global_step", step)
+    mark = read_mark(layout.join(exports_dir, BEST))
+    if mark is not None:
+        exports = {BEST: layout.join(exports_dir, BEST, str(mark["export"])), **exports}
+        recommended = mark.get("global_step", step)
         if recommended != step:
             checkpoint = variables_of(options.model_dir, recommended, exports[BEST])
             step = recommended

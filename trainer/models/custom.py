@@ -35,7 +35,7 @@ class NoHparams:
 
 @dataclasses.dataclass(frozen=True)
 class Custom:
-    """A custom model: the imported function, and which form it has."""
+    """A custom model: what messages call it, the imported function, and which form it has."""
 
     name: str
     function: Callable[..., Any]
@@ -55,14 +55,14 @@ class Custom:
         model = self.function(task_spec, hparams)
         if not keras.is_compiled(model):
             raise MillraceError(
-                f"--model {self.name}: returned {keras.describe(model)}; expected a compiled tf.keras model of Keras 2 "
+                f"{self.name}: returned {keras.describe(model)}; expected a compiled tf.keras model of Keras 2 "
                 "(`import tensorflow as tf` and tf.keras, or the package tf_keras)"
             )
         return keras.build(model, task_spec, config)
 
 
-def load(name: str) -> Custom:
-    """Imports `package.module:function`.
+def load(name: str, *, asked: str = "--model") -> Custom:
+    """Imports `package.module:function`; `asked` is what names it, for messages.
 
     Raises:
       UsageError: there is no such module or function, or its parameters fit neither form.
@@ -73,21 +73,21 @@ def load(name: str) -> Custom:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there, and something that it imports is not
-        raise UsageError(f"--model {name}: no module {error.name!r} on the Python path") from None
+        raise UsageError(f"{asked} {name}: no module {error.name!r} on the Python path") from None
     function = getattr(module, function_name, None)
     if not callable(function):
         functions = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
-        raise UsageError(f"--model {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
+        raise UsageError(f"{asked} {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
     parameters = list(inspect.signature(function).parameters)
     is_build = parameters[:1] and parameters[0] in _SPEC_NAMES and parameters[1:2] == ["hparams"]
     if not is_build and not {"features", "mode"} <= set(parameters):
         raise UsageError(
-            f"--model {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"
+            f"{asked} {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"
             "(features, labels, mode, params), or a function(task_spec, hparams) that returns a compiled Keras model"
         )
     hparams = getattr(module, "Hparams", NoHparams)
     if not dataclasses.is_dataclass(hparams) or any(
         field.default is dataclasses.MISSING for field in dataclasses.fields(hparams)
     ):
-        raise UsageError(f"--model {name}: {module_name}.Hparams must be a dataclass whose fields all have defaults")
-    return Custom(name, function, hparams, "features" in parameters)
+        raise UsageError(f"{asked} {name}: {module_name}.Hparams must be a dataclass whose fields all have defaults")
+    return Custom(f"{asked} {name}", function, hparams, "features" in parameters)

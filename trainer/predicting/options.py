@@ -89,6 +89,9 @@ class PredictOptions:
             if storage.identity(path) in read:
                 raise UsageError(f"{path}: is both an input and an output")
             storage.check_output(path, overwrite=self.overwrite)
+        for path, flag in ((self.output, "--output"), (self.rejects, "--rejects")):
+            if path != STANDARD_OUTPUT:
+                storage.check_apart(self.inputs, path, flag=flag)
 
 
 @dataclasses.dataclass(frozen=True)

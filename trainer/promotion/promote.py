@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Callable
 
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
-from schemas.exports.notes import Notes, check_files, read_notes
+from schemas.exports.notes import SAVED_MODEL, Notes, check_files, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.promotion import PromoteRules
@@ -40,7 +39,7 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
       UsageError: no such export or dataset, or exports that cannot be compared.
       MillraceError: the export fails a check, the rows cannot be read, or another export was promoted meanwhile.
     """
-    export = newest_export(options.export)
+    export = export_of(options.export)
     schema, notes = read_notes(export)
     check_files(export, notes)
     serving = ServingFolder(options.to)
@@ -104,22 +103,17 @@ def roll_back(options: RollbackOptions) -> Decision:
     return dataclasses.replace(decision, version=number)
 
 
-def newest_export(path: str) -> str:
+def export_of(path: str) -> str:
     """An export itself; or of a folder of exports the one that `best.json` names, or the one with the highest number.
 
     Raises:
       UsageError: there is none.
     """
     path = path.rstrip("/")
-    if storage.exists(layout.join(path, "saved_model.pb")):
-        return path
-    mark = layout.join(path, "best.json")
-    if storage.exists(mark):
-        return layout.join(path, str(json.loads(storage.read_bytes(mark))["export"]))
-    numbers = [int(name.rstrip("/")) for name in storage.listdir(path) if name.rstrip("/").isdecimal()]
-    if not numbers:
+    found = path if storage.exists(layout.join(path, SAVED_MODEL)) else newest_export(path)
+    if found is None:
         raise UsageError(f"{path}: no export; give model/export/best, or a folder model/export/best/<number>")
-    return layout.join(path, str(max(numbers)))
+    return found
 
 
 def model_dir_of(export: str) -> str | None:

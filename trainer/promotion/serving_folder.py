@@ -26,6 +26,7 @@ from schemas import interrupts, storage
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import check_files, read_notes
 from schemas.storage import folders
+from schemas.storage.json_files import as_written, read_if_there, read_lines
 
 LOG = "decisions.jsonl"
 ASIDE = ".incoming-"
@@ -62,19 +63,12 @@ class ServingFolder:
     def record(self, version: int) -> Record:
         """Why a version is there; empty where no promotion put it there."""
         path = f"{self.folder(version)}.json"
-        if not os.path.exists(path):
-            return {}
-        try:
-            found = json.loads(storage.read_bytes(path))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise MillraceError(f"{path}: is not a record of a promotion; remove it")
-        return found
+        return read_if_there(path, "the record of a promotion", advice="Remove it") or {}
 
     def origin(self, version: int) -> int:
         """The version whose export this one is: its own number, unless it was put there by a roll-back."""
-        return int(self.record(version).get("restores", version))
+        with as_written(f"{self.folder(version)}.json", "the record of a promotion"):
+            return int(self.record(version).get("restores", version))
 
     @contextlib.contextmanager
     def copied(self, export: str) -> Iterator[str]:
@@ -140,8 +134,7 @@ class ServingFolder:
     def decisions(self) -> list[Record]:
         """All decisions that were logged, oldest first."""
         path = os.path.join(self.path, LOG)
-        lines = storage.read_bytes(path).splitlines(keepends=True) if os.path.exists(path) else []
-        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+        return list(read_lines(path, "a decision")) if os.path.exists(path) else []
 
     def _append(self, record: Record) -> None:
         path = os.path.join(self.path, LOG)

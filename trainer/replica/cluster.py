@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.errors import UsageError
+from schemas.storage.json_files import parse_json
 
 ROLES = ("chief", "worker", "ps", "evaluator")  # in the order of Vertex AI's worker pools
 CHIEF, WORKER, PS, EVALUATOR = ROLES
@@ -74,7 +75,7 @@ def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
     if not text:
         return None
     try:
-        return _cluster(json.loads(text))
+        return _cluster(parse_json(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{name}: names no cluster ({type(error).__name__}: {error}); expected a JSON object with `cluster`, the "

@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 from schemas import storage
 from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 from trainer.replica.cluster import Task
 
 FOLDER = "replicas"
@@ -62,7 +63,7 @@ class Ends:
         return all(codes.get(task) == 0 for task in tasks)
 
     def _read(self, task: Task) -> int:
-        return int(json.loads(storage.read_bytes(self._path(task)))["exit_code"])
+        return int(parse_json(storage.read_bytes(self._path(task)))["exit_code"])
 
     def _path(self, task: Task) -> str:
         return storage.join(self._folder, f"{task}.json")

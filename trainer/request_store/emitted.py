@@ -20,6 +20,7 @@ import numpy as np
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.storage import folders
+from schemas.storage.json_files import read_object
 
 FOLDER = ".labels"
 PENDING, DONE = ".pending", ".done"
@@ -92,11 +93,14 @@ class Emitted:
         pending = self._notes(PENDING)
         for name in pending:
             path = os.path.join(self._folder, name)
-            entry = json.loads(storage.read_bytes(path))
-            temporary = os.path.join(self._output, entry["temporary"])
+            entry = read_object(path, "the rows that received their labels")
+            names = [str(entry.get(name, "")) for name in ("temporary", "file")]
+            if any(os.path.basename(name) != name for name in names):
+                raise MillraceError(f"{path}: names {', '.join(names)[:200]}; expected files of {self._output}")
+            temporary, final = (os.path.join(self._output, name) for name in names)
             note = path.removesuffix(PENDING)
-            if entry["file"] and os.path.exists(temporary):
-                self._finish(note, temporary, os.path.join(self._output, entry["file"]))
+            if names[1] and os.path.exists(temporary):
+                self._finish(note, temporary, final)
             else:  # it has its name, under which it may have been taken away since
                 self._finish(note, "", "")
         for name in storage.listdir(self._output):
@@ -108,7 +112,7 @@ class Emitted:
         return [name for name in names if name.endswith(ending) and name.endswith((PENDING, DONE))]
 
     def _read(self, path: str) -> None:
-        entry = json.loads(storage.read_bytes(path))
+        entry = read_object(path, "the rows that received their labels")
         for token, packed in entry["rows"].items():
             places, codes = _unpacked(packed)
             known = self.labels.get(token, np.zeros(0, np.int64))

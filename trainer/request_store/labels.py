@@ -55,6 +55,7 @@ def join_labels(options: LabelOptions, reading: Reading = lambda rows, share: No
         return join_image_labels(options, segments, schema, progress)
     layout = layout_of(schema, newest.columns)
     on = _key_column(options, schema, newest, paths[0])
+    storage.check_apart(options.join, options.output, inside=[options.name.format("000001")])
     emitted = Emitted(options.output)
     with emitted.locked():
         known = KnownLabels(

@@ -20,6 +20,7 @@ from schemas import storage
 from schemas.errors import MillraceError
 from schemas.formats import text
 from schemas.spec.table import CsvOptions
+from schemas.storage.json_files import parse_json
 from trainer.request_store.columns import RECEIVED, seconds_of
 
 NAME = re.compile(r"requests-([0-9]{8})\.(csv|journal)")
@@ -79,7 +80,7 @@ def read_journal(path: str) -> Journal:
     for line in storage.read_bytes(path).splitlines(keepends=True):
         if not line.endswith(b"\n") or line[8:9] != b" " or line[:8] != b"%08x" % zlib.crc32(line[9:]):
             break
-        entry = json.loads(line[9:])
+        entry = parse_json(line[9:])
         if size == 0:
             head = entry
         else:

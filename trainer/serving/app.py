@@ -84,6 +84,8 @@ class Application:
             data, extra = await self._predict(kind, name, version, dict(scope["headers"]), receive)
         except Refused as refused:
             status, data, extra = refused.status, error_body(str(refused)), _extra(refused)
+        except RecursionError:  # where a value is taken apart; the parser of bodies takes a thousand levels
+            status, data = 400, error_body("the body is nested too deeply")
         except Exception as error:  # a fault of this server: the log tells its kind, and no value of the request
             log.error("a request failed: %s in %s", type(error).__name__, _place(error))
             status, data = 500, error_body("the server failed; its log says why")

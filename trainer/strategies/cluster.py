@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from schemas.errors import UsageError
+from schemas.storage.json_files import parse_json
 
 VARIABLE = "TF_CONFIG"
 
@@ -51,8 +51,8 @@ def _read(environment: Mapping[str, str]) -> dict[str, Any]:
     """TF_CONFIG; empty without one."""
     text = environment.get(VARIABLE, "")
     try:
-        found: Any = json.loads(text) if text else {}
+        found: Any = parse_json(text) if text else {}
         set(found.get("cluster") or {}), (found.get("task") or {}).get("type")
         return dict(found)
-    except (json.JSONDecodeError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError):
         raise UsageError(f'{VARIABLE}: expected a JSON object with "cluster" and "task", found {text[:80]!r}') from None

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas.errors import MillraceError, UsageError
+from schemas.storage.json_files import parse_json
 from trainer.tuning.settings import Settings
 from trainer.tuning.space import CATEGORICAL, DISCRETE, DOUBLE, INTEGER, LOG, REVERSE_LOG, Parameter
 
@@ -101,7 +102,7 @@ class Records:
             if found is None:
                 self._study.set_user_attr(_ASKED, dict(asked))
         for name, value in asked.items():
-            if found is not None and found.get(name) != json.loads(json.dumps(value)):
+            if found is not None and found.get(name) != parse_json(json.dumps(value)):
                 raise UsageError(
                     f"--study {settings.study}: holds a study with another {name}: {_told(found.get(name))}, not "
                     f"{_told(value)}; use another --study, or ask for the same"

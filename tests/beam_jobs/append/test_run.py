@@ -16,6 +16,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
 from tests.support.appending import HEADER, ROWS, Days, assert_holds, copied, ids, row
 from tests.support.built_once import built_once
+from tests.support.dataset_faults import assert_every_damage_is_found
 from tests.support.written_records import records
 
 
@@ -43,10 +44,14 @@ def test_appended_days_are_what_they_would_have_been_with_the_transform_of_the_f
     one = days.append(paths[1])
     assert (one.added, one.skipped) == (ROWS, ())
     assert_holds(days.dataset, *paths[:2])
+    assert (Path(first.run_dir) / layout.REPORT).exists()  # a reader may have the first dataset open
+    assert_every_damage_is_found(Path(days.output), days.path)
     two = days.append(*paths[2:])
     assert two.added == 2 * ROWS
     now = days.dataset
     assert_holds(now, *paths)
+    assert {path.suffix for path in Path(first.run_dir).rglob("*")} == {".tfrecord"}  # nobody reads the rest any more
+    assert_every_damage_is_found(Path(days.output), days.path)
     assert now.manifest.appended == (one.manifest.run, two.manifest.run)
     assert now.manifest.transform_from == first.run
     old, shards = first.shards("train"), now.shards("train")

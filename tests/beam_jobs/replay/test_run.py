@@ -13,6 +13,7 @@ from beam_jobs.preprocess import main
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.statistics import read_statistics
 from schemas.rejects import read_rejects
+from tests.support.dataset_faults import assert_every_damage_is_found
 from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
@@ -124,6 +125,8 @@ def test_the_new_run_is_complete_and_refers_to_the_old_shards(folder, rejecting)
         )
         assert old_files == new_files != {}
     assert all(f.path.startswith(new.run) for f in new.files)
+    assert new.previous_files == old.files
+    assert_every_damage_is_found(Path(folder.output), folder.path)
     assert not list(Path(folder.output).glob("*.json.*"))
     assert sorted(p.name for p in Path(folder.output).iterdir()) == sorted([old.run, new.run, layout.MANIFEST])
 

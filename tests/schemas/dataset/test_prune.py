@@ -64,6 +64,20 @@ def test_runs_that_nothing_names_are_removed_and_failed_ones_are_kept(root):
     assert prune(root) == leftovers(root) == []
 
 
+def test_what_nobody_reads_in_an_older_run_goes_and_its_shards_and_foreign_files_stay(root):
+    """Once a manifest says what the one before it named; that of an earlier release does not."""
+    report, kept = f"{APPENDED_TO}/report.html", f"{APPENDED_TO}/schema.yaml"
+    for name in (report, kept, f"{APPENDED_TO}/transform_fn/saved_model.pb", f"{APPENDED_TO}/notes.txt"):
+        put(root, name)
+    assert prune(root) == [OLD, CRASHED]
+    named = manifest().model_copy(update={"previous_files": (File(path=kept, bytes=4, sha256=""),)})
+    storage.write_bytes(storage.join(root, "manifest.json"), named.to_json())
+    assert prune(root) == [report, f"{APPENDED_TO}/transform_fn"]
+    left = ["notes.txt", "schema.yaml", "train-00000-of-00001.tfrecord"]
+    assert storage.listdir(storage.join(root, APPENDED_TO)) == left
+    assert prune(root, keep_previous=False) == [PREVIOUS]
+
+
 def test_the_previous_runs_go_when_they_are_to(root):
     assert prune(root, keep_previous=False) == [PREVIOUS, OLD, CRASHED]
     assert storage.listdir(root) == [CURRENT, APPENDED_TO, "failed", "manifest.json"]

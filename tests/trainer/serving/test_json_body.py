@@ -113,6 +113,18 @@ JUNK = st.one_of(
 )
 
 
+@pytest.mark.parametrize("depth", [150, 300, 600, 1000, 1500, 99_999])
+@pytest.mark.parametrize(
+    "body", ["%s", '{"instances": %s}', '{"instances": [{"x": %s}]}', '[{"x": %s}]', '{"x": NaN, "y": %s}']
+)
+def test_no_depth_of_a_body_is_a_fault_of_the_server(client, body, depth):
+    for nested in ("[" * depth, "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        for path in ("/predict", f"{client.model}:predict"):
+            status, answer = client.post(path, (body % nested).encode())
+            refused = status == 400 and "error" in answer
+            assert refused or all("error" in row for row in answer["predictions"]), (status, answer)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.floats(width=32) | st.integers(-(2**60), 2**60), min_size=1, max_size=5), st.none() | JUNK)
 def test_requests_against_the_model_by_hand(client, numbers, junk):

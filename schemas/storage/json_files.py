@@ -1,0 +1,124 @@
+"""JSON as others may have written it: read by one function, which nests no deeper than 200 levels and never recurses.
+
+The standard library's parser recurses, so that a file of brackets alone ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic_core import from_json
+
+from schemas.errors import MillraceError
+from schemas.storage.paths import exists, read_bytes
+
+DEPTH = 200  # of pydantic's parser
+_RESTORE = "Restore the file, or write it again"
+
+
+def parse_json(text: bytes | str) -> Any:
+    """The value of a JSON text in UTF-8, in which NaN and Infinity are numbers.
+
+    Raises:
+      ValueError: it is not JSON, or is nested more than 200 levels deep.
+    """
+    try:
+        return from_json(text)
+    except ValueError:
+        if not (b"\\ud" in text if isinstance(text, bytes) else "\\ud" in text):
+            raise
+    # As Python writes a file's name that is not UTF-8: a lone surrogate, which only its own parser reads.
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [found]
+    for _ in range(DEPTH + 1):
+        level = [each for held in level if isinstance(held, list | dict) for each in _held(held)]
+        if not level:
+            return found
+    raise ValueError("nested too deeply")
+
+
+def _held(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def parse_object(text: bytes | str) -> dict[str, Any]:
+    """As `parse_json`; ValueError, too, where the value is no object."""
+    found = parse_json(text)
+    if not isinstance(found, dict):
+        raise ValueError("it is no object")
+    return found
+
+
+def read_object(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any]:
+    """The object in a file.
+
+    Args:
+      path: the file.
+      what: what the file holds, for messages.
+      advice: what to do where it cannot be read.
+
+    Raises:
+      MillraceError: it cannot be read, or holds no JSON object.
+    """
+    try:
+        return parse_object(read_bytes(path))
+    except ValueError as error:
+        raise MillraceError(f"{path}: cannot be read ({error}); expected {what} as JSON. {advice}.") from error
+
+
+def read_if_there(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any] | None:
+    """As `read_object`; None where there is no such file."""
+    return read_object(path, what, advice=advice) if exists(path) else None
+
+
+def read_versioned(path: str, version: int, what: str) -> dict[str, Any]:
+    """As `read_object`, of a file that names the version of its format by the key `format_version`.
+
+    Raises:
+      MillraceError: it cannot be read, or is of another version than this release reads.
+    """
+    advice = "Restore the file, or write the dataset again"
+    found = read_object(path, what, advice=advice)
+    written = found.get("format_version")
+    if written is None:
+        raise MillraceError(f"{path}: names no format_version; expected {what}. {advice}.")
+    if written != version:
+        raise MillraceError(
+            f"{path}: is of format version {str(written)[:40]}; this release reads version {version}. Use the release "
+            "that wrote it."
+        )
+    return found
+
+
+@contextlib.contextmanager
+def as_written(path: str, what: str) -> Iterator[None]:
+    """Wraps what takes a value of a file apart that may hold anything.
+
+    Raises:
+      MillraceError: it is not built as Millrace writes it.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        told = f"{type(error).__name__}: {error}"[:200]
+        raise MillraceError(f"{path}: is not as Millrace writes {what} ({told}). {_RESTORE}.") from error
+
+
+def read_lines(path: str, what: str) -> Iterator[dict[str, Any]]:
+    """The objects in a file of JSON lines. A last line without an end is left out: somebody is writing it.
+
+    Raises:
+      MillraceError: a line is no JSON object; the message names it.
+    """
+    for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
+        if line:
+            try:
+                yield parse_object(line)
+            except ValueError as error:
+                raise MillraceError(f"{path}: line {number:,}: {error}; expected {what}. {_RESTORE}.") from error

@@ -1,0 +1,265 @@
+"""A dataset of someone who means harm, and one with odd files: every command says what is wrong, and where."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs import compare, preprocess
+from schemas.dataset.command import main as dataset
+from schemas.inference.command import main as init
+from trainer import predict
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv"
+(EXPORT,) = (path for path in (FIXTURE / "model/export/best").iterdir() if path.is_dir())
+SECRET = "root-of-all-secrets"
+STATISTICS = {"format_version": 1, "splits": {}, "features": [], "sketches": {}}
+LEAKAGE = {"format_version": 1}
+READING: dict[str, Callable[[list[str]], int]] = {
+    "show": lambda given: dataset(["show", *given]),
+    "show --json": lambda given: dataset(["show", "--json", *given]),
+    "stats": lambda given: dataset(["stats", *given]),
+    "head": lambda given: dataset(["head", *given]),
+    "verify": lambda given: dataset(["verify", "--quiet", *given]),
+    "compare": compare.main,
+    "append": lambda given: preprocess.main(["--append_to", *given, "--input", str(FIXTURE / "raw.csv"), "--quiet"]),
+}
+DEEP = "[" * 99_999
+
+
+class Stranger:
+    """A copy of a dataset of release 0.1.0, with the files of a later one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.out = Path(shutil.copytree(FIXTURE / "data", folder / "out"))
+        self.manifest: dict[str, Any] = json.loads((self.out / "manifest.json").read_text())
+        self.run = self.out / self.manifest["run"]
+        self.put("statistics.json", json.dumps(STATISTICS))
+        self.put("leakage.json", json.dumps(LEAKAGE))
+
+    def put(self, name: str, text: str) -> None:
+        """Writes a file of the run, of which the manifest tells the truth."""
+        data, path = text.encode(), f"{self.run.name}/{name}"
+        (self.run / name).write_bytes(data)
+        others = [file for file in self.manifest["files"] if file["path"] != path]
+        entry = {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        self.save(files=[*others, entry])
+
+    def save(self, **changes: Any) -> None:
+        self.manifest |= changes
+        (self.out / "manifest.json").write_text(json.dumps(self.manifest))
+
+    def link(self, name: str) -> None:
+        """Has a link in place of a file or folder of the output lead to one outside, which holds a secret."""
+        path, elsewhere = self.out / name, self.folder / "elsewhere"
+        shutil.move(path, elsewhere)
+        for file in [elsewhere] if elsewhere.is_file() else elsewhere.rglob("*"):
+            if file.is_file() and file.suffix in (".yaml", ".json", ".jsonl", ".pbtxt", ".csv"):
+                file.write_text(f"{SECRET}: {SECRET}\n")
+        path.symlink_to(elsewhere)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
+    return Stranger(tmp_path)
+
+
+@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "RUN", "RUN/schema.yaml", "RUN/statistics.json", "RUN/leakage.json", "RUN/transformed_metadata",
+     "RUN/transformed_metadata/schema.pbtxt", "RUN/transform_fn/assets", "RUN/rejects-00000.jsonl"],
+)  # fmt: skip
+def test_no_command_follows_a_link_in_a_dataset(stranger, command, name, capsys):
+    path = name.replace("RUN", stranger.run.name)
+    stranger.link(path)
+    assert READING[command]([str(stranger.out)]) in (1, 2)
+    out, err = capsys.readouterr()
+    assert "is a link" in out + err
+    assert str(stranger.out / path) in out + err or f"{path}: is a link" in out
+    assert SECRET not in out + err
+
+
+def test_neither_a_lease_nor_the_note_of_a_job_is_a_link(stranger, capsys):
+    (stranger.folder / "lease").write_text(SECRET)
+    (stranger.out / "lease.json").symlink_to(stranger.folder / "lease")
+    assert dataset(["prune", str(stranger.out)]) == 1
+    assert "lease.json: is a link; expected a file" in capsys.readouterr().err
+    (stranger.out / "lease.json").unlink()
+    (stranger.run / "job.json").symlink_to(stranger.folder / "lease")
+    assert dataset(["show", str(stranger.out)]) == 1
+    assert "job.json: is a link" in capsys.readouterr().err
+
+
+def test_the_folder_itself_may_be_a_link(stranger, tmp_path, capsys):
+    (tmp_path / "linked").symlink_to(stranger.out)
+    assert dataset(["show", str(tmp_path / "linked")]) == 0
+    assert dataset(["verify", str(tmp_path / "linked")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "commands"),
+    [
+        ("manifest.json", DEEP, READING),
+        ("manifest.json", "{" * 99_999, READING),
+        ("statistics.json", DEEP, ["stats"]),
+        ("statistics.json", '{"a":' * 99_999, ["stats"]),
+        ("statistics.json", "[]", ["stats"]),
+        ("statistics.json", '{"format_version": 1}', ["stats"]),
+        ("statistics.json", '{"format_version": 1, "splits": 3, "features": [7]}', ["stats"]),
+        ("leakage.json", DEEP, ["show", "show --json"]),
+        ("leakage.json", '{"format_version": 1, "rows": 5}', ["show"]),
+        ("leakage.json", "null", ["show"]),
+        ("rejects-00000.jsonl", DEEP, ["verify"]),
+        ("schema.yaml", DEEP, ["show", "head", "verify"]),
+        ("schema.yaml", "a: &a [x, x]\nb: [*a, *a]\n", ["show", "head", "verify"]),
+        ("transformed_metadata/schema.pbtxt", "feature { struct_domain { " * 5_000, ["show", "verify"]),
+    ],
+)  # fmt: skip
+def test_no_depth_and_no_odd_value_ends_a_command_with_a_traceback(stranger, name, text, commands, capsys):
+    """An error line, which names the file or, of what `verify` finds, its path in the dataset."""
+    if name == "manifest.json":
+        (stranger.out / name).write_text(text)
+    else:
+        stranger.put(name, text)
+    for command in commands:
+        assert READING[command]([str(stranger.out)]) in (1, 2)
+        out, err = capsys.readouterr()
+        assert name in out + err or str(stranger.out) in err
+        assert "Traceback" not in out + err
+
+
+def test_a_replay_and_a_prediction_refuse_what_is_nested_too_deeply(stranger, capsys):
+    deep = stranger.folder / "deep.jsonl"
+    deep.write_text(DEEP)
+    assert preprocess.main(["--replay", str(deep), "--append_to", str(stranger.out)]) == 2
+    assert f"{deep}:1: is not JSON" in capsys.readouterr().err
+    export = Path(shutil.copytree(EXPORT, stranger.folder / "model"))
+    (export / "assets.extra" / "millrace.json").write_text(DEEP)
+    output = str(stranger.folder / "predictions.jsonl")
+    given = ["--saved_model", str(export), "--input", str(FIXTURE / "raw.csv"), "--output", output]
+    assert predict.main(given) == 1
+    assert "millrace.json: expected format version" in capsys.readouterr().err
+    for name in ("schema.yaml", "millrace.json"):
+        secret = stranger.folder / f"secret-{name}"
+        secret.write_text(f"{SECRET}: {SECRET}\n")
+        (export / "assets.extra" / name).unlink()
+        (export / "assets.extra" / name).symlink_to(secret)
+        assert predict.main(given) == 1
+        err = capsys.readouterr().err
+        assert f"{name}: is a link" in err
+        assert SECRET not in err
+
+
+CONTRADICTIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "read is negative": (lambda m: m.update(read=-1), "in total: read is -1"),
+    "read is less than written": (lambda m: m.update(read=1), "read is 1, but those of the inputs sum to"),
+    "an input reads -1": (lambda m: m["inputs"][0].update(read=-1), "read is -1"),
+    "an input wrote more": (lambda m: m["inputs"][0].update(written=10**9), "too many"),
+    "a split's rows": (lambda m: m["splits"]["train"].update(rows=7), "split 'train': 7 rows, but those of its shards"),
+    "a shard's bytes": (lambda m: m["splits"]["train"]["shards"][0].update(bytes=-5), "bytes is -5"),
+    "a count": (lambda m: m["counts"][0].update(rows=-2), "rows is -2"),
+}
+
+
+@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_a_manifest_that_contradicts_itself_is_described_by_no_command(stranger, command, what, capsys):
+    change, said = CONTRADICTIONS[what]
+    change(stranger.manifest)
+    stranger.save()
+    assert READING[command]([str(stranger.out)]) in (1, 2)
+    out, err = capsys.readouterr()
+    assert "manifest.json: " in out + err
+    assert said in out + err
+
+
+ODD = os.fsdecode(b"caf\xe9.csv")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A folder of two tables, of which one has a name that is not UTF-8."""
+    for name in ("plain.csv", ODD):
+        shutil.copy(FIXTURE / "raw.csv", tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    {
+        "preprocess": ["-m", "beam_jobs.preprocess", "--schema", str(FIXTURE / "schema.yaml"), "--output", "OUT",
+                       "--input"],
+        "plan": ["-m", "beam_jobs.plan", "--schema", str(FIXTURE / "schema.yaml"), "--input"],
+        "init": ["-m", "schemas.inference"],
+        "predict": ["-m", "trainer.predict", "--saved_model", "MODEL", "--output", "OUT", "--input"],
+        "append": ["-m", "beam_jobs.preprocess", "--append_to", "DATA", "--input"],
+    }.items(),
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_done(odd, command):
+    """By the pattern that matches it; a pattern that does not is taken."""
+    _, given = command
+    shutil.copytree(FIXTURE / "data", odd / "data")
+    given = [{"OUT": str(odd / "out"), "DATA": str(odd / "data"), "MODEL": str(EXPORT)}.get(arg, arg) for arg in given]
+    done = subprocess.run([sys.executable, *given, str(odd / "*.csv")], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{odd}/caf\\xe9.csv: this file's name is not UTF-8 text" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (odd / "out").exists()
+
+
+def test_a_folder_with_such_a_name_is_listed_readably(stranger):
+    (stranger.out / os.fsdecode(b"notes\xff")).write_text("mine")
+    for given in (["show"], ["show", "--json"], ["prune", "--dry_run"]):
+        command = [sys.executable, "-m", "schemas.dataset", *given, str(stranger.out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "notes\\xff" in done.stdout.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize(
+    ("main", "given", "output"),
+    [
+        (preprocess.main, ["--schema", "schema.yaml", "--input", "**", "--output"], "out"),
+        (preprocess.main, ["--schema", "schema.yaml", "--input", "*/*", "--output"], "out"),
+        (preprocess.main, ["--schema", "schema.yaml", "--input", "plain.csv", "*/*/*", "--output"], "out"),
+        (preprocess.main, ["--input", "**/*", "--append_to"], "data"),
+        (init, ["*.csv", "*.yaml", "--output"], "new.yaml"),
+        (predict.main, ["--saved_model", "model", "--input", "*", "--output"], "predictions.jsonl"),
+        (predict.main, ["--saved_model", "model", "--input", "*.jsonl", "--output", "a.txt", "--rejects"], "b.jsonl"),
+        (compare.main, ["data", "*", "--html"], "page.html"),
+    ],
+)  # fmt: skip
+def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, main, given, output, capsys):
+    """Else the next run reads what this one has written."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(FIXTURE / "data", tmp_path / "data")
+    shutil.copytree(EXPORT, "model")
+    for name in ("plain.csv", "more.jsonl"):
+        shutil.copy(FIXTURE / "raw.csv", name)
+    shutil.copy(FIXTURE / "schema.yaml", "schema.yaml")
+    before = sorted(tmp_path.rglob("*"))
+    for place in (output, str(tmp_path / output), f"data/../{output}"):
+        assert main([*given, place]) == 2
+        assert f"{given[-1]} {place}: lies inside its own input" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("pattern", ["*.csv", "*/*.csv", "**/*.csv", "data/*"])
+def test_a_pattern_that_matches_nothing_of_an_output_is_taken(tmp_path, monkeypatch, pattern, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("plain.csv", "data/raw.csv"):
+        shutil.copy(FIXTURE / "raw.csv", name)
+    assert preprocess.main(["--schema", "none.yaml", "--input", pattern, "--output", "data/out"]) == 2
+    assert "none.yaml: no such schema file" in capsys.readouterr().err
