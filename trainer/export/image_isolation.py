@@ -2,8 +2,9 @@
 
 The only way in TensorFlow to continue after a failing op is a `tf.data` pipeline that drops the element. It prepares
 its function again for every request, which takes 0.2 s for an ingest graph, but only milliseconds for a small graph. So
-a small graph checks the images first. If all are JPEGs and PNGs of ordinary sizes that decode, nothing can fail, and
-the ingest graph is called directly. Otherwise, all images go through the slow pipeline.
+a small graph looks at the images first. JPEGs and PNGs of ordinary sizes that decode cannot fail: the ingest graph is
+called directly. What has the first bytes of no format is not looked at. Only the rest goes through the slow pipeline,
+if there is any: GIFs, BMPs, unusual sizes, and damaged files, of which ingest graphs accept some.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from schemas.images.header import JPEG, JPEG_SCANS, PNG
+from schemas.images.header import JPEG, JPEG_SCANS, MAGIC, PNG
 from schemas.spec.image_options import Exact, ImageOptions
 
 PARALLEL_IMAGES = 8  # decoded at once in a request: a large image takes some 100 MB
@@ -33,19 +34,34 @@ def map_isolated(
       images: the limits of accepted images.
 
     Returns:
-      `[batch, ...]`, with zeros for files that are not accepted; and bool `[batch]`, true for accepted files.
+      The accepted files' results, `[accepted, ...]` in their order; and bool `[batch]`, true for accepted files.
     """
-    _, ordinary = map_ignoring_errors(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
-
-    def directly() -> tuple[tf.Tensor, tf.Tensor]:
-        made = tf.map_fn(image_fn, files, fn_output_signature=spec, parallel_iterations=PARALLEL_IMAGES)
-        return made, tf.ones_like(files, tf.bool)
-
-    return tf.cond(tf.reduce_all(ordinary), directly, lambda: map_ignoring_errors(files, image_fn, spec))
+    places = _rows(starts_like_an_image(files) & (tf.strings.length(files) <= images.max_file_bytes))
+    candidates = tf.gather(files, places)
+    decoded, ordinary = map_ignoring_errors(
+        candidates, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool)
+    )
+    sure = tf.scatter_nd(decoded[:, tf.newaxis], ordinary, tf.shape(candidates, tf.int64))
+    direct, others = tf.boolean_mask(places, sure), tf.boolean_mask(places, ~sure)
+    made = tf.map_fn(image_fn, tf.gather(files, direct), fn_output_signature=spec, parallel_iterations=PARALLEL_IMAGES)
+    found, slowly_made = map_ignoring_errors(tf.gather(files, others), image_fn, spec)
+    places = tf.concat([direct, tf.gather(others, found)], 0)
+    results = tf.gather(tf.concat([made, slowly_made], 0), tf.argsort(places))
+    accepted = tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places, tf.bool), tf.shape(files, tf.int64))
+    return tf.ensure_shape(results, [None, *spec.shape]), accepted
 
 
 def map_ignoring_errors(files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
-    """The same as `map_isolated`, but always with the slow pipeline, which drops files that `image_fn` raises for."""
+    """Applies `image_fn` by the pipeline that drops files which it raises for. Without files, it is not made.
+
+    Returns:
+      The places of the others in `files`, int64 `[accepted]`, rising; and their results, `[accepted, ...]`.
+    """
+    places, results = tf.cond(tf.size(files) > 0, lambda: _mapped(files, image_fn, spec), lambda: _nothing(spec))
+    return places, tf.ensure_shape(results, [None, *spec.shape])
+
+
+def _mapped(files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
     count = tf.shape(files, tf.int64)[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(count), files))
     made = numbered.map(lambda i, data: (i, image_fn(data)), num_parallel_calls=PARALLEL_IMAGES, deterministic=True)
@@ -53,30 +69,52 @@ def map_ignoring_errors(files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
     all_in_one = made.ignore_errors().batch(tf.maximum(count, 1)).with_options(options)  # one batch, or none
-    nothing = tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
-    places, results = all_in_one.reduce(nothing, lambda _, batch: batch)
-    indices = places[:, tf.newaxis]
-    spread = tf.scatter_nd(indices, results, tf.stack([count, *spec.shape]))
-    return tf.ensure_shape(spread, [None, *spec.shape]), tf.scatter_nd(indices, tf.ones_like(places, tf.bool), [count])
+    places, results = all_in_one.reduce(_nothing(spec), lambda _, batch: batch)
+    return places, results
+
+
+def _nothing(spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
+
+
+def _rows(chosen: tf.Tensor) -> tf.Tensor:
+    """Where bool `[batch]` is true, int64 `[chosen]`."""
+    return tf.where(chosen)[:, 0]
+
+
+def starts_like_an_image(files: tf.Tensor) -> tf.Tensor:
+    """bool `[batch]`: which files, string `[batch]`, begin with the first bytes of a format that is read."""
+    return tf.reduce_any([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in MAGIC], axis=0)
 
 
 def is_ordinary(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """True for a JPEG or PNG, string `[]`, that every ingest graph accepts; raises for a file that may not be accepted.
+    """True for a JPEG or PNG, string `[]`, that every ingest graph accepts; false where only the ingest graph knows.
 
-    Decodes a JPEG at an eighth of its size, which still reads all of its data.
+    It decodes a JPEG at an eighth of its size, which still reads all of its data.
+
+    Raises:
+      InvalidArgumentError: of the graph, for a JPEG or PNG of an ordinary size that does not decode.
     """
     is_jpeg, is_png = (tf.equal(tf.strings.substr(data, 0, len(magic)), magic) for magic in (JPEG, PNG))
 
     def png_sides() -> tf.Tensor:
         return tf.io.decode_raw(tf.strings.substr(data, 16, 8), tf.int32, little_endian=False)
 
-    sides = tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(data)[:2], png_sides)
-    scans = tf.raw_ops.StringSplitV2(input=[data], sep=b"\xff\xda", maxsplit=JPEG_SCANS + 1).values
-    few = is_png | (tf.size(scans) <= JPEG_SCANS)
-    sure = (is_jpeg | is_png) & few & _is_ordinary_size(sides, images)
-    with tf.control_dependencies([tf.raw_ops.Assert(condition=sure, data=["not an ordinary image"])]):
+    def sides() -> tf.Tensor:
+        return tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(data)[:2], png_sides)
+
+    def decodes() -> tf.Tensor:
         decoded = tf.io.decode_jpeg(data, channels=3, ratio=8)  # of a PNG, too
-    return tf.size(decoded) > 0  # depends on the pixels, so that decoding is not optimized away
+        return tf.size(decoded) > 0  # depends on the pixels, so that decoding is not optimized away
+
+    def few_scans() -> tf.Tensor:
+        scans = tf.raw_ops.StringSplitV2(input=[data], sep=b"\xff\xda", maxsplit=JPEG_SCANS + 1).values
+        return is_png | (tf.size(scans) <= JPEG_SCANS)
+
+    def ordinary() -> tf.Tensor:
+        return tf.cond(few_scans() & _is_ordinary_size(sides(), images), decodes, lambda: tf.constant(False))
+
+    return tf.cond(is_jpeg | is_png, ordinary, lambda: tf.constant(False))
 
 
 def _is_ordinary_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:

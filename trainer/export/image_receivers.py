@@ -12,10 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
-from schemas.images.header import MAGIC
 from schemas.spec.images import ImageSchema
 from schemas.spec.raw_columns import RawColumn
-from trainer.export.image_isolation import map_isolated
+from trainer.export.image_isolation import map_isolated, starts_like_an_image
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
 from trainer.images.inputs import stored_image
@@ -57,8 +56,8 @@ def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str,
       files: string `[batch]` for each of the schema's `image_names`.
 
     Returns:
-      uint8 `[batch, height, width, 3]` by the same names, and string `[batch]` as `ROW_ERROR`: '' if every image of the
-      row was accepted. An image that was not is black, and does not affect the other rows.
+      uint8 `[good, height, width, 3]` by the same names, and string `[batch]` as `ROW_ERROR`: '' if every image of the
+      row was accepted. The images are those of these rows alone: no model computes what is not answered.
     """
     schema = dataset.image_schema
     assert schema is not None  # noqa: S101 - the caller has checked
@@ -71,19 +70,19 @@ def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str,
         return tf.ensure_shape(stored_image(ingest.record(data), images, options), pixels.shape)
 
     pixels = tf.TensorSpec([*size, 3], tf.uint8)
-    features = {}
     errors = tf.fill(tf.shape(next(iter(files.values()))), "")
     with tf.device("/cpu:0"):  # the decoders run on the CPU; moving single images to another device would be slow
-        for name, data in reversed(list(files.items())):
-            small = tf.strings.length(data) <= images.max_file_bytes
-            features[name], accepted = map_isolated(tf.where(small, data, ""), preprocess, pixels, images)
-            errors = tf.where(accepted, errors, _reason(name, data, small))
-    return {**{name: features[name] for name in files}, ROW_ERROR: errors}
+        made = {name: map_isolated(data, preprocess, pixels, images) for name, data in files.items()}
+        for name, (_, accepted) in reversed(made.items()):
+            errors = tf.where(accepted, errors, _reason(name, files[name], images.max_file_bytes))
+        good = tf.equal(errors, "")
+        features = {name: tf.boolean_mask(x, tf.boolean_mask(good, accepted)) for name, (x, accepted) in made.items()}
+    return {**features, ROW_ERROR: errors}
 
 
-def _reason(name: str, files: tf.Tensor, small: tf.Tensor) -> tf.Tensor:
+def _reason(name: str, files: tf.Tensor, max_bytes: int) -> tf.Tensor:
     """Why each file was not accepted, judging by its size and its first bytes: string `[batch]`."""
-    starts = tf.stack([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in MAGIC], axis=1)
-    reason = tf.where(tf.reduce_any(starts, axis=1), "undecodable_image", "not_an_image")
+    reason = tf.where(starts_like_an_image(files), "undecodable_image", "not_an_image")
     reason = tf.where(tf.equal(files, ""), "empty_file", reason)
-    return tf.strings.join([f"{name}: ", tf.where(small, reason, "file_too_large")])
+    reason = tf.where(tf.strings.length(files) <= max_bytes, reason, "file_too_large")
+    return tf.strings.join([f"{name}: ", reason])

@@ -93,7 +93,8 @@ def with_keys_and_classes(
             return spec if watch is None else _watched(spec, features, labels, names, watch)
         predictions = named_predictions(spec.predictions, names)
         if count is not None:
-            predictions = {name: value[:count] for name, value in predictions.items()}
+            places = tf.range(count) if errors is None else _places(errors)
+            predictions = {name: tf.gather(value, places) for name, value in predictions.items()}
         predictions = withheld(predictions, errors)
         if key is not None:
             predictions = {KEY: key, **predictions}
@@ -164,6 +165,14 @@ def _no_prediction(dtype: tf.DType) -> tf.Tensor:
     if dtype == tf.string:
         return tf.constant("")
     return tf.cast(-1 if dtype.is_integer and not dtype.is_unsigned else 0, dtype)
+
+
+def _places(errors: tf.Tensor) -> tf.Tensor:
+    """Where each row's predictions are, int32 `[batch]`, if those of rows without an error alone were made.
+
+    A row with an error is given any, to be withheld.
+    """
+    return tf.maximum(tf.cumsum(tf.cast(tf.equal(errors, ""), tf.int32)) - 1, 0)
 
 
 def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.Tensor]:

@@ -110,13 +110,22 @@ class TestSignatures:
         ],
     )
     def test_a_broken_image_is_not_answered_and_fails_no_other(self, served, files, broken, reason):
-        whole = served.predict({"image": files[:3]})
+        without = served.predict({"image": [files[0], files[2]]})
         answer = served.predict({"image": [files[0], broken, files[2]]})
         assert answer["error"].tolist() == [b"", reason, b""]
         assert np.isnan(answer["probabilities"][1]).all()
         assert (answer["class"][1], answer["class_id"][1]) == (b"", -1)
         for name in set(answer) - {"error"}:
-            np.testing.assert_array_equal(answer[name][[0, 2]], whole[name][[0, 2]])
+            np.testing.assert_array_equal(answer[name][[0, 2]], without[name])
+
+    def test_where_no_image_is_accepted_none_is_answered(self, served):
+        answer = served.predict({"image": [b"", b"this is no image"]})
+        assert answer["error"].tolist() == [b"image: empty_file", b"image: not_an_image"]
+        assert np.isnan(answer["probabilities"]).all()
+        assert answer["probabilities"].shape == (2, 3)
+        assert answer["class"].tolist() == [b"", b""]
+        assert answer["class_id"].tolist() == [-1, -1]
+        assert answer["top_5"].tolist() == [[-1] * 3] * 2
 
     def test_it_describes_itself(self, stripes, stripes_model):
         schema, notes = read_notes(str(stripes_model.export))
