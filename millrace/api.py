@@ -80,16 +80,17 @@ def train(
       UsageError: an unknown option, model or hyper-parameter, or a model directory of another model.
       MillraceError: the dataset cannot be read, or the training failed.
     """
-    from trainer.flags import check_model
     from trainer.local_data import local_data, read_splits
+    from trainer.loop.checks import check_data, check_options
     from trainer.spec.options import TrainOptions
 
     path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
     settings = tuple(f"{name}={_typed(value)}" for name, value in (hparams or {}).items())
     names = {"data_dir": path, "model_dir": os.fspath(model_dir), "model": model, "hparams": settings}
     asked = _options(TrainOptions, "train", **names, **options)
-    check_model(asked)
+    check_options(asked)
     dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=asked.trust)).opened
+    check_data(dataset, asked)
     if asked.verify_data:
         from trainer.task import verify_data
 

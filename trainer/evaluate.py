@@ -26,6 +26,7 @@ from schemas.exports.notes import check_files, newest_export, read_notes
 from schemas.graphs.trust import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.storage.gcs_credentials import check_tensorflow
+from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
@@ -106,10 +107,9 @@ def evaluate(
         slice_by=slice_by,
     )
     check_tensorflow(folder)
-    start_tensorflow(verbose=verbose)
-    from trainer.loop.reporting import check_slices
-
+    check_model_dir(folder)
     check_slices(dataset, slice_by)
+    start_tensorflow(verbose=verbose)
     return _evaluated(dataset, options, model_dir, export, search_inputs=search_inputs)
 
 

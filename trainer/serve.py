@@ -13,13 +13,18 @@ Needs the extra `serve`: pip install -c constraints.txt '.[serve]' in the checko
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.graphs.trust import TRUST_HELP
 from trainer.serving.options import ServeOptions
+
+if TYPE_CHECKING:
+    from trainer.serving.server import Served, Server
 
 PROG = "python -m trainer.serve"
 
@@ -106,13 +111,18 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     given = vars(parser(prog).parse_args(argv))
     given.pop("json")
     options = ServeOptions(**{**given, "allowed_hosts": tuple(given["allowed_hosts"])})
-    from trainer.serving.server import Server, check_packages
-    from trainer.verbosity import start_tensorflow
+    from trainer.serving.server import Server
 
-    check_packages()
-    logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
-    start_tensorflow(verbose=options.verbose)
-    server = Server(options)
+    with _logged():
+        served = _serve(Server(options), options)
+    text = f"answered {served.answered:,} requests"
+    if served.given_up:
+        text += f"; gave up {served.given_up:,} that took more than {options.drain_secs:g} s"
+    data = {"answered": served.answered, "given_up": served.given_up}
+    return command.Report(text, data, 1 if served.given_up else 0)
+
+
+def _serve(server: Server, options: ServeOptions) -> Served:
     scheme = "http" if options.certificate is None else "https"
     host = f"[{options.host}]" if ":" in options.host else options.host
 
@@ -120,12 +130,20 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         version = server.versions.current.version
         print(f"serving {server.name}, version {version}: {scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
 
-    served = server.run(started=started)
-    text = f"answered {served.answered:,} requests"
-    if served.given_up:
-        text += f"; gave up {served.given_up:,} that took more than {options.drain_secs:g} s"
-    data = {"answered": served.answered, "given_up": served.given_up}
-    return command.Report(text, data, 1 if served.given_up else 0)
+    return server.run(started=started)
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """What the server logs goes to standard error, with the time. Other libraries log as in any command."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    own = logging.getLogger("trainer")
+    own.addHandler(handler)
+    try:
+        yield
+    finally:
+        own.removeHandler(handler)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,10 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.images import ImageSchema
-from schemas.storage.gcs_credentials import check_tensorflow
-from trainer.flags import as_options, check_model, step_parser
+from trainer.flags import as_options, step_parser
 from trainer.local_data import local_data, read_splits
+from trainer.loop.checks import check_data, check_options
 from trainer.spec.options import TrainOptions
-from trainer.strategies.cluster import check_cluster
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
@@ -50,10 +49,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 def _run(argv: Sequence[str], prog: str) -> command.Report:
     try:
         options = parse_options(argv, prog)
-        check_model(options)
-        check_cluster(options.strategy)
-        check_tensorflow(options.model_dir)  # before the data is copied to --cache_dir
+        check_options(options)  # before the data is copied to --cache_dir
         dataset = open_dataset(options.data_dir, trust=options.trust)
+        check_data(dataset, options)
         if options.verify_data:
             verify_data(dataset)
         with local_data(dataset, options, read_splits(options)) as data:

@@ -13,6 +13,7 @@ from millrace import load_model
 from schemas import storage
 from schemas.dataset import command, open_dataset
 from tests.support import training
+from tests.support.light_commands import assert_light
 from tests.support.people import LEAN_SCHEMA, people_csv
 from trainer import doctor, predict, verify
 
@@ -91,3 +92,15 @@ def test_a_model_is_served_from_the_bucket(place: str, export: str, cloud) -> No
 def test_show_of_a_dataset_whose_name_has_a_space(place: str, cloud, capsys) -> None:
     assert command.main(["show", f"{place}/data", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["written"] == ROWS
+
+
+CSV = Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv"
+
+
+@pytest.mark.parametrize(
+    ("module", "argv"),
+    [("trainer.task", ["--model_dir"]), ("trainer.evaluate", ["--model_dir", str(CSV / "model"), "--output"])],
+)
+def test_a_wrong_bucket_is_refused_before_a_heavy_import(cloud, module: str, argv: list[str]) -> None:
+    argv = ["--data_dir", str(CSV / "data"), *argv, "gs://no-such-bucket/model"]
+    assert_light(module, argv, code=2, message="error: gs://no-such-bucket/model: no such bucket")

@@ -18,6 +18,7 @@ from trainer.loop.evaluations import steps_without_improvement
 from trainer.model_dir.evaluations_json import read_evaluations
 from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
 
+OLD = str(Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv" / "data")
 DIRS = ["--data_dir", "d", "--model_dir", "m"]
 OWN = "tests.support.own_models"
 
@@ -47,6 +48,9 @@ class TestAnswersAtOnce:
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
             (["--data_dir", "d", "--model_dir", "s3://b/m"], 2, "s3://b/m: TensorFlow cannot read or write s3://"),
             (DIRS, 2, "d: no manifest.json"),
+            (["--data_dir", OLD, "--model_dir", __file__], 2, "test_task.py: is not a folder; use a folder"),
+            (["--data_dir", OLD, "--model_dir", "m", "--slice_by", "no"], 2, "--slice_by no: no feature 'no'"),
+            (["--data_dir", OLD, "--model_dir", "m", "--augment", "flip=true"], 2, "--augment is for images"),
         ],
     )
     def test_without_a_heavy_import(self, argv, code, message):

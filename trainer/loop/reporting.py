@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.dataset import Dataset, layout
-from schemas.errors import UsageError
 from schemas.exports.notes import read_mark
 from trainer.data.reading import input_options
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import BEST
 from trainer.model_dir.evaluations_json import read_evaluations
 from trainer.report.budget import Budget
-from trainer.report.feature_parts import declared_parts
 from trainer.report.hook import AnyCollector, Watch, write_summaries
 from trainer.report.learning import learning_curves
 from trainer.report.model_report import Evaluated, brief, full
@@ -22,23 +20,6 @@ from trainer.report.predicting import first_rows, predicted_again, predictor
 from trainer.report.write import draw_all, write_report
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainOptions
-
-
-def check_slices(dataset: Dataset, slice_by: tuple[str, ...]) -> None:
-    """Refuses to slice by what is no feature of the schema, before anything is trained.
-
-    Raises:
-      UsageError: names the feature, and those that there are.
-    """
-    if not slice_by:
-        return
-    if dataset.image_schema is not None:
-        raise UsageError(f"--slice_by {slice_by[0]}: {dataset.path} holds images, which have no features to slice by")
-    known = declared_parts(dataset.schema)
-    for asked in slice_by:
-        for name in (part.strip() for part in asked.split(",")):
-            if name not in known:
-                raise UsageError(f"--slice_by {asked}: no feature {name!r}; choose from {', '.join(known)}")
 
 
 class Reports:

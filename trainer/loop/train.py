@@ -13,9 +13,8 @@ import tensorflow as tf
 
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError
 from schemas.exports.notes import MARK, read_mark
-from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.data.data_service import check_reachable
 from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import input_fn
@@ -35,7 +34,7 @@ from trainer.loop.evaluations import (
 )
 from trainer.loop.hooks import training_hooks
 from trainer.loop.progress import Display, rate_limited
-from trainer.loop.reporting import Reports, check_slices
+from trainer.loop.reporting import Reports
 from trainer.loop.result import Trained
 from trainer.loop.resuming import input_start, tell_resumed
 from trainer.model_dir.checkpoints import recover_checkpoint
@@ -106,13 +105,6 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
         without images.
       MillraceError: the training failed.
     """
-    for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
-        if split not in dataset.splits or not dataset.rows(split):
-            raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
-    if options.augment and dataset.image_schema is None:
-        raise UsageError(f"--augment is for images, but {dataset.path} contains none")
-    check_slices(dataset, options.slice_by)
-    check_tensorflow(options.model_dir)
     if options.data_service is not None:
         check_reachable(options.data_service)
     _, hparams = find_model(options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import importlib.metadata
-import os
 import platform
 from typing import Any, Literal
 
@@ -110,8 +109,6 @@ def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool,
       UsageError: the directory contains another model, other hyper-parameters, or a model of other data, and
         `allow_changes` is false.
     """
-    if storage.is_local(model_dir) and os.path.lexists(model_dir) and not os.path.isdir(model_dir):
-        raise UsageError(f"--model_dir {model_dir}: is not a folder; use a folder, or a new name to create one")
     found = read_model_manifest(model_dir)
     if found is None and has_checkpoint and not allow_changes:
         raise UsageError(

@@ -61,9 +61,10 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
             f"{export}: was trained with another schema than that of {dataset.path}; give --data_dir: the dataset that "
             "it was trained on"
         )
+    _check_split(dataset, options.split)
+    rules = _rules(options, schema)
     start_tensorflow(verbose=options.verbose)
     kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
-    rules = _rules(options, schema)
     decision, judgement = _scored(decision, options, dataset, rules, say)
     decision = _decided(decision, judgement, options, (*kept, *decision.notes))
     if decision.outcome != "promoted":
@@ -133,6 +134,11 @@ def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dat
     return open_dataset(path, trust=options.trust)
 
 
+def _check_split(dataset: Dataset, split: str) -> None:
+    if split not in dataset.splits or not dataset.rows(split):
+        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+
+
 def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     if options.schema is not None:
         given = load_schema(options.schema)
@@ -171,8 +177,6 @@ def _scored(
     from trainer.promotion.scoring import Export, score
 
     split, images = options.split, dataset.image_schema
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     rows = (
         eval_rows(dataset, split, options.eval_input)
         if images is None

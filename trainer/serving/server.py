@@ -29,6 +29,7 @@ from trainer.serving.pages import make_pages
 from trainer.serving.sink import RequestSink
 from trainer.serving.versions import Versions
 from trainer.serving.watching import Watcher
+from trainer.verbosity import start_tensorflow
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer tells the client to leave
 _PACKAGES = ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop", "watchfiles")
@@ -55,7 +56,7 @@ class Server:
     """
 
     def __init__(self, options: ServeOptions, *, sink: RequestSink | None = None) -> None:
-        check_packages()
+        _check_packages()
         self._options = options
         tokens = read_tokens(options.token_file)
         options.check_reachable(has_token=bool(tokens))
@@ -65,6 +66,7 @@ class Server:
         source = find_source(options.model_dir)
         self._socket = _bound(options)  # before a model is loaded in vain
         try:
+            start_tensorflow(verbose=options.verbose)
             self.versions = Versions(source, trust=options.trust, retire=self._retire)
             self._sink = sink or _store(options, self.versions.current)
         except BaseException:
@@ -142,7 +144,7 @@ def _store(options: ServeOptions, loaded: Loaded) -> RequestSink | None:
     return RequestStore(options.storing, interface.schema, classes=interface.classes, schema_yaml=schema_yaml)
 
 
-def check_packages() -> None:
+def _check_packages() -> None:
     """Checks that what a server needs is installed.
 
     Raises:

@@ -1,0 +1,69 @@
+"""What a training is refused for before TensorFlow is started, which takes seconds."""
+
+from __future__ import annotations
+
+import os
+
+from schemas import storage
+from schemas.dataset import Dataset
+from schemas.errors import UsageError
+from schemas.storage.gcs_credentials import check_tensorflow
+from trainer.flags import check_model
+from trainer.report.feature_parts import declared_parts
+from trainer.spec.options import TrainOptions
+from trainer.strategies.cluster import check_cluster
+
+
+def check_options(options: TrainOptions) -> None:
+    """Checks what needs no dataset.
+
+    Raises:
+      UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use.
+    """
+    check_model(options)
+    check_cluster(options.strategy)
+    check_tensorflow(options.model_dir)
+    check_model_dir(options.model_dir)
+
+
+def check_model_dir(path: str) -> None:
+    """Refuses a path where no model directory can be.
+
+    Raises:
+      UsageError: it is a file, or in no bucket that there is.
+    """
+    if not storage.is_local(path):
+        storage.listdir(path)
+    elif os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(f"--model_dir {path}: is not a folder; use a folder, or a new name to create one")
+
+
+def check_data(dataset: Dataset, options: TrainOptions) -> None:
+    """Checks that the dataset has what the options ask for.
+
+    Raises:
+      UsageError: a split without examples, or images, or features, that it does not have.
+    """
+    for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
+        if split not in dataset.splits or not dataset.rows(split):
+            raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    if options.augment and dataset.image_schema is None:
+        raise UsageError(f"--augment is for images, but {dataset.path} contains none")
+    check_slices(dataset, options.slice_by)
+
+
+def check_slices(dataset: Dataset, slice_by: tuple[str, ...]) -> None:
+    """Refuses to slice by what is no feature of the schema, before anything is trained.
+
+    Raises:
+      UsageError: names the feature, and those that there are.
+    """
+    if not slice_by:
+        return
+    if dataset.image_schema is not None:
+        raise UsageError(f"--slice_by {slice_by[0]}: {dataset.path} holds images, which have no features to slice by")
+    known = declared_parts(dataset.schema)
+    for asked in slice_by:
+        for name in (part.strip() for part in asked.split(",")):
+            if name not in known:
+                raise UsageError(f"--slice_by {asked}: no feature {name!r}; choose from {', '.join(known)}")
