@@ -104,7 +104,7 @@ class Server:
         app = Application(state, make_pages(state, watcher))
         server = self._server = _uvicorn_server(app, options, state)
         server.should_exit = self._stop.is_set()
-        metrics.follow(batcher, versions, server.server_state.connections)
+        metrics.follow(batcher, versions, server.server_state.connections, lambda: state.reading)
         if isinstance(self._sink, RequestStore):
             metrics.follow_store(self._sink)
         loop = asyncio.get_running_loop()
