@@ -42,6 +42,19 @@ class RequestLimits:
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckLimits:
+    """What a newer export may take while it is tried out.
+
+    Attributes:
+      secs: until it has answered its warm-up requests.
+      memory: resident bytes; None: most of what is available then.
+    """
+
+    secs: float
+    memory: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class ConnectionLimits:
     """What a connection may take.
 

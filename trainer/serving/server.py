@@ -65,7 +65,7 @@ class Server:
         source = find_source(options.model_dir)
         self._socket = _bound(options)  # before a model is loaded in vain
         try:
-            self.versions = Versions(source, trust=options.trust, retire=self._retire)
+            self.versions = Versions(source, trust=options.trust, checks=options.checks, retire=self._retire)
             self._sink = sink or _store(options, self.versions.current)
         except BaseException:
             self._socket.close()
@@ -181,6 +181,7 @@ def _uvicorn_server(app: Any, options: ServeOptions, state: State) -> Any:
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             state.stopping = True
+            state.versions.stop()
             for server in self.servers:
                 server.close()
             loop = asyncio.get_running_loop()
