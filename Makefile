@@ -39,7 +39,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 	done; printf '\n'; "$$@"; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser cloud-tools lint types format pytest audit \
+.PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser test-proxy cloud-tools lint types format pytest audit \
 	attack figures bench bench-quick docs hooks clean
 
 help:  ## list the targets
@@ -133,15 +133,19 @@ pytest: $(READY)  ## only the tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-quick: $(READY)  ## the tests without the slow ones, in less than two minutes
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not long and not figures and not cloud and not engines and not browser'
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not long and not figures and not cloud and not engines and not browser and not proxy'
 
 test-long: $(READY)  ## the rest of the tests: whole trainings, clusters of processes, kills
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'long and not figures and not cloud and not engines and not browser'
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'long and not figures and not cloud and not engines and not browser and not proxy'
 
 test-browser: $(READY)  ## the tests that open reports in a browser; needs Chromium
 	@[ -n "$$CHROMIUM" ] || command -v chromium chromium-browser google-chrome >/dev/null || { echo 'error: no Chromium:' \
 	    'install chromium, or name its program with: make test-browser CHROMIUM=/path/to/chrome' >&2; exit 2; }
 	$(BIN)/pytest -m browser
+
+test-proxy: $(READY)  ## the tests of docs/nginx.conf, by nginx before a real server; needs nginx
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo 'error: no nginx: install it (Debian: nginx-light)' >&2; exit 2; }
+	$(BIN)/pytest -m proxy tests/trainer/serving/test_proxy.py
 
 test-cloud: $(READY) cloud-tools $(TFJOB_SCHEMA)  ## the tests on gs:// and s3://, against servers on loopback
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cloud

@@ -95,6 +95,14 @@ LIMITS = (
     ("max_body_mb", float, 32.0, "megabytes of a request (default: %(default)g)"),
     ("max_rows", int, 10_000, "rows of a request (default: %(default)s)"),
     ("poll_secs", float, 30.0, "seconds between looks for newer exports in a bucket (default: %(default)g)"),
+    (
+        "check_secs",
+        float,
+        300.0,
+        "seconds that a newer export may take in the process that tries it out; 0: it is not tried out (default: "
+        "%(default)g)",
+    ),
+    ("check_mb", int, None, "megabytes that it may take there (default: three quarters of what is available)"),
     ("connections", int, 1000, "open connections (default: %(default)s)"),
     ("request_secs", float, 30.0, "seconds until a request has arrived (default: %(default)g)"),
     ("answer_secs", float, 30.0, "seconds until an answer is read, and that a request may wait (default: %(default)g)"),

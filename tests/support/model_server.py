@@ -5,15 +5,22 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from trainer.serving.options import ServeOptions
 from trainer.serving.server import Server
 from trainer.serving.sink import RequestSink
 
+ROOT = Path(__file__).parent.parent.parent
+_PORT = re.compile(r"^serving \w+, version \d+: http://127\.0\.0\.1:(\d+)\n", re.MULTILINE)
 PATIENCE = (
     300  # seconds; far beyond what anything takes on a busy machine, so that a fault fails a test and does not hang it
 )
@@ -25,6 +32,40 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def started(log: Path, *argv: str) -> tuple[subprocess.Popen[str], int]:
+    """The process of a server of its own, which answers, and its port.
+
+    Args:
+      log: takes what it prints on standard error.
+      argv: of `python -m trainer.serve`, without the port.
+    """
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainer.serve", "--port", "0", *argv],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            start_new_session=True,
+        )
+    found: list[str] = []
+    until(lambda: bool(process.poll() is not None or found.extend(_PORT.findall(log.read_text())) or found))
+    assert found, log.read_text()
+    return process, int(found[0])
+
+
+def trying_out(folder: object) -> list[int]:
+    """The processes that try out an export of a folder."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (each / "cmdline").read_bytes()
+            if b"trainer.serving.candidate" in command and f"{folder}/".encode() in command:
+                found.append(int(each.name))
+    return found
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ class Flaw:
       extra_output: it has one more.
       schema: its schema.
       big: floats that it holds in a constant.
+      endless: an answer takes for ever.
+      grows: an answer takes more and more memory, for ever.
     """
 
     writes: bool = False
@@ -34,6 +36,8 @@ class Flaw:
     extra_output: bool = False
     schema: str = NUMBERS
     big: int = 0
+    endless: bool = False
+    grows: bool = False
 
 
 def write_export(folder: Path, number: int, flaw: Flaw | None = None) -> Path:
@@ -64,6 +68,13 @@ def _outputs(x: Any, number: float, flaw: Flaw) -> dict[str, Any]:
             value = tf.identity(value)
     if flaw.big:
         value += tf.reduce_sum(tf.constant(np.zeros(flaw.big, np.float32)))
+    if flaw.endless or flaw.grows:
+        kept = tf.zeros([1 << 20 if flaw.grows else 1])
+        step: Any = (lambda kept: tf.concat([kept, kept], 0)) if flaw.grows else tf.cos
+        endless = tf.while_loop(
+            lambda kept: kept[0] < 2, lambda kept: [step(kept)], [kept], shape_invariants=[tf.TensorShape([None])]
+        )
+        value += tf.reduce_sum(endless[0])
     outputs = {"value": value, "error": error}
     return {**outputs, "more": tf.identity(x)} if flaw.extra_output else outputs
 

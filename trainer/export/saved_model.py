@@ -11,6 +11,15 @@ from schemas.storage.gcs_credentials import check_tensorflow
 from trainer.verbosity import quiet_logs
 
 
+def check_export(export_dir: str, *, trust: bool = False) -> None:
+    """Checks an export as far as that goes without loading it. Its arguments and errors are those of `ServedModel`."""
+    check_files(export_dir, read_notes(export_dir)[1])
+    if not trust:
+        from schemas.graphs.check import check_graph
+
+        check_graph(export_dir)
+
+
 class ServedModel:
     """Runs a SavedModel's signatures like a server. Imports TensorFlow; a context manager.
 
@@ -28,11 +37,7 @@ class ServedModel:
     def __init__(self, export_dir: str, *, checked: bool = False, trust: bool = False) -> None:
         check_tensorflow(export_dir)
         if not checked:
-            check_files(export_dir, read_notes(export_dir)[1])
-            if not trust:
-                from schemas.graphs.check import check_graph
-
-                check_graph(export_dir)
+            check_export(export_dir, trust=trust)
         with quiet_logs():  # else with a notice of deprecation, which is about writing new code with sessions
             import tensorflow as tf
 

@@ -32,10 +32,11 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Kind = Literal["predict", "classify", "regress", "plain"]
+Target = tuple[Kind, str, str | None]  # what an address asks for, of which model, and of which version
+Answered = tuple[bytes, list[tuple[bytes, bytes]]]  # an answer's body, and headers
 
 PLAIN = "/predict"
 _JSON = (b"content-type", b"application/json")
-_CLOSE = (b"connection", b"close")
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 _ADDRESS = re.compile(
     r"/v1/models/(?P<name>[^/:]+)(?:/(?:versions/(?P<version>[0-9]{1,20})|labels/(?P<label>\w{1,32})))?"
@@ -50,7 +51,7 @@ class State:
     Attributes:
       name: the model's, in addresses.
       stopping: no more requests are taken on a connection than the one that is there.
-      reading: bytes of all bodies that are being read or answered.
+      reading: bytes that have arrived of all bodies that are being read or answered.
     """
 
     name: str
@@ -71,17 +72,23 @@ class Application:
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, path = self._state, scope["path"]
+        state, path, headers = self._state, scope["path"], dict(scope["headers"])
         target = self._target(path) if scope["method"] == "POST" else None
-        if target is None:
-            await self._pages(scope, receive, send)
+        body = Body(state, headers, receive)
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and (body.unread or state.stopping):
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        if target is None and not body.chunked:
+            await self._pages(scope, receive, answer)
             return
-        kind, name, version = target
         begun = time.monotonic()
         status = 200
         extra: list[tuple[bytes, bytes]] = []
         try:
-            data, extra = await self._predict(kind, name, version, dict(scope["headers"]), receive)
+            data, extra = await self._predict(target, headers, body)
         except Refused as refused:
             status, data, extra = refused.status, error_body(str(refused)), _extra(refused)
         except RecursionError:  # where a value is taken apart; the parser of bodies takes a thousand levels
@@ -89,14 +96,12 @@ class Application:
         except Exception as error:  # a fault of this server: the log tells its kind, and no value of the request
             log.error("a request failed: %s in %s", type(error).__name__, _place(error))
             status, data = 500, error_body("the server failed; its log says why")
-        if state.stopping and _CLOSE not in extra:
-            extra.append(_CLOSE)
-        headers = [_JSON, (b"content-length", b"%d" % len(data)), *extra]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        lines = [_JSON, (b"content-length", b"%d" % len(data)), *extra]
+        await answer({"type": "http.response.start", "status": status, "headers": lines})
         await send({"type": "http.response.body", "body": data})
-        state.metrics.request(kind, status, time.monotonic() - begun)
+        state.metrics.request(target[0] if target else "other", status, time.monotonic() - begun)
 
-    def _target(self, path: str) -> tuple[Kind, str, str | None] | None:
+    def _target(self, path: str) -> Target | None:
         """What an address asks for, of which model, and of which version."""
         if path == PLAIN:
             return "plain", self._state.name, None
@@ -106,10 +111,11 @@ class Application:
         kind: Any = found["kind"]
         return kind, found["name"], found["version"] or found["label"]
 
-    async def _predict(
-        self, kind: Kind, name: str, version: str | None, headers: Headers, receive: Receive
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    async def _predict(self, target: Target | None, headers: Headers, body: Body) -> Answered:
         state = self._state
+        if target is None or body.chunked:
+            raise Refused(411, "Transfer-Encoding: not taken; send the body with its length, as Content-Length")
+        kind, name, version = target
         state.guard.check_host(headers)
         state.guard.check_token(headers)
         if name != state.name:
@@ -117,17 +123,14 @@ class Application:
         given = headers.get(b"x-request-id", b"")
         if given and not _REQUEST_ID.fullmatch(given):
             raise bad_request("X-Request-Id: expected 1 to 128 visible ASCII characters")
-        taken = Taken(state)
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise Refused(415, "Content-Encoding: compressed bodies are not taken")
         try:
-            taken.add(_length(headers, state.limits))
-            body = await _body(receive, state.limits, taken)
-            return await self._answered(kind, version, parse(body, not_finite=kind != "plain"), given)
+            return await self._answered(kind, version, parse(await body.read(), not_finite=kind != "plain"), given)
         finally:
-            state.reading -= taken.bytes
+            body.free()
 
-    async def _answered(
-        self, kind: Kind, version: str | None, body: Any, given: bytes
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    async def _answered(self, kind: Kind, version: str | None, body: Any, given: bytes) -> Answered:
         state = self._state
         loaded = state.versions.named(version)
         if loaded is None:
@@ -200,61 +203,59 @@ def _is_id(value: Any) -> bool:
     return type(value) is str and value.isascii() and _REQUEST_ID.fullmatch(value.encode()) is not None
 
 
-def _length(headers: Headers, limits: RequestLimits) -> int:
-    """The bytes that a body is said to have; 0 where that is not said."""
-    if headers.get(b"content-encoding", b"identity") != b"identity":
-        raise Refused(415, "Content-Encoding: compressed bodies are not taken", close=True)
-    length = int(headers.get(b"content-length", b"0"))
-    if length > limits.body_bytes:
-        raise _too_large(f"{length:,} bytes", limits)
-    return length
+class Body:
+    """The body of a request, which takes of the server's bytes for bodies what has arrived of it.
 
+    Attributes:
+      chunked: it has no length: what comes with and behind its chunks has no limit, so it is not read.
+      unread: whether it has not been read to its end. The connection ends with the answer then.
+    """
 
-def _too_large(found: str, limits: RequestLimits) -> Refused:
-    return Refused(413, f"the body has {found}; at most {limits.body_bytes:,} are taken", close=True)
+    __slots__ = ("_length", "_receive", "_state", "_taken", "chunked", "unread")
 
-
-class Taken:
-    """How many of the server's bytes for bodies a request takes."""
-
-    __slots__ = ("_state", "bytes")
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, headers: Headers, receive: Receive) -> None:
         self._state = state
-        self.bytes = 0
+        self._receive = receive
+        self._length = int(headers.get(b"content-length", b"0"))
+        self._taken = 0
+        self.chunked = b"transfer-encoding" in headers
+        self.unread = self.chunked or self._length > 0
 
-    def add(self, more: int) -> None:
-        """Takes more; Refused where there are no more."""
-        state = self._state
-        if state.reading + more > state.limits.reading_bytes and state.reading:
-            raise Refused(429, "too many bytes of requests are waiting; send it again later", retry_after=1, close=True)
-        self.bytes += more
-        state.reading += more
+    async def read(self) -> bytes:
+        """The body.
 
+        Raises:
+          Refused: it is too large, too much of other bodies waits, or the client has left.
+        """
+        state, limits = self._state, self._state.limits
+        if self._length > limits.body_bytes:
+            raise Refused(413, f"the body has {self._length:,} bytes; at most {limits.body_bytes:,} are taken")
+        parts: list[bytes] = []
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(400, "the client left before the end of its request")
+            part = message.get("body", b"")
+            if state.reading + len(part) > limits.reading_bytes and state.reading:
+                raise Refused(429, "too many bytes of requests are waiting; send it again later", retry_after=1)
+            self._taken += len(part)
+            state.reading += len(part)
+            parts.append(part)
+            if not message.get("more_body", False):
+                self.unread = False
+                return parts[0] if len(parts) == 1 else b"".join(parts)
 
-async def _body(receive: Receive, limits: RequestLimits, taken: Taken) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "the client left before the end of its request", close=True)
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limits.body_bytes:
-            raise _too_large("more", limits)
-        if size > taken.bytes:
-            taken.add(size - taken.bytes)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    def free(self) -> None:
+        """Gives back what it takes."""
+        self._state.reading -= self._taken
+        self._taken = 0
 
 
 def _extra(refused: Refused) -> list[tuple[bytes, bytes]]:
     after = [] if refused.retry_after is None else [(b"retry-after", b"%d" % refused.retry_after)]
     if refused.status == 401:
         after.append((b"www-authenticate", b"Bearer"))
-    return [*after, *([_CLOSE] if refused.close else [])]
+    return after
 
 
 def _place(error: Exception) -> str:

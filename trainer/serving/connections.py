@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from trainer.serving.limits import ConnectionLimits
@@ -26,36 +27,31 @@ def protocol_with(limits: ConnectionLimits) -> Any:
 
         since: float | None = None
         unread_since: float | None = None
-        _header_bytes: int | None = 0  # None while a body arrives
+        _head_bytes = 0  # of a request whose head is not whole yet
 
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+            super().connection_made(_Transport(transport, self._arrives))  # type: ignore[arg-type] # has its methods
             self.since = self.loop.time()
             if len(self.connections) > limits.connections:
                 self._refuse(503, "the server has too many connections; try again later")
 
         def data_received(self, data: bytes) -> None:
-            if self._header_bytes is not None:
-                if self._header_bytes > limits.header_bytes:
-                    self._refuse(431, f"the headers have more than {limits.header_bytes:,} bytes")
-                    return
-                self._header_bytes += len(data)
-            super().data_received(data)
+            begun, request = 0, self.scope
+            while begun < len(data) and not self.transport.is_closing():  # else nobody reads it any more
+                piece = data[begun : begun + limits.header_bytes - self._head_bytes]
+                begun += len(piece)
+                in_body, cycle = self._in_body(), self.cycle
+                super().data_received(piece)
+                all_head = cycle is self.cycle and not in_body
+                self._head_bytes = self._head_bytes + len(piece) if all_head else 0
+                if self._head_bytes >= limits.header_bytes:
+                    self._refuse(431, f"the first line and the headers have more than {limits.header_bytes:,} bytes")
+            if not self._arrives():
+                self.since = None
+            elif self.since is None or self.scope is not request:
+                self.since = self.loop.time()
             if len(self.pipeline) > limits.requests_ahead:
                 self._reset()
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self.since = self.loop.time()
-
-        def on_headers_complete(self) -> None:
-            self._header_bytes = None
-            super().on_headers_complete()
-
-        def on_message_complete(self) -> None:
-            self.since = None
-            self._header_bytes = 0
-            super().on_message_complete()
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -67,19 +63,27 @@ def protocol_with(limits: ConnectionLimits) -> Any:
 
         def end_if_late(self, now: float) -> None:
             """Ends the connection if its client is too slow; called about every second."""
-            if self.since is not None and (self.flow.read_paused or self.pipeline):
+            if self.transport.is_closing():
+                self.unread_since = self.unread_since or now  # what is left to send, or to be read by nobody
+            elif self.since is not None and (self.flow.read_paused or self.pipeline):
                 self.since = now  # the client waits for this server
             elif self.since is not None and now - self.since > limits.request_secs:
                 self._refuse(408, f"the request took more than {limits.request_secs:g} s to arrive")
-            elif self.transport.is_closing() and self.unread_since is None:
-                self.unread_since = now  # what is left to send
-            elif self.unread_since is not None and now - self.unread_since > limits.answer_secs:
+            if self.unread_since is not None and now - self.unread_since > limits.answer_secs:
                 self._reset()
 
         def end_if_idle(self) -> None:
             """Ends the connection if nothing is under way on it, without waiting for its client."""
             if (self.cycle is None or self.cycle.response_complete) and not self.transport.get_write_buffer_size():
                 self.transport.abort()
+
+        def _in_body(self) -> bool:
+            return self.cycle is not None and self.cycle.more_body
+
+        def _arrives(self) -> bool:
+            """Whether a request has begun to arrive, and is not whole."""
+            head = self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
+            return head or self._head_bytes > 0 or self._in_body()
 
         def _reset(self) -> None:
             """Ends the connection at once, for the kernel too, which would go on to offer what is not read."""
@@ -91,12 +95,47 @@ def protocol_with(limits: ConnectionLimits) -> Any:
             body = b'{"error":"%s"}' % message.encode()
             head = b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\n" % status
             between = self.cycle is None or not self.cycle.response_started or self.cycle.response_complete
-            if between and not self.pipeline and not self.transport.is_closing():
+            if between and not self.pipeline:
                 self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body))
-            self.since = None
             self.transport.close()
 
     return Connection
+
+
+class _Transport:
+    """A transport whose `close` lets the client read the last answer while it still sends.
+
+    A socket that is closed with bytes unread resets the connection, and the client may lose the answer that it is to
+    read. So where a request has not arrived as a whole, only this server's side is closed at first, and what comes is
+    dropped: until the client closes its side, or is late.
+
+    Args:
+      transport: of the event loop.
+      arrives: whether a request has not arrived as a whole.
+    """
+
+    def __init__(self, transport: Any, arrives: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._arrives = arrives
+        self._ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._ended or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if not self._ended:  # by another answer, to what came before this request was known to be wrong
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self.is_closing() or not self._arrives() or not self._transport.can_write_eof():
+            self._transport.close()
+        else:
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        self._ended = True
 
 
 async def end_late_connections(connections: set[Any]) -> None:

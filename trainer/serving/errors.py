@@ -8,11 +8,10 @@ from schemas.errors import MillraceError
 class Refused(MillraceError):
     """A request that is answered with an error: an HTTP status, and a message for its client."""
 
-    def __init__(self, status: int, message: str, *, retry_after: int | None = None, close: bool = False) -> None:
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after  # seconds
-        self.close = close  # the connection, since the rest of the request is not read
 
 
 def bad_request(message: str) -> Refused:

@@ -33,7 +33,7 @@ class RequestLimits:
     Attributes:
       body_bytes: of a body.
       rows: in a request.
-      reading_bytes: of all bodies that are being read or answered at a time.
+      reading_bytes: that have arrived of all bodies that are being read or answered at a time.
     """
 
     body_bytes: int = 32 << 20
@@ -42,12 +42,25 @@ class RequestLimits:
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckLimits:
+    """What a newer export may take while it is tried out.
+
+    Attributes:
+      secs: until it has answered its warm-up requests.
+      memory: resident bytes; None: most of what is available then.
+    """
+
+    secs: float
+    memory: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class ConnectionLimits:
     """What a connection may take.
 
     Attributes:
       connections: at a time; more are refused.
-      header_bytes: of a request, with its first line.
+      header_bytes: of a request's head: its first line and its headers.
       requests_ahead: that a client sends before it has the answers to earlier ones; more end the connection.
       request_secs: from a request's first byte to its last, and from the connection to the first byte.
       answer_secs: until the client has read what it was sent.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from schemas.errors import MillraceError
 from schemas.exports.notes import Notes, read_notes
 from trainer.export.compare import first_difference
-from trainer.export.saved_model import ServedModel
+from trainer.export.saved_model import ServedModel, check_export
 from trainer.export.warmup import read_warmup
 from trainer.serving.fetched import on_local_disk
 from trainer.serving.interface import RAW, Interface, interface_of
@@ -46,7 +46,14 @@ class Loaded:
         self.model.close()
 
 
-def load(folder: str, version: str, *, like: Interface | None = None, trust: bool = False) -> Loaded:
+def load(
+    folder: str,
+    version: str,
+    *,
+    like: Interface | None = None,
+    trust: bool = False,
+    first: Callable[[str], None] | None = None,
+) -> Loaded:
     """Loads an export, checks it, and runs its warm-up requests.
 
     Args:
@@ -54,6 +61,7 @@ def load(folder: str, version: str, *, like: Interface | None = None, trust: boo
       version: its number.
       like: what it must take and give; None: whatever it does.
       trust: load a graph that can do more than compute.
+      first: called with the export on local disk, once its files and its graph are checked, and before it is loaded.
 
     Raises:
       UsageError: the folder is not an export.
@@ -65,6 +73,9 @@ def load(folder: str, version: str, *, like: Interface | None = None, trust: boo
 
     with on_local_disk(folder) as here:
         schema, notes = read_notes(here)
+        if first is not None:
+            check_export(here, trust=trust)
+            first(here)  # what takes seconds, so all is checked again
         model = ServedModel(here, trust=trust)
         try:
             interface = interface_of(schema, notes.classes, model.signatures[RAW])

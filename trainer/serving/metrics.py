@@ -35,12 +35,15 @@ class Metrics:
         self._gauge = Gauge
         self.answered = 0
 
-    def follow(self, batcher: Batcher, versions: Versions, connections: Collection[object]) -> None:
+    def follow(
+        self, batcher: Batcher, versions: Versions, connections: Collection[object], reading: Callable[[], float]
+    ) -> None:
         """Adds what is read from the server when it is asked for."""
         Gauge, registry = self._gauge, self.registry  # noqa: N806 - a class
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "millrace_queued_rows": ("Rows that wait for the model", lambda: batcher.queued_rows),
             "millrace_queued_bytes": ("Bytes that wait for the model", lambda: batcher.queued_bytes),
+            "millrace_reading_bytes": ("Bytes of bodies that are being read or answered", reading),
             "millrace_connections": ("Open connections", lambda: len(connections)),
             "millrace_model_version": ("The version in service", lambda: float(versions.current.version)),
             "millrace_model_swaps": ("How often another version was put into service", lambda: versions.swaps),

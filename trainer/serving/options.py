@@ -7,7 +7,7 @@ import ipaddress
 
 from schemas.errors import UsageError
 from trainer.request_store.options import StoreOptions
-from trainer.serving.limits import BatchLimits, ConnectionLimits, RequestLimits
+from trainer.serving.limits import BatchLimits, CheckLimits, ConnectionLimits, RequestLimits
 
 TOKEN_VARIABLE = "MILLRACE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -39,6 +39,8 @@ class ServeOptions:
       answer_secs: until a client has read its answer, and until a request that waits is refused.
       drain_secs: after a signal, until requests that are not answered yet are given up.
       poll_secs: between looks for newer exports on stores that tell of no changes.
+      check_secs: that a newer export may take while it is tried out in a process of its own; 0: it is not.
+      check_mb: megabytes of memory that it may take there; None: three quarters of what is available then.
       store: a folder that answered requests are stored in, before the answers leave.
       store_async: answer before they are on disk.
       retain_days: files of stored requests are removed when they are older; None: never.
@@ -69,6 +71,8 @@ class ServeOptions:
     answer_secs: float = 30.0
     drain_secs: float = 30.0
     poll_secs: float = 30.0
+    check_secs: float = 300.0
+    check_mb: int | None = None
     store: str | None = None
     store_async: bool = False
     retain_days: float | None = None
@@ -78,9 +82,10 @@ class ServeOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 2**16:
             raise UsageError(f"--port {self.port}: must be between 0 and 65,535")
-        if self.wait_ms < 0:
-            raise UsageError(f"--wait_ms {self.wait_ms:g}: must be 0 or more")
-        positive = ("batch_rows", "queue_rows", "queue_mb", "max_body_mb", "max_rows", "connections")
+        for name in ("wait_ms", "check_secs"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"--{name} {getattr(self, name):g}: must be 0 or more")
+        positive = ("batch_rows", "queue_rows", "queue_mb", "max_body_mb", "max_rows", "connections", "check_mb")
         for name in (*positive, "request_secs", "answer_secs", "drain_secs", "poll_secs"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -125,6 +130,11 @@ class ServeOptions:
         return RequestLimits(
             body_bytes=int(self.max_body_mb * 2**20), rows=self.max_rows, reading_bytes=self.queue_mb << 20
         )
+
+    @property
+    def checks(self) -> CheckLimits | None:
+        """What a newer export may take while it is tried out; None: it is not."""
+        return CheckLimits(self.check_secs, self.check_mb and self.check_mb << 20) if self.check_secs else None
 
     @property
     def limits(self) -> ConnectionLimits:

@@ -67,7 +67,7 @@ class Server:
         self._socket = _bound(options)  # before a model is loaded in vain
         try:
             start_tensorflow(verbose=options.verbose)
-            self.versions = Versions(source, trust=options.trust, retire=self._retire)
+            self.versions = Versions(source, trust=options.trust, checks=options.checks, retire=self._retire)
             self._sink = sink or _store(options, self.versions.current)
         except BaseException:
             self._socket.close()
@@ -106,7 +106,7 @@ class Server:
         app = Application(state, make_pages(state, watcher))
         server = self._server = _uvicorn_server(app, options, state)
         server.should_exit = self._stop.is_set()
-        metrics.follow(batcher, versions, server.server_state.connections)
+        metrics.follow(batcher, versions, server.server_state.connections, lambda: state.reading)
         if isinstance(self._sink, RequestStore):
             metrics.follow_store(self._sink)
         loop = asyncio.get_running_loop()
@@ -185,6 +185,7 @@ def _uvicorn_server(app: Any, options: ServeOptions, state: State) -> Any:
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             state.stopping = True
+            state.versions.stop()
             for server in self.servers:
                 server.close()
             loop = asyncio.get_running_loop()

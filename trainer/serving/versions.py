@@ -8,14 +8,18 @@ back; the one before that is freed when the batches that it answers are done.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import threading
 from collections.abc import Callable, Collection
 
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.storage import folders
+from trainer.serving.candidate import Stopped, try_out
 from trainer.serving.exports import Source
 from trainer.serving.fetched import NotFetched
+from trainer.serving.limits import CheckLimits
 from trainer.serving.loaded import Loaded, load
 
 log = logging.getLogger(__name__)
@@ -34,11 +38,22 @@ class Refusal:
 
 
 class Versions:
-    """See the module. `retire`: is called with a version that nothing asks for any more."""
+    """See the module.
 
-    def __init__(self, source: Source, *, trust: bool, retire: Callable[[Loaded], None]) -> None:
+    Args:
+      source: where exports come from.
+      trust: load graphs that can do more than compute.
+      checks: what an export may take while it is tried out; None: it is not.
+      retire: is called with a version that nothing asks for any more.
+    """
+
+    def __init__(
+        self, source: Source, *, trust: bool, checks: CheckLimits | None, retire: Callable[[Loaded], None]
+    ) -> None:
         self.source = source
         self._trust = trust
+        self._checks = checks
+        self._stopped = threading.Event()
         self._retire = retire
         self.refused: dict[str, Refusal] = {}
         self.current: Loaded = self._first()
@@ -47,25 +62,36 @@ class Versions:
 
     def _first(self) -> Loaded:
         """The newest version that can be served."""
-        for version in self.source.versions():
-            found = self._try(version, None)
+        versions = self.source.versions()
+        for version in versions:  # the last one has nothing in service, and none to fall back to, that it could harm
+            found = self._try(version, None, apart=version != versions[-1])
             if isinstance(found, Loaded):
                 return found
             self.refused[version] = found
         reasons = "\n".join(refusal.reason for refusal in self.refused.values())
         raise MillraceError(f"{self.source.folder}: no export in it can be served:\n{reasons}")
 
-    def _try(self, version: str, like: Loaded | None) -> Loaded | Refusal:
+    def _try(self, version: str, like: Loaded | None, *, apart: bool = True) -> Loaded | Refusal:
         folder = self.source.path(version)
         state = _state(folder)
+        checks = self._checks if apart else None
+        first = None if checks is None else functools.partial(self._try_out, folder, state, checks)
         try:
-            return load(folder, version, like=None if like is None else like.interface, trust=self._trust)
+            interface = None if like is None else like.interface
+            return load(folder, version, like=interface, trust=self._trust, first=first)
+        except Stopped:
+            raise
         except NotFetched as error:
             return self._refused(version, str(error), NOT_FETCHED)
         except MillraceError as error:
             return self._refused(version, str(error), state)
         except Exception as error:  # whatever a broken export makes TensorFlow raise: the version in service goes on
             return self._refused(version, f"{folder}: cannot be loaded: {type(error).__name__}: {error}", state)
+
+    def _try_out(self, folder: str, state: str, checks: CheckLimits, here: str) -> None:
+        try_out(here, checks, self._stopped, trust=self._trust)
+        if here == folder and _state(folder) != state:  # and is no copy
+            raise NotFetched(f"{folder}: was changed while it was tried out")
 
     def _refused(self, version: str, reason: str, state: str) -> Refusal:
         refusal = Refusal(reason, state)
@@ -92,7 +118,10 @@ class Versions:
                 continue
             known = self.refused.get(version)
             if known is None or known.state not in (ROLLED_BACK, _state(self.source.path(version))):
-                found = self._try(version, current)
+                try:
+                    found = self._try(version, current)
+                except Stopped:
+                    return None
                 return found if isinstance(found, Loaded) else (version, found)
         return None
 
@@ -129,6 +158,10 @@ class Versions:
     def forget_refusals(self) -> None:
         """Lets refused versions be tried again."""
         self.refused.clear()
+
+    def stop(self) -> None:
+        """Ends the process that tries an export out, if there is one: no other will be put into service."""
+        self._stopped.set()
 
     def close(self) -> None:
         """Frees all of them, at the end."""

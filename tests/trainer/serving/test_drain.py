@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
-from tests.support.model_server import PATIENCE, until
-from tests.support.small_exports import write_export
+from tests.support.model_server import PATIENCE, started, trying_out, until
+from tests.support.small_exports import Flaw, write_export
 
 pytestmark = pytest.mark.long
-
-ROOT = Path(__file__).parent.parent.parent.parent
-
-
-def start(*argv: str) -> tuple[subprocess.Popen[str], int]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainer.serve", "--port", "0", *argv],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if found := re.fullmatch(r"serving numbers, version 1: http://127\.0\.0\.1:(\d+)\n", line):
-            return process, int(found[1])
-    raise AssertionError(process.wait())
 
 
 @pytest.mark.slow
 def test_what_is_accepted_is_answered_before_the_end(tmp_path):
     """Each client counts a request as accepted once it is sent on a connection that had been answered before."""
     write_export(tmp_path, 1)
-    process, port = start("--model_dir", str(tmp_path), "--json")
+    process, port = started(tmp_path / "log", "--model_dir", str(tmp_path), "--json")
     answered: list[int] = []
     lost: list[str] = []
     stopped = threading.Event()
@@ -77,3 +54,18 @@ def test_what_is_accepted_is_answered_before_the_end(tmp_path):
     assert lost == []
     assert process.returncode == 0
     assert json.loads(out) == {"answered": len(answered), "given_up": 0}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_server_does_not_wait_for_an_export_without_end(tmp_path, number):
+    """Nor does the process that tries it out outlive the server."""
+    write_export(tmp_path, 1)
+    process, _ = started(tmp_path / "log", "--model_dir", str(tmp_path), "--json", "--check_secs", "1000000")
+    write_export(tmp_path, 2, Flaw(endless=True))
+    until(lambda: trying_out(tmp_path))
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=PATIENCE)
+    until(lambda: not trying_out(tmp_path))
+    if number != signal.SIGKILL:
+        assert (process.returncode, json.loads(out)) == (0, {"answered": 0, "given_up": 0})
+        assert "not served" not in (tmp_path / "log").read_text()

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from schemas.errors import MillraceError
+from tests.support import hostile_clients
+from tests.support.hostile_clients import converse, read_all, statuses
 from tests.support.model_server import PATIENCE, Client, serving, until
 from tests.support.small_exports import write_export
 from trainer.serving.server import Server
@@ -47,15 +49,7 @@ def connected(server: Server) -> Iterator[socket.socket]:
 
 
 def head(server: Server, *lines: str) -> bytes:
-    return "\r\n".join([f"POST /v1/models/{server.name}:predict HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
-
-
-def read_all(connection: socket.socket) -> bytes:
-    parts = []
-    with contextlib.suppress(ConnectionResetError):
-        while part := connection.recv(1 << 16):
-            parts.append(part)
-    return b"".join(parts)
+    return hostile_clients.head(f"/v1/models/{server.name}:predict", *lines)
 
 
 def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
@@ -255,17 +249,6 @@ class TestTooMuch:
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"104,857,600 bytes; at most 1,048,576 are taken" in answer
 
-    def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(self, server):
-        with connected(server) as connection:
-            connection.sendall(head(server, "Transfer-Encoding: chunked"))
-            sent = 0
-            with contextlib.suppress(OSError):
-                while sent < 64 << 20:
-                    connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
-                    sent += 65536
-            assert sent < 32 << 20
-            assert read_all(connection).startswith((b"HTTP/1.1 413", b""))
-
     def test_rows(self, server):
         with Client(server) as client:
             status, answer = client.predict({"instances": [1] * 101})
@@ -274,17 +257,6 @@ class TestTooMuch:
     def test_compressed_bodies_are_not_taken(self, server):
         with Client(server) as client:
             assert client.predict(b"\x1f\x8b", Content_Encoding="gzip")[0] == 415
-
-    def test_headers_without_end(self, server):
-        with connected(server) as connection:
-            sent = 0
-            with contextlib.suppress(OSError):
-                connection.sendall(head(server)[:-2])
-                while sent < 64 << 20:
-                    connection.sendall(b"X-Filler: " + b"x" * 65000 + b"\r\n")
-                    sent += 65000
-            assert sent < 16 << 20
-            assert read_all(connection).startswith((b"HTTP/1.1 431", b""))
 
     @pytest.mark.parametrize("start", [b"", b"POST /v1/models/numbers:pre", b"whole head"])
     def test_a_request_that_arrives_too_slowly(self, server, start):
@@ -326,11 +298,6 @@ class TestTooMuch:
             time.sleep(0.1)
         raise AssertionError
 
-    def test_what_is_not_http(self, server):
-        with connected(server) as connection:
-            connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
-            assert read_all(connection).startswith(b"HTTP/1.1 400")
-
     def test_pipelined_requests_are_answered_in_order(self, server):
         with connected(server) as connection:
             bodies = [json.dumps({"instances": [i]}).encode() for i in range(50)]
@@ -341,6 +308,153 @@ class TestTooMuch:
             answer = read_all(connection)
         values = [float(value) for value in re.findall(rb'"value":([0-9.]+)', answer)]
         assert values == [i + 1 for i in range(50)]
+
+
+GOOD = b'{"instances":[1]}'
+TOKEN = "t" * 24
+
+
+@pytest.fixture(scope="module")
+def default(export):
+    """A server of the default limits."""
+    with serving(export) as server:
+        yield server
+
+
+def nothing_is_left(server: Server) -> None:
+    """An honest client is answered, and the server holds nothing of others."""
+    counts = ("connections 1.0", "reading_bytes 0.0", "queued_rows 0.0", "queued_bytes 0.0")
+    with Client(server) as client:
+        until(lambda: all(f"millrace_{count}\n".encode() in client.get("/metrics")[1] for count in counts))
+        assert client.predict(GOOD)[1] == {"predictions": [{"error": "", "value": 2.0}]}
+
+
+class TestHostileBytes:
+    @pytest.mark.parametrize("name", hostile_clients.CLIENTS)
+    def test_each_is_answered_once_and_its_connection_ends(self, default, name):
+        hostile = hostile_clients.CLIENTS[name]
+        answer, sent = converse(default.port, hostile.sends(f"/v1/models/{default.name}:predict", GOOD))
+        assert statuses(answer) in hostile.answers
+        assert b"connection: close" in answer
+        assert sent < hostile_clients.MOST
+        nothing_is_left(default)
+
+    def test_what_follows_a_refused_request_is_not_read(self, default):
+        """Whatever was before it is answered."""
+        good = hostile_clients.whole(f"/v1/models/{default.name}:predict", GOOD)
+        answered = default.state.metrics.answered
+        answer, _ = converse(
+            default.port, [good * 3 + head(default, "Transfer-Encoding: chunked") + b"0\r\n\r\n" + good]
+        )
+        assert statuses(answer) == (200, 200, 200, 411)
+        assert default.state.metrics.answered == answered + 4
+        nothing_is_left(default)
+
+    @pytest.mark.parametrize(
+        ("lines", "body", "found"),
+        [
+            ([f"Content-Length: {len(GOOD)}"], GOOD, (100, 200)),
+            ([f"Content-Length: {100 << 20}"], b"", (413,)),
+            (["Content-Length: 9", "Content-Encoding: gzip"], b"", (415,)),
+            (["Content-Length: 9", "Origin: http://evil.example"], b"", (403,)),
+        ],
+    )
+    def test_100_continue_is_said_only_where_the_body_is_read(self, default, lines, body, found):
+        with connected(default) as connection:
+            connection.sendall(head(default, "Expect: 100-continue", "Connection: close", *lines))
+            answer = connection.recv(1 << 16)
+            assert statuses(answer) == found[:1]
+            connection.sendall(body)
+            assert statuses(answer + read_all(connection)) == found
+        nothing_is_left(default)
+
+
+PAGES = [
+    *[("GET", path, 200) for path in ("/healthz", "/readyz", "/metrics", "/v1/models/numbers")],
+    ("GET", "/v1/models/numbers/metadata", 200),
+    ("GET", "/v1/models/others", 404),
+    ("GET", "/nothing", 404),
+    ("POST", "/metrics", 405),
+    ("GET", "/admin/roll_back", 405),
+    ("POST", "/admin/roll_back", 409),
+    ("POST", "/admin/reload", 200),
+    ("POST", "/v1/models/others:predict", 404),
+]
+ENDS = [
+    *[(*page, "Content-Length: 1000") for page in PAGES],
+    *[(method, path, 411, "Transfer-Encoding: chunked") for method, path, _ in PAGES],
+    ("GET", "/metrics", 421, "Host: evil.example\r\nContent-Length: 9"),
+    ("POST", "/admin/reload", 421, "Host: evil.example\r\nContent-Length: 9"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status", "line"), ENDS)
+def test_an_answer_that_comes_before_the_body_ends_the_connection(default, method, path, status, line):
+    """What follows would be read as another request."""
+    lines = [] if line.startswith("Host") else ["Host: localhost"]
+    request = "\r\n".join([f"{method} {path} HTTP/1.1", *lines, line, "", "5"]).encode()
+    with connected(default) as connection:
+        connection.sendall(request)
+        answer = read_all(connection)
+    assert statuses(answer) == (status,)
+    assert answer.count(b"connection: close") == 1
+    nothing_is_left(default)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), PAGES)
+def test_a_connection_lasts_where_there_is_no_body(default, method, path, status):
+    with Client(default) as client:
+        connections = set()
+        for _ in range(2):
+            assert client.ask(method, path)[0] == status
+            assert "connection" not in client.headers
+            connections.add(client.connection.sock)
+        assert len(connections) == 1
+
+
+def test_without_the_token_no_body_is_read(export, tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    with serving(export, token_file=str(tmp_path / "token")) as server:
+        for method, path in (("POST", "/predict"), ("GET", "/metrics"), ("POST", "/admin/reload")):
+            with connected(server) as connection:
+                connection.sendall(hostile_clients.head(path, "Content-Length: 9", method=method) + b"[")
+                answer = read_all(connection)
+            assert statuses(answer) == (401,)
+            assert b"connection: close" in answer
+        assert server.state is not None
+        assert server.state.reading == 0
+
+
+def test_what_is_announced_takes_nothing_from_others(default):
+    """Bodies that were said to come held the room for all bodies, without a byte of them."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(30):
+            connection = opened.enter_context(connected(default))
+            connection.sendall(head(default, f"Content-Length: {32 << 20}") + b"[" * 1000)
+        with Client(default) as client:
+            until(lambda: b"millrace_reading_bytes 30000.0\n" in client.get("/metrics")[1])
+            assert client.predict(GOOD)[0] == 200
+    nothing_is_left(default)
+
+
+def test_what_has_arrived_is_bounded(export):
+    with serving(export, queue_mb=1, max_body_mb=2) as server:
+        with connected(server) as first, connected(server) as second, Client(server) as client:
+            first.sendall(head(server, f"Content-Length: {1 << 20}") + b" " * 900_000)
+            until(lambda: b"millrace_reading_bytes 900000.0\n" in client.get("/metrics")[1])
+            second.sendall(head(server, "Content-Length: 300000") + b" " * 200_000)
+            answer = read_all(second)
+            assert statuses(answer) == (429,)
+            assert b"connection: close" in answer
+            assert client.predict(GOOD)[0] == 200  # there is room for small ones
+        nothing_is_left(server)
+
+
+def test_a_refused_client_that_stays_is_left(server):
+    with connected(server) as connection:
+        connection.sendall(head(server, "Transfer-Encoding: chunked"))
+        assert statuses(read_all(connection)) == (411,)
+        nothing_is_left(server)  # it has not closed its side
 
 
 def test_many_tiny_requests_leave_nothing_behind(export):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import os
 import random
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 
 from schemas.errors import MillraceError, UsageError
 from tests.support.csv_datasets import NUMBERS
-from tests.support.model_server import PATIENCE, Client, serving, until
+from tests.support.model_server import PATIENCE, Client, serving, trying_out, until
 from tests.support.small_exports import Flaw, write_export
 from trainer.serving.exports import find_source
 from trainer.serving.server import Server
@@ -61,7 +63,7 @@ def asking(server: Server, clients: int) -> Iterator[list[Asked]]:
 def test_a_hundred_swaps_under_load_lose_and_mix_nothing(tmp_path):
     """Each answer's values tell which version computed them."""
     write_export(tmp_path, 1)
-    with serving(tmp_path) as server, asking(server, 8) as found, Client(server) as operator:
+    with serving(tmp_path, check_secs=0) as server, asking(server, 8) as found, Client(server) as operator:
         for number in range(2, 102):
             write_export(tmp_path, number)
             shutil.rmtree(tmp_path / str(number - 1))  # what is loaded needs its folder no more
@@ -141,6 +143,47 @@ def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw,
         until(lambda: server.versions.current.version == "2")
 
 
+@pytest.mark.parametrize(
+    ("flaw", "limits", "said"),
+    [
+        (Flaw(endless=True), {"check_secs": 20}, "took more than 20 s (--check_secs)"),
+        (Flaw(grows=True), {"check_mb": 1500}, "took more than 1,500 MB (--check_mb)"),
+    ],
+)
+def test_an_export_without_end_harms_nobody(tmp_path, caplog, flaw, limits, said):
+    write_export(tmp_path, 1)
+    with serving(tmp_path, **limits) as server, Client(server) as client:
+        write_export(tmp_path, 2, flaw)
+        until(lambda: trying_out(tmp_path))
+        tried = 0
+        while "2" not in server.versions.refused:
+            assert client.predict({"instances": [1]}) == (200, {"predictions": [{"error": "", "value": 2.0}]})
+            tried += bool(trying_out(tmp_path))  # it was tried out while this was answered
+        assert tried
+        assert trying_out(tmp_path) == []
+        assert b"millrace_model_refused 1.0" in client.get("/metrics")[1]
+        assert said in client.get(client.model)[1]["model_version_status"][0]["status"]["error_message"]
+        assert "version 2 is not served" in caplog.text
+
+
+def test_an_export_that_crashes_harms_nobody(tmp_path):
+    write_export(tmp_path, 1)
+    with serving(tmp_path) as server, Client(server) as client:
+        write_export(tmp_path, 2, Flaw(endless=True))
+        until(lambda: trying_out(tmp_path))
+        os.kill(trying_out(tmp_path)[0], signal.SIGSEGV)
+        until(lambda: "2" in server.versions.refused)
+        assert "ended the process that tried it out, by SIGSEGV" in server.versions.refused["2"].reason
+        assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 2
+
+
+def test_a_server_starts_with_an_older_export_than_one_without_end(tmp_path):
+    write_export(tmp_path, 1)
+    write_export(tmp_path, 2, Flaw(endless=True))
+    with serving(tmp_path, check_secs=20) as server:
+        assert server.versions.current.version == "1"
+
+
 def test_the_newest_that_is_good_takes_over(tmp_path):
     write_export(tmp_path, 1)
     with serving(tmp_path, poll_secs=1000) as server, Client(server) as client:
@@ -180,7 +223,7 @@ def test_memory_of_old_versions_is_released(tmp_path):
 
     big = Flaw(big=4 << 20)  # 16 MB in the graph
     write_export(tmp_path, 1, big)
-    with serving(tmp_path) as server, Client(server) as client:
+    with serving(tmp_path, check_secs=0) as server, Client(server) as client:
         sizes = []
         for number in range(2, 15):
             write_export(tmp_path, number, big)
