@@ -192,7 +192,7 @@ def test_no_imports_go_round_in_a_circle():
 
 # Python's own names that begin with an underscore and are public.
 PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
-HOOKS = {"excepthook", "unraisablehook"}  # which Python's documentation has one replace
+HOOKS = {"excepthook", "unraisablehook", "tempdir"}  # which Python's documentation has one replace
 
 
 BY_NAME = {"import_module", "getattr", "setattr", "delattr", "patch"}  # functions that are given names as text

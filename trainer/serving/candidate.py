@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from schemas.errors import MillraceError
-from schemas.quick_import import quick_import
+from schemas.libraries import quick_import
 from trainer.serving.limits import CheckLimits
 
 WATCHED = 0.05  # seconds between looks at the process
