@@ -12,7 +12,7 @@ import itertools
 import re
 import select
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 PATIENCE = 300.0  # seconds, far beyond what any answer takes
 MOST = 16 << 20  # bytes that are sent at most: far beyond every limit of a head, and of what a buffer on the way holds
@@ -69,24 +69,23 @@ def statuses(answer: bytes) -> tuple[int, ...]:
     return tuple(map(int, re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)))
 
 
-def _refused(*lines: str, then: Iterable[bytes] = (), status: tuple[int, ...] = (400,)) -> Client:
+def _refused(*lines: str, then: Sequence[bytes] = (), status: tuple[int, ...] = (400,)) -> Client:
     """A head with some lines, and what follows it; then a whole request, which must not be answered."""
 
     def sends(target: str, body: bytes) -> Iterator[bytes]:
         hidden = whole("/admin/roll_back", b"")
-        yield head(target, *lines) + (hidden if then == () else b"")
+        yield head(target, *lines) + (b"" if then else hidden)
         yield from then
 
     return Client(sends, tuple((each,) for each in status))
 
 
-def _chunked(*chunks: Iterable[bytes], status: tuple[int, ...] = (411,)) -> Client:
-    return _refused("Transfer-Encoding: chunked", then=itertools.chain(*chunks), status=status)
+def _chunked(*pieces: bytes) -> Client:
+    return _refused("Transfer-Encoding: chunked", then=pieces, status=(411,))
 
 
-def _endless(piece: bytes) -> Iterator[bytes]:
-    for _ in range(MOST // len(piece) + 2):
-        yield piece
+def _endless(piece: bytes) -> list[bytes]:
+    return [piece] * (MOST // len(piece) + 2)
 
 
 def _bytewise(target: str, body: bytes) -> Iterator[bytes]:
@@ -102,12 +101,12 @@ def _line(end: bytes) -> Callable[[str, bytes], Iterator[bytes]]:
 _HIDDEN = b"0\r\n\r\n" + whole("/admin/roll_back", b"")
 CLIENTS = {
     "a good request in pieces of a byte": Client(_bytewise, ((200,),)),
-    "chunks": _chunked([b'f\r\n{"instances":[1\r\n2\r\n]}\r\n0\r\n\r\n']),
-    "chunks of a byte, without end": _chunked(_endless(b"1\r\nx\r\n" * 2000)),
-    "chunk extensions without end": _chunked([b"1;a=b"], _endless(b";name=value" * 2000)),
-    "trailers without end": _chunked([b"1\r\nx\r\n0\r\n"], _endless(b"X-Trailer: 1\r\n" * 2000)),
-    "a trailer that looks like a header": _chunked([b"0\r\nAuthorization: Bearer x\r\nCookie: 3\r\n\r\n"]),
-    "a request behind chunks": _chunked([_HIDDEN]),
+    "chunks": _chunked(b'f\r\n{"instances":[1\r\n2\r\n]}\r\n0\r\n\r\n'),
+    "chunks of a byte, without end": _chunked(*_endless(b"1\r\nx\r\n" * 2000)),
+    "chunk extensions without end": _chunked(b"1;a=b", *_endless(b";name=value" * 2000)),
+    "trailers without end": _chunked(b"1\r\nx\r\n0\r\n", *_endless(b"X-Trailer: 1\r\n" * 2000)),
+    "a trailer that looks like a header": _chunked(b"0\r\nAuthorization: Bearer x\r\nCookie: 3\r\n\r\n"),
+    "a request behind chunks": _chunked(_HIDDEN),
     "chunks that wait for 100 Continue": _refused(
         "Transfer-Encoding: chunked", "Expect: 100-continue", then=[b""], status=(411,)
     ),

@@ -26,7 +26,7 @@ PATIENCE = (
 )
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], object]) -> None:
     """Waits until the condition holds, `PATIENCE` at most."""
     end = time.monotonic() + PATIENCE
     while not condition():
@@ -51,8 +51,8 @@ def started(log: Path, *argv: str) -> tuple[subprocess.Popen[str], int]:
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
             start_new_session=True,
         )
-    found: list[str] = []
-    until(lambda: bool(process.poll() is not None or found.extend(_PORT.findall(log.read_text())) or found))
+    until(lambda: process.poll() is not None or _PORT.search(log.read_text()))
+    found = _PORT.findall(log.read_text())
     assert found, log.read_text()
     return process, int(found[0])
 

@@ -22,6 +22,7 @@ KINDS = {  # and the module with its rounds
     "kill": "kill",
     "serve": "serve",
     "serve_images": "serve_images",
+    "wire": "wire",
     "predict": "predict",
     "images": "fuzz_images",
 }

@@ -268,6 +268,13 @@ class TestTooMuch:
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"took more than 1 s to arrive" in answer
 
+    def test_an_empty_line_after_an_answer_holds_no_connection(self, server):
+        with connected(server) as connection:
+            connection.sendall(hostile_clients.whole(f"/v1/models/{server.name}:predict", GOOD))
+            assert statuses(connection.recv(1 << 16)) == (200,)
+            connection.sendall(b"\r\n")
+            assert statuses(read_all(connection)) == (408,)
+
     def test_a_client_that_never_reads_its_answers(self, server):
         body = json.dumps([{"x": 1}] * 100).encode()
         request = (

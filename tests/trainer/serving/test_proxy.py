@@ -34,7 +34,9 @@ class Proxy:
         self.port = port
         self._context = ssl.create_default_context(cafile=str(authority))
 
-    def ask(self, method: str, path: str, body: object = None, source: str = "127.0.0.1") -> tuple[int, bytes]:
+    def ask(
+        self, method: str, path: str, body: bytes | Iterator[bytes] | None = None, source: str = "127.0.0.1"
+    ) -> tuple[int, bytes]:
         """The status and the body of an answer, on a connection of its own from a source's address."""
         connection = http.client.HTTPSConnection(
             "localhost", self.port, timeout=PATIENCE, context=self._context, source_address=(source, 0)
@@ -46,7 +48,7 @@ class Proxy:
         finally:
             connection.close()
 
-    def predict(self, body: object = BODY, source: str = "127.0.0.1") -> tuple[int, bytes]:
+    def predict(self, body: bytes | Iterator[bytes] = BODY, source: str = "127.0.0.1") -> tuple[int, bytes]:
         return self.ask("POST", f"/v1/models/{self.server.name}:predict", body, source)
 
     def bare(self) -> socket.socket:
