@@ -48,11 +48,12 @@ def own_temporary_folder() -> Iterator[None]:
         yield
         return
     before = os.environ.get("TMPDIR")
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ["TMPDIR"] = folder
+    tempfile.tempdir = folder  # private: documented, and else what `gettempdir` has found before
     try:
         yield
     finally:
-        tempfile.tempdir = system
+        tempfile.tempdir = system  # private: the same
         if before is None:
             del os.environ["TMPDIR"]
         else:
