@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from schemas.exports.notes import Notes, read_notes
 from trainer.export.compare import first_difference
 from trainer.export.saved_model import ServedModel, check_export
 from trainer.export.warmup import read_warmup
+from trainer.serving.exports import GRAPH
 from trainer.serving.fetched import on_local_disk
 from trainer.serving.interface import RAW, Interface, interface_of
 
@@ -75,12 +78,12 @@ def load(
         schema, notes = read_notes(here)
         if first is not None:
             check_export(here, trust=trust)
+            _check_interface(folder, interface_of(schema, notes.classes, _signature(here)), like)
             first(here)  # what takes seconds, so all is checked again
         model = ServedModel(here, trust=trust)
         try:
             interface = interface_of(schema, notes.classes, model.signatures[RAW])
-            if like is not None and (problem := like.difference(interface)) is not None:
-                raise MillraceError(f"{folder}: {problem}; serve it by a server of its own")
+            _check_interface(folder, interface, like)
             return Loaded(version, folder, notes, interface, model, _compare(model, here))
         except tf.errors.OpError as error:
             model.close()
@@ -88,6 +91,19 @@ def load(
         except BaseException:
             model.close()
             raise
+
+
+def _check_interface(folder: str, interface: Interface, like: Interface | None) -> None:
+    if like is not None and (problem := like.difference(interface)) is not None:
+        raise MillraceError(f"{folder}: {problem}; serve it by a server of its own")
+
+
+def _signature(folder: str) -> Any:
+    """The default signature of an export that is not loaded."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    (meta_graph,) = saved_model_pb2.SavedModel.FromString(Path(folder, GRAPH).read_bytes()).meta_graphs
+    return meta_graph.signature_def[RAW]
 
 
 def _compare(model: ServedModel, folder: str) -> int:
