@@ -28,7 +28,7 @@ COMMON = (b"\xff\xd8\xff", b"\x89PNG")  # first bytes of the formats that are se
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Rows, and as many of good files only: the same ones, but for others where a row has a bad file."""
+    """Rows, and those of them whose files are all good."""
 
     rows: tuple[Row, ...]
     good: tuple[Row, ...]
@@ -44,12 +44,13 @@ def draw_batches(
     batches = []
     for size in draw.sample(SIZES, len(SIZES)):
         pool, share = draw.choice([good, common or good]), draw.choice([0.1, 0.5, 0.9, 1.0])
-        without = [Row({name: draw.choice(pool) for name in inputs}) for _ in range(size)]
-        rows = []
-        for row in without:
+        rows, whole = [], []
+        for _ in range(size):
+            files_of = {name: draw.choice(pool) for name in inputs}
             hurt = draw.sample(inputs, draw.randint(1, len(inputs))) if bad and draw.random() < share else []
-            rows.append(Row({**row.files, **{name: draw.choice(bad) for name in hurt}}))
-        batches.append(Batch(tuple(rows), tuple(without)))
+            rows.append(Row({**files_of, **{name: draw.choice(bad) for name in hurt}}))
+            whole += [] if hurt else [rows[-1]]
+        batches.append(Batch(tuple(rows), tuple(whole)))
     return batches
 
 
@@ -156,7 +157,7 @@ def judge_answers(
         bad = sum(bool(row.wrong(rejected)) for row in batch.rows)
         tally.count(KIND, "requests", 3)
         tally.count(KIND, "requests of bad images only", 2 * (0 < len(batch.rows) == bad))
-        tally.count(KIND, "images or pairs in requests", 3 * len(batch.rows))
+        tally.count(KIND, "images or pairs in requests", 2 * len(batch.rows) + len(batch.good))
         tally.count(KIND, "images or pairs in requests, bad", 2 * bad)
         for place, row in enumerate(batch.rows):
             served[row.paths] = numbers(answer, "probabilities", place)
