@@ -43,8 +43,8 @@ def check_function(base: Dataset, given: str | None) -> None:
     manifest = layout.join(base.path, layout.MANIFEST)
     if given is not None and given != own:
         raise UsageError(
-            f"--preprocessing_fn {given}: {manifest} names {own or 'none'}. Leave it out, or write the dataset again "
-            "with --output."
+            f"--preprocessing_fn {given}: {manifest} names {own or 'none'}. "
+            f"{f'Give {own}' if own else 'Leave it out'}, or write the dataset again with --output."
         )
     if own is not None and given is None and not base.trust:
         raise UsageError(

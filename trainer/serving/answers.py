@@ -90,7 +90,7 @@ def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str
         fields[VALUE] = list(outputs[VALUE])
     errors = outputs[ERROR].tolist() if ERROR in outputs else [b""] * rows.count
     names = tuple(fields)
-    versions = set(answer.versions)
+    versions = set(answer.versions) - {""}
     version = versions.pop() if len(versions) == 1 else answer.loaded.version
     predictions: list[dict[str, Any]] = []
     for i, values in enumerate(zip(*fields.values(), strict=True)):
@@ -98,7 +98,7 @@ def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str
         if errors[i]:
             row = {KEY: row[KEY]} if KEY in row and i not in rows.errors else {}
             row[ERROR] = errors[i].decode("utf-8", "replace")
-        if answer.versions[i] != version:
+        if answer.versions[i] not in (version, ""):  # no version answered an id of another request
             row["model_version"] = answer.versions[i]
         predictions.append({"id": ids[i], **row})
     return orjson.dumps({"predictions": predictions, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)

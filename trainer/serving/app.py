@@ -154,7 +154,7 @@ class Application:
         _check_version(version, answer, ids)
         _count_errors(answer.outputs, state.metrics)
         data = answer_of(rows, answer, classes=interface.classes, ids=ids)
-        versions = ", ".join(dict.fromkeys(answer.versions))
+        versions = ", ".join(dict.fromkeys(filter(None, answer.versions)))
         return data, [(b"x-model-version", versions.encode()), (b"x-request-id", name.encode())]
 
 
@@ -163,7 +163,7 @@ def _check_version(asked: str | None, answer: Answer, ids: Sequence[str]) -> Non
     if asked != answer.loaded.version:
         return
     for row_id, version in zip(ids, answer.versions, strict=True):
-        if version != asked:
+        if version not in (asked, ""):
             raise Refused(
                 409,
                 f"the id {row_id!r} was answered by version {version} before, and the request asks for version "
