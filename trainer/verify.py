@@ -58,6 +58,9 @@ def verify(
     check_files(saved_model, notes)
     if notes.advice is not None:
         print(f"note: {saved_model}: {notes.advice}", file=sys.stderr)
+    elif not notes.current:
+        lacks = "is not held to subnormal numbers, and computes refused images; export the model again"
+        print(f"note: {saved_model}: exported by an earlier release: it {lacks}", file=sys.stderr)
     model_dir = model_dir or _model_dir(saved_model)
     if not trust:
         from schemas.graphs.check import check_graph
@@ -66,7 +69,7 @@ def verify(
     start_tensorflow(verbose=verbose)
     from trainer.export.verified import check_saved_model
 
-    return check_saved_model(dataset, saved_model, model_dir, judged=notes.advice is None)
+    return check_saved_model(dataset, saved_model, model_dir, notes=notes)
 
 
 def _model_dir(saved_model: str) -> str:

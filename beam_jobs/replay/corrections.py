@@ -77,7 +77,7 @@ def read_corrections(patterns: Sequence[str]) -> list[Correction]:
 
 def _correction(line: bytes, place: str) -> Correction:
     try:
-        row = parse_json(line)
+        row = parse_json(line.decode())
     except UnicodeDecodeError as error:
         raise UsageError(f"{place}: is not UTF-8 at byte {error.start} of the line") from error
     except ValueError as error:

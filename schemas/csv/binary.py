@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
+
+from schemas.storage.json_files import parse_json
 
 _CONTROLS = bytes(code for code in (*range(9), *range(14, 32)) if code != 27)
 
@@ -57,8 +58,8 @@ def _is_json(data: bytes) -> bool:
     if not end or line.strip() in (b"[", b"{", b"[{"):
         return True
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
+        parse_json(line)
+    except ValueError:
         return False
     return True
 

@@ -22,10 +22,12 @@ from schemas.storage.links import refuse_links
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
 NOTES_PATH = f"{EXTRA}/{NOTES}"
-NOTES_FORMAT = 3
+NOTES_FORMAT = 4
 MARK = "best.json"  # in a folder of exports: which of them is the best
 SAVED_MODEL = "saved_model.pb"
-_PREDICTS_ALL_ROWS = 2  # the format of exports that give predictions even for rows that the job would have rejected
+# Formats of earlier releases: exports that predict even for rows that the job would have rejected; exports that take a
+# subnormal number of a one_hot group for a zero, and have the model compute refused images, too.
+_PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS = 2, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +45,14 @@ class Notes:
     format_version: int = NOTES_FORMAT
 
     @property
+    def current(self) -> bool:
+        """Whether it is held to all that this release's exports are."""
+        return self.format_version == NOTES_FORMAT
+
+    @property
     def advice(self) -> str | None:
-        """What an export of an earlier release lacks, and what to do; None for an export of this release."""
-        if self.format_version >= NOTES_FORMAT:
+        """What an export that predicts for all rows lacks, and what to do; None for any other."""
+        if self.format_version != _PREDICTS_ALL_ROWS:
             return None
         return (
             "exported by an earlier release: it may give predictions for rows that the preprocessing job would reject, "
@@ -99,7 +106,8 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
         raise MillraceError(
             f"{notes_path}: expected format version {NOTES_FORMAT}: {first_mistake(error)}. Export the model again."
         ) from error
-    if notes.format_version not in (_PREDICTS_ALL_ROWS, NOTES_FORMAT) or notes.schema_fingerprint != schema.fingerprint:
+    known = (_PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS, NOTES_FORMAT)
+    if notes.format_version not in known or notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: has another format version, or does not match {SCHEMA_YAML} next to it")
     return schema, notes
 

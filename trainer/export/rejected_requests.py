@@ -9,7 +9,7 @@ same way.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,21 +45,22 @@ class Case:
     value: Any
 
 
-def row_cases(schema: Schema, good: Batch) -> Iterator[Case]:
+def row_cases(schema: Schema, good: Batch, edges: Sequence[float] | np.ndarray = EDGES) -> Iterator[Case]:
     """Suspicious values for every input, whether or not the schema has a rule against them.
 
     Args:
       schema: the schema of the inputs.
       good: a good row, by input, each `[1]` or `[1, width]`.
+      edges: numbers for every place of every numeric input.
     """
     for feature in schema.features:
         if feature.name in good:
-            for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), schema.csv.missing):
+            for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), schema.csv.missing, edges):
                 yield Case(feature.name, cells, value)
 
 
 def _bad_values(
-    feature: Feature, good: np.ndarray, missing: tuple[str, ...]
+    feature: Feature, good: np.ndarray, missing: tuple[str, ...], edges: Sequence[float] | np.ndarray
 ) -> Iterator[tuple[tuple[bytes, ...], Any]]:
     absent = [token.encode() for token in missing[:1]]
     if isinstance(feature, ReadAsStrings):
@@ -73,8 +74,8 @@ def _bad_values(
                 changed = numbers.copy()
                 changed[place] = value
                 yield (*plain[:place], cell, *plain[place + 1 :]), changed.reshape(good.shape)
-        edges = [[*numbers[:at], edge, *numbers[at + 1 :]] for at in {0, len(numbers) - 1} for edge in EDGES]
-        for row in (*feature.doubtful_rows(numbers.tolist()), *edges):
+        extreme = [[*numbers[:at], edge, *numbers[at + 1 :]] for at in {0, len(numbers) - 1} for edge in edges]
+        for row in (*feature.doubtful_rows(numbers.tolist()), *extreme):
             yield tuple(_cell(n, missing) for n in row), np.array(row, np.float32).reshape(good.shape)
 
 
@@ -179,22 +180,24 @@ class Judged:
     cases: list[Case]
     verdicts: list[str]
     exact: bool  # whether the reasons must agree; for images, the job's reasons are more detailed than the graph's
+    computed: bool  # whether the model computes rejected rows too, as zeros or empty files
 
 
-def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
+def judge(dataset: Dataset, record: Batch, inputs: Iterable[str], *, current: bool = True) -> Judged:
     """Makes bad rows of a good one, and collects the job's verdicts on them.
 
     Args:
       dataset: the dataset that the models are trained on.
       record: a good raw record, by raw column (for images: bytes of files by input), each `[1]` or `[1, width]`.
       inputs: the inputs of a request.
+      current: whether they are for exports of this release, and not of an earlier one.
     """
     good = {name: record[name] for name in inputs}
     if dataset.image_schema is not None:
         cases = file_cases({name: files[0] for name, files in good.items()})
-        return Judged(good, cases, file_verdicts(dataset, cases), exact=False)
-    cases = list(row_cases(dataset.schema, good))
-    return Judged(good, cases, job_verdicts(dataset, record, cases) if cases else [], exact=True)
+        return Judged(good, cases, file_verdicts(dataset, cases), exact=False, computed=not current)
+    cases = list(row_cases(dataset.schema, good, EDGES if current else ()))
+    return Judged(good, cases, job_verdicts(dataset, record, cases) if cases else [], exact=True, computed=True)
 
 
 def check(judged: Judged, served: ServedModel) -> None:
@@ -221,8 +224,8 @@ def check(judged: Judged, served: ServedModel) -> None:
         if answered:
             outcome = f"{_outcome(errors[i])} by the export, which still gives {answered[0]!r}."
             raise SkewError(f"{_described(cases[i], judged.verdicts[i])}, but {outcome}")
-    # A sum of floats depends on the rows beside it: a table's rejected rows are computed as zeros, images are left out.
-    beside = len(rejected) if judged.exact else 0
+    # A sum of floats depends on the number of rows beside it.
+    beside = len(rejected) if judged.computed else 0
     alone = served.predict({name: np.concatenate([good[name]] * (beside + 1)) for name in good})
     for name, values in found.items():
         if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):

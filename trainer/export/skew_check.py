@@ -113,12 +113,13 @@ def check_export(
     return recorded(receivers.RAW, raw, expected)
 
 
-def judge(dataset: Dataset, records: ParityRecords) -> Judged:
+def judge(dataset: Dataset, records: ParityRecords, *, current: bool = True) -> Judged:
     """The job's verdicts on bad rows made of the first record; see `trainer.export.rejected_requests`."""
     from trainer.export import receivers, rejected_requests
 
     first = _parsed(dataset, records.raw[:1])
-    return rejected_requests.judge(dataset, first, [column.name for column in receivers.request_columns(dataset)])
+    inputs = [column.name for column in receivers.request_columns(dataset)]
+    return rejected_requests.judge(dataset, first, inputs, current=current)
 
 
 def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:

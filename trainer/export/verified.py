@@ -6,18 +6,19 @@ import os
 import tempfile
 
 from schemas.dataset import Dataset
+from schemas.exports.notes import Notes
 from trainer.export.parity_records import read_parity_records
 from trainer.export.skew_check import check_export, check_transform, judge
 
 
-def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, judged: bool) -> int:
+def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, notes: Notes) -> int:
     """Compares an export with the Estimator of `model_dir` on the dataset's parity records.
 
     Args:
       dataset: the dataset.
       saved_model: the export, whose files the caller has compared with its notes.
       model_dir: the model directory of the training.
-      judged: whether the export has the output `error`, so that invalid rows are checked, too.
+      notes: the export's. Of an earlier release, they say which invalid rows it can be held to.
 
     Returns:
       How many records were compared.
@@ -37,6 +38,6 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, jud
             export_dir=saved_model,
             estimator=restore_estimator(model_dir, dataset, scratch=scratch),
             checkpoint_path=os.path.join(saved_model, "variables", "variables"),
-            judged=judge(dataset, records) if judged else None,
+            judged=judge(dataset, records, current=notes.current) if notes.advice is None else None,
         )
     return len(records.raw)

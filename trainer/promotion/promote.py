@@ -165,7 +165,7 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
     from trainer.export.verified import check_saved_model
 
     say("comparing the export with its Estimator")
-    check_saved_model(dataset, export, model_dir, judged=notes.advice is None)
+    check_saved_model(dataset, export, model_dir, notes=notes)
     return []
 
 

@@ -20,6 +20,7 @@ from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.raw_columns import RawColumn
 from schemas.spec.table import CsvOptions, Schema
+from schemas.storage.json_files import parse_json
 
 ID, PREDICTION, PROBABILITIES, ERROR, MODEL = "_id", "_prediction", "_probabilities", "_error", "_model"
 RECEIVED, ANSWERED, SENT, CHECK = "_received", "_answered", "_sent", "_check"
@@ -164,7 +165,7 @@ def encode(
 
 def _texts(columns: Columns, data: bytes) -> list[bytes]:
     """What of a row that could not be read belongs to each input: its cells, quoted and joined."""
-    row, csv = json.loads(data), columns.csv
+    row, csv = parse_json(data), columns.csv
     nothing = text.number_cells(np.array([np.nan], np.float32), csv)[0].as_py()
     found = []
     for column in columns.inputs:

@@ -209,7 +209,7 @@ def test_sketches_are_stored_without_pickles():
     np.testing.assert_array_equal(combiner.extract_output(again), combiner.extract_output(sketch))
     assert kept.to_stored(b"[1.5, NaN]") == ("json", b"[1.5, NaN]")
     for wrong in (b"\x80\x03cos\nsystem\n(S'true'\ntR.", b"{"):
-        with pytest.raises(ValueError, match=r"unknown kind|Expecting|property name"):
+        with pytest.raises(ValueError, match=r"unknown kind|EOF while parsing"):
             kept.to_stored(wrong)
     with pytest.raises(ValueError, match="kind 'pickle'"):
         kept.from_stored("pickle", b"")

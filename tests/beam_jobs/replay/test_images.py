@@ -75,6 +75,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
     for name in ("cut.png", "none.png", "odd\tname.png"):
         (disc / name).write_bytes(PNG[: len(PNG) // 2])
     before = job(tmp_path, FOLDERS, str(tmp_path / "raw/*/*"))
+    graph = (Path(before.run_dir) / layout.INGEST_FN / "saved_model.pb").read_bytes()
     rejects = rejects_of(before)
     assert len(rejects) == 3
 
@@ -101,7 +102,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(tmp_path):
     expected = job(tmp_path, FOLDERS, str(tmp_path / "raw/*/*"), output="good", transform_from=before.path)
     assert stored(after) == stored(expected)
     ingest = Path(after.run_dir) / layout.INGEST_FN / "saved_model.pb"
-    assert ingest.read_bytes() == (Path(before.run_dir) / layout.INGEST_FN / "saved_model.pb").read_bytes()
+    assert ingest.read_bytes() == graph
 
     again = replay(tmp_path, list(left.values()))
     assert (again.added, again.choice.gone) == (0, 2)

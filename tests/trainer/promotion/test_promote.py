@@ -226,7 +226,9 @@ def test_training_promotes_by_itself(data, tmp_path, capfd):
 @pytest.mark.parametrize("name", ["stripes", "patterns"])
 def test_image_models_are_scored_on_the_files_that_were_read(run, request, tmp_path, name):
     model = request.getfixturevalue(f"{name}_model")
-    code, first = run(model.export, "--metric", "accuracy")
+    code, refused = run(model.export)  # its model_fn is one of one's own, which model.json names
+    assert (code, "--trust" in refused["error"]) == (2, True)
+    code, first = run(model.export, "--metric", "accuracy", "--trust")
     assert (code, first["outcome"]) == (0, "promoted"), first
     assert first["data"]["rows"] == first["data"]["of"] > 0
     code, copy = run(model.model_dir / "export" / "final")

@@ -71,7 +71,7 @@ def test_no_cluster(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("{", "JSONDecodeError"),
+        ("{", "ValueError"),
         ("[]", "AttributeError"),
         ('{"cluster": {"chief": ["a:1"]}}', "KeyError: 'task'"),
         ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 1}}', "chief-1 is not in the cluster"),

@@ -144,7 +144,7 @@ class TestEvaluate:
         assert "places" not in content["worst_rows"][0]
         assert "--search_inputs" in content["worst_rows_notes"][0]
         assert content["worst_rows_notes"][0] in Page((tmp_path / "report-eval.html").read_text()).texts
-        assert evaluate.main([*argv, "--search_inputs"]) == 0
+        assert evaluate.main([*argv, "--search_inputs", "--overwrite"]) == 0
         assert read(tmp_path)["worst_rows"][0]["places"]
 
     def test_ends_with_where_the_report_is(self, people, people_dir, tmp_path, capsys):
@@ -170,7 +170,7 @@ class TestEvaluate:
 
     def test_images_by_a_model_that_gives_no_predictions_in_eval(self, stripes, stripes_model, tmp_path):
         argv = ["--data_dir", stripes.path, "--model_dir", str(stripes_model.model_dir), "--output", str(tmp_path)]
-        assert evaluate.main(argv) == 0
+        assert evaluate.main([*argv, "--trust"]) == 0
         content = read(tmp_path)
         assert content["rows"] == stripes.rows("eval") == np.sum(content["confusion"]["matrix"])
         estimator = content["metrics_of_the_estimator"]
