@@ -83,8 +83,6 @@ def evaluate(
       UsageError: no such model, export, split or feature, or data of another schema.
       MillraceError: the dataset or the export cannot be read.
     """
-    if output is not None:
-        storage.check_output(layout.join(output, f"report-{split}.json"), overwrite=overwrite)
     dataset = open_dataset(data_dir, trust=trust)
     training = _training(model_dir)
     export = (saved_model or _newest_export(model_dir)).rstrip("/")
@@ -108,6 +106,8 @@ def evaluate(
     )
     check_tensorflow(folder)
     check_model_dir(folder)
+    if output is not None:
+        storage.check_output(layout.join(output, f"report-{split}.json"), overwrite=overwrite)
     check_slices(dataset, slice_by)
     start_tensorflow(verbose=verbose)
     return _evaluated(dataset, options, model_dir, export, search_inputs=search_inputs)

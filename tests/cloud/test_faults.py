@@ -82,10 +82,11 @@ def test_tensorflow_reads_on_through_busy_servers_and_cut_connections(cloud, buc
 
 def test_a_bucket_that_may_not_be_read_is_named_with_what_to_do(cloud, bucket) -> None:
     cloud.inject(Fault(".", status=403, times=100))
-    for step in (storage.stat, storage.read_bytes, storage.listdir, lambda path: storage.write_bytes(path, b"")):
+    steps = (storage.stat, storage.read_bytes, storage.listdir, lambda path: storage.write_bytes(path, b""))
+    for step, needed in zip(steps, ("get", "get", "list", "create"), strict=True):
         with pytest.raises(MillraceError) as raised:
             step(f"{bucket}/a")
-        assert str(raised.value).startswith(f"{bucket}/a: permission denied: ")
+        assert str(raised.value).startswith(f"{bucket}/a: permission denied (storage.objects.{needed}): ")
         assert "roles/storage.objectUser" in str(raised.value)
         assert "\n" not in str(raised.value)
 

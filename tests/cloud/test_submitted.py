@@ -64,7 +64,7 @@ def test_a_job_is_submitted_watched_and_committed_by_another_process(
     assert storage.listdir(there.output) == [run, "manifest.json"]
     assert not [name for name in storage.listdir(dataset.run_dir) if name == "staging"]
     (package,) = dataflow.jobs[job["id"]].staged.packages
-    assert package.startswith("millrace-")
+    assert package.startswith("millrace_ml-")
 
     here = str(there.folder / "here")
     assert there.locally("--output", here).code == 0
