@@ -19,7 +19,7 @@ from schemas.dataset import layout
 from schemas.dataset.lease import Lease
 from schemas.dataset.prune import foreign, remove
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import NOTES_FORMAT, Notes, check_files, read_notes
+from schemas.exports.notes import Notes, check_files, read_notes
 from schemas.predictions.manifest import Export, Predictions, read_predictions
 from schemas.spec.loader import AnySchema
 from schemas.storage import folders
@@ -111,7 +111,7 @@ def check_export(options: BulkOptions) -> tuple[AnySchema, Notes]:
     from schemas.graphs.check import check_graph
 
     schema, notes = read_notes(options.saved_model)
-    if notes.format_version != NOTES_FORMAT:
+    if notes.advice is not None:
         raise UsageError(f"--saved_model {options.saved_model}: {notes.advice}; or use trainer.predict")
     check_files(options.saved_model, notes)
     if not options.trust:
