@@ -132,6 +132,6 @@ class TestExport:
         self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
     ):
         notes = export / "assets.extra" / "millrace.json"
-        notes.write_text(notes.read_text().replace('"format_version": 3', '"format_version": 1'))
+        notes.write_text(notes.read_text().replace('"format_version": 4', '"format_version": 1'))
         assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
         assert "has another format version" in capsys.readouterr().err
