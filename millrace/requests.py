@@ -17,8 +17,9 @@ from schemas.errors import UsageError
 from schemas.images.file import ERRORS, ImageFile
 from schemas.images.header import BadImage
 from schemas.images.limits import check_image
+from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
-from schemas.spec.raw_columns import RawColumn, serving_columns
+from schemas.spec.raw_columns import serving_columns
 from schemas.spec.table import Schema
 
 _ABSENT = frozenset({"NoneType", "NAType", "NaTType"})  # None, and what pandas has for it

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET, SPLIT, RawColumn
+from schemas.spec.forms import RawColumn
+from schemas.spec.raw_columns import OFFSET, SPLIT
 from schemas.spec.table import Schema
 
 Digests = Callable[[Mapping[int, str]], None]  # by block

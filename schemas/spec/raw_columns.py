@@ -18,6 +18,3 @@ def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:
     """What a request sends: the inputs, and the key where there is one. Never the label or the weight."""
     sent = (*schema.inputs, *((schema.key,) if schema.key else ()))
     return tuple(feature.raw for feature in sent if feature.raw is not None)
-
-
-__all__ = ["OFFSET", "SPLIT", "RawColumn", "raw_columns", "serving_columns"]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas.dataset import Dataset
-from schemas.spec.raw_columns import RawColumn, raw_columns
+from schemas.spec.forms import RawColumn
+from schemas.spec.raw_columns import raw_columns
 
 
 def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
+from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
-from schemas.spec.raw_columns import RawColumn
 from trainer.export.image_isolation import map_isolated, starts_like_an_image
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions

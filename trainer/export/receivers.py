@@ -22,7 +22,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
-from schemas.spec.raw_columns import RawColumn, raw_columns, serving_columns
+from schemas.spec.forms import RawColumn
+from schemas.spec.raw_columns import raw_columns, serving_columns
 from schemas.spec.table import Schema
 from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import image_columns, served_images

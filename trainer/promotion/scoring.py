@@ -11,8 +11,9 @@ import numpy as np
 from schemas import interrupts
 from schemas.concurrency import prefetch
 from schemas.errors import UsageError
+from schemas.spec.forms import RawColumn
 from schemas.spec.loader import AnySchema
-from schemas.spec.raw_columns import RawColumn, serving_columns
+from schemas.spec.raw_columns import serving_columns
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel
 from trainer.promotion.eval_images import EvalImages

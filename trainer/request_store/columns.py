@@ -16,9 +16,9 @@ import pyarrow as pa
 from schemas.errors import UsageError
 from schemas.formats import text
 from schemas.spec.features import Feature, Label
+from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.raw_columns import RawColumn
 from schemas.spec.table import CsvOptions, Schema
 from schemas.storage.json_files import parse_json
 

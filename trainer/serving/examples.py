@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.spec.raw_columns import RawColumn
+from schemas.spec.forms import RawColumn
 from trainer.serving.errors import bad_request
 from trainer.serving.interface import EXAMPLES, Interface
 from trainer.serving.values import strings

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
-from schemas.spec.raw_columns import RawColumn
+from schemas.spec.forms import RawColumn
 from trainer.serving.errors import Refused, bad_request
 from trainer.serving.interface import Interface
 from trainer.serving.requests import Rows

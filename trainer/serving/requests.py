@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from schemas.spec.raw_columns import RawColumn
+from schemas.spec.forms import RawColumn
 from trainer.serving.errors import bad_request
 from trainer.serving.examples import example_columns
 from trainer.serving.interface import EXAMPLES, RAW, WITHOUT_KEY, Interface

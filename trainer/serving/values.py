@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.spec.raw_columns import RawColumn
+from schemas.spec.forms import RawColumn
 from trainer.serving.errors import Refused, bad_request
 
 _NUMBERS = frozenset({int, float})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schemas.spec.raw_columns import RawColumn
+from schemas.spec.forms import RawColumn
 from trainer.serving.errors import Refused
 from trainer.serving.values import array_of
 
