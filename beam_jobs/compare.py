@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beam_jobs.comparing.raw import RawFiles
     from schemas.comparison import Comparison, Sample
     from schemas.dataset import Dataset
-    from schemas.spec.drift import Limits
+    from schemas.spec.gates import Limits
 
 PROG = "python -m beam_jobs.compare"
 SAMPLE_ROWS, SAMPLE_IMAGES = 100_000, 2_000
@@ -183,7 +183,7 @@ def _pair(
     given: argparse.Namespace, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]
 ) -> Comparison:
     from schemas.comparison import as_meant, compare
-    from schemas.spec.drift import Limits
+    from schemas.spec.gates import Limits
 
     shared = [name for name in first.columns if name in second.columns]
     if not shared:

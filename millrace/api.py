@@ -17,7 +17,7 @@ from schemas.errors import UsageError
 from schemas.scratch import own_temporary_folder
 
 if TYPE_CHECKING:
-    from trainer.loop.result import Trained
+    from trainer.loop.evaluations import Trained
 
 Path = str | os.PathLike[str]
 
@@ -98,7 +98,7 @@ def train(
     from trainer.verbosity import quiet_logs
 
     with quiet_logs(verbose=asked.verbose), local_data(dataset, asked, read_splits(asked)) as data:
-        from trainer.loop.progress import Display
+        from trainer.loop.early_stopping import Display
         from trainer.loop.train import train as run_training
         from trainer.model_dir.failures import explain_failures
 

@@ -130,7 +130,7 @@ class Dataset:
         asked = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
         with quiet_logs():
             from trainer.data.input_fn import ModeKeys, input_fn
-            from trainer.data.reading import input_options
+            from trainer.data.input_options import input_options
 
             mode = ModeKeys.TRAIN if shuffle else ModeKeys.EVAL
             options = dataclasses.replace(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.requests import Request, image_request, row_request
+from millrace.columns import Request, image_request, row_request
 from schemas.errors import MillraceError
 from schemas.exports.notes import read_notes
 from schemas.spec.loader import AnySchema

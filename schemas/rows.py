@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from schemas.rejects import Reject
 from schemas.spec.forms import RawColumn
-from schemas.spec.raw_columns import OFFSET, SPLIT
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, SPLIT, Schema
 
 Digests = Callable[[Mapping[int, str]], None]  # by block
 

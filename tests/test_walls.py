@@ -62,7 +62,7 @@ ORDER = """
     trainer.tuning
     trainer.tune
     millrace.version millrace.columns
-    millrace.requests
+    millrace.columns
     millrace.dataset millrace.model
     millrace.api millrace.cli millrace.submit
     millrace.completion millrace.__main__

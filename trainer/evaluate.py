@@ -23,9 +23,9 @@ from schemas import command, storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import check_files, newest_export, read_notes
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
-from schemas.storage.gcs_credentials import check_tensorflow
+from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import TrainOptions
@@ -117,7 +117,7 @@ def _evaluated(
     dataset: Dataset, options: TrainOptions, model_dir: str, export: str, *, search_inputs: bool
 ) -> Evaluation:
     from trainer.data.input_fn import input_fn
-    from trainer.data.reading import input_options
+    from trainer.data.input_options import input_options
     from trainer.export.restore import restore_estimator
     from trainer.loop.evaluations import plain_metrics
     from trainer.loop.reporting import read_curves, whole_report

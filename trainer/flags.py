@@ -10,10 +10,9 @@ from typing import Any
 
 from schemas.command import QUIET_HELP, VERBOSE_HELP, Parser
 from schemas.errors import UsageError
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from trainer.models import BUILT_IN
-from trainer.spec.augmentation import Augmentation, augmentation
-from trainer.spec.hparams import describe_hparams, parse_hparams
+from trainer.spec.hparams import Augmentation, augmentation, describe_hparams, parse_hparams
 from trainer.spec.options import IMAGES, ROWS, STRATEGIES, TrainOptions
 
 MODELS = "\n".join(

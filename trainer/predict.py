@@ -25,7 +25,7 @@ from schemas import command, interrupts, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 from schemas.exports.notes import read_notes
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel

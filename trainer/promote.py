@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.errors import UsageError
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from trainer.promotion.options import PromoteOptions, RollbackOptions
 

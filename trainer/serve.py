@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from schemas import command
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from trainer.serving.options import ServeOptions
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.loop.result import Trained
+    from trainer.loop.evaluations import Trained
 
 PROG = "python -m trainer.task"
 MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
@@ -59,8 +59,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                 print("starting TensorFlow", file=sys.stderr, flush=True)
             threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
             start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+            from trainer.loop.early_stopping import Display
             from trainer.loop.evaluations import finite
-            from trainer.loop.progress import Display
             from trainer.loop.train import train
             from trainer.model_dir.failures import explain_failures
 

@@ -22,7 +22,7 @@ from schemas.command import Report
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import how_ended, interruptible
-from schemas.storage.tensorflow_paths import check_characters
+from schemas.storage.paths import check_characters
 from trainer.flags import step_parser
 from trainer.spec.metrics import has_classes, higher_is_better
 from trainer.spec.options import TrainOptions

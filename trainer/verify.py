@@ -26,7 +26,7 @@ from schemas import command
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import check_files, read_notes
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from trainer.verbosity import start_tensorflow
 
 PROG = "python -m trainer.verify"
@@ -67,7 +67,7 @@ def verify(
 
         check_graph(saved_model)
     start_tensorflow(verbose=verbose)
-    from trainer.export.verified import check_saved_model
+    from trainer.export.skew_check import check_saved_model
 
     return check_saved_model(dataset, saved_model, model_dir, notes=notes)
 

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Collection
 
 from beam_jobs.append.known import few
-from beam_jobs.images.folder_source import FolderSource
 from beam_jobs.images.image_lists import ImagesInFolders, ImagesInMemory, images_in_folders
+from beam_jobs.images.source import FolderSource
 from beam_jobs.output.base import rejects_of
 from beam_jobs.output.contents import contents_of, image_digest
 from schemas import storage

@@ -12,7 +12,7 @@ from beam_jobs.append.known_images import choose_new_images
 from beam_jobs.append.options import AppendOptions
 from beam_jobs.core import progress
 from beam_jobs.core.source import RawFiles, Source
-from beam_jobs.images.folder_source import FolderSource
+from beam_jobs.images.source import FolderSource
 from beam_jobs.output.base import copy_files, open_base, statistics_of
 from beam_jobs.runtime.cluster_checks import check_cluster
 from beam_jobs.runtime.job import OtherTransform, Work, execute

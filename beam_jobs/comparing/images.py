@@ -12,7 +12,7 @@ from beam_jobs.images.facts import described_images, facts_columns
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.statistics.collect import Collector, Described
 from schemas.images.listing import ImageBundle, list_csv, list_folders
-from schemas.spec import image_keys as key
+from schemas.spec import images as key
 from schemas.spec.images import ImageFolderSchema
 
 AT_ONCE = 64

@@ -14,7 +14,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET, SPLIT
+from schemas.spec.table import OFFSET, SPLIT
 
 FILE = "_file"  # the key of the input (`beam_jobs.core.inputs`)
 PASSTHROUGH = (FILE, OFFSET, SPLIT)  # columns beside the features, int64 lists of one, which tf.Transform hands through

@@ -12,8 +12,8 @@ from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
-from schemas.graphs.trust import TRUST_HELP
-from schemas.storage.tensorflow_paths import check_characters
+from schemas.graphs.check import TRUST_HELP
+from schemas.storage.paths import check_characters
 
 PROG = "python -m beam_jobs.preprocess"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from beam_jobs.core.accounting import as_lists
 from beam_jobs.statistics.collect import Described
 from beam_jobs.statistics.columns import RAW, Column, Role
-from schemas.spec import image_keys as key
+from schemas.spec import images as key
 from schemas.spec.images import ImagePairsSchema
 
 FILE_FORMAT, FILE_HEIGHT, FILE_WIDTH = "image/file/format", "image/file/height", "image/file/width"

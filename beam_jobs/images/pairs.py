@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -13,23 +13,27 @@ import pyarrow as pa
 import tensorflow as tf
 from apache_beam.transforms.window import GlobalWindows
 
-from beam_jobs.core.accounting import COUNTS, PARITY, WRITTEN
+from beam_jobs.core import progress
+from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN
 from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import KeptFile, ParityFiles, write_stored
-from beam_jobs.core.steps import Plan
+from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists
-from beam_jobs.images.pair_ranks import ranks_of
-from beam_jobs.images.staged import StagedPairs
+from beam_jobs.images.pipeline import FindImageLeaks, IngestImages, analyze, listing_rejects
+from beam_jobs.images.reader import ImageBatch, ranks_of
+from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
 from beam_jobs.statistics.collect import Collector
 from beam_jobs.statistics.combine import STATISTICS
 from schemas.images.listing import listed_as
+from schemas.images.pairs import Pair
 from schemas.rejects import Reject
-from schemas.spec import image_keys as key
-from schemas.spec.images import SAMENESS, ImagePairsSchema
-from schemas.spec.table import SPLITS
+from schemas.spec import images as key
+from schemas.spec.images import SAMENESS, ImageOptions, ImagePairsSchema
+from schemas.spec.table import OFFSET, SPLITS
 
 SIDES = LEFT, RIGHT = ImagePairsSchema.image_names
 
@@ -149,3 +153,83 @@ class AssemblePairs(beam.DoFn):
         pair = self.pairs[number]
         raw = listed_as("", self.paths[pair.a], self.paths[pair.b], by_csv=True)
         return dataclasses.replace(bad, offset=number, stage="pair", detail=f"pair {number}: {bad.detail}", raw=raw)
+
+
+PAIRS_AT_ONCE = 64  # pairs that are assembled together
+
+
+def pair_steps(
+    pipeline: beam.Pipeline,
+    plan: Plan,
+    *,
+    options: ImageOptions,
+    images: StagedImages,
+    pairs: StagedPairs,
+    records: int,
+    rejects: Sequence[Reject],
+    identity_splits: Mapping[str, str],
+) -> Steps:
+    """Applies the steps from a listing to encoded pairs: each image is ingested once, however many pairs have it.
+
+    `rejects` are those of the listing itself; `records` is the number of pairs.
+    """
+    classes = tuple(sorted(identity_splits))
+    progress.expect("ingesting", "writing")
+    ingest = IngestImages(options, classes=classes, split=identity_splits, plan=plan, records=records, pairs=pairs)
+    ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
+    moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
+    rows = (
+        ingested
+        | "DealToPairs" >> beam.ParDo(DealToPairs(pairs))
+        | "ByChunk" >> beam.GroupByKey()
+        | "Assemble"
+        >> beam.ParDo(AssemblePairs(pairs, plan=plan))
+        .with_output_types(Encoded)
+        .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, main="examples")
+    )
+    listed_counts, listed_files = listing_rejects(pipeline, plan, [rejects])
+    return Steps(
+        encoded=rows.examples,
+        transform_fn=analyze(pipeline, plan, moments),
+        counts=(rows[COUNTS], listed_counts),
+        reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
+        late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
+        parity_files=rows[PARITY],
+        statistics=rows[STATISTICS] if plan.statistics else None,
+        leakage=ingested | FindImageLeaks() if plan.leakage else None,
+    )
+
+
+class DealToPairs(beam.DoFn):
+    """ImageBatch -> (chunk of pairs, (use, image)): sends an image to every pair that has it."""
+
+    uses: Mapping[int, list[PairUse]]
+
+    def __init__(self, pairs: StagedPairs, *, chunk: int = PAIRS_AT_ONCE) -> None:
+        self.pairs = pairs
+        self.chunk = chunk
+
+    def setup(self) -> None:
+        self.uses = uses_of(self.pairs.read().pairs)
+
+    def process(self, batch: ImageBatch) -> Iterator[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
+        images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]
+        if batch.records.num_rows:
+            columns = {name: batch.records.column(name).flatten().to_pylist() for name in batch.records.schema.names}
+            names = (OFFSET, key.ENCODED, key.FORMAT, key.HEIGHT, key.WIDTH, key.FILENAME)
+            rows = zip(*(columns[name] for name in names), strict=True)
+            for (place, *row), facts in zip(rows, batch.facts, strict=True):
+                stored = StoredImage(facts, *row)
+                images.append((place, dataclasses.replace(stored, kept=batch.kept.get(place))))
+        for place, image in images:
+            for use in self.uses.get(place, ()):
+                yield use.pair // self.chunk, (use, image)
+
+
+def uses_of(pairs: Sequence[Pair]) -> dict[int, list[PairUse]]:
+    """The pairs that each image is in."""
+    uses: dict[int, list[PairUse]] = collections.defaultdict(list)
+    for number, pair in enumerate(pairs):
+        uses[pair.a].append(PairUse(number, LEFT))
+        uses[pair.b].append(PairUse(number, RIGHT))
+    return dict(uses)

@@ -1,4 +1,4 @@
-"""The pipeline of image files: each is read and decoded once, stored, and measured for the channel statistics."""
+"""Finds leakage among the images that a pipeline ingests, in the step that ingests them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import parity_sample, progress, worker_metrics
 from beam_jobs.core.accounting import (
@@ -29,11 +31,10 @@ from beam_jobs.core.parity_files import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import described_images, with_facts
-from beam_jobs.images.pair_ranks import ranks_of
-from beam_jobs.images.reader import ImageReader
-from beam_jobs.images.records import RECORDS, ImageBatch
-from beam_jobs.images.seen import FindImageLeaks
+from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
+from beam_jobs.leakage.combine import find_leaks
+from beam_jobs.leakage.images import ImageCollector
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.contents import write_contents
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
@@ -44,10 +45,35 @@ from schemas.concurrency import prefetch
 from schemas.dataset import layout
 from schemas.images.listing import ImageBundle
 from schemas.rejects import Reject
-from schemas.spec import image_keys as key
-from schemas.spec.image_options import ImageOptions, ImageSplit
-from schemas.spec.images import ImageFolderSchema
-from schemas.spec.raw_columns import OFFSET
+from schemas.spec import images as key
+from schemas.spec.images import ImageFolderSchema, ImageOptions, ImageSplit
+from schemas.spec.table import OFFSET, SPLIT
+
+
+class FindImageLeaks(beam.PTransform):
+    """ImageBatch -> what is found, as JSON. Each image counts once, however many pairs have it."""
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        return batches | "Look" >> beam.ParDo(CollectImages()) | "FindLeaks" >> find_leaks(None)
+
+
+class CollectImages(beam.DoFn):
+    """ImageBatch -> what the bundle's images leave behind, as bytes."""
+
+    collector: ImageCollector  # of the current bundle
+
+    def start_bundle(self) -> None:
+        self.collector = ImageCollector()
+
+    def process(self, batch: ImageBatch) -> None:
+        if batch.records.num_rows:
+            labels = batch.records.column(key.TEXT).flatten()
+            self.collector.add(batch.seen, passthrough(batch.records, SPLIT), labels)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self.collector.known is not None:
+            yield GlobalWindows.windowed_value(self.collector.known.to_bytes())
+
 
 MOMENTS, CONTENTS = "moments", "contents"
 

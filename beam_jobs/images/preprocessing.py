@@ -14,11 +14,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-from beam_jobs.transform.dense import dense_config
+from beam_jobs.transform.numeric import dense_config
 from beam_jobs.transform.preprocessing import lookup
-from beam_jobs.transform.unique_values import UniqueValues
-from schemas.spec import image_keys as key
-from schemas.spec.image_options import FixedChannels
+from beam_jobs.transform.vocabularies import UniqueValues
+from schemas.spec import images as key
+from schemas.spec.images import FixedChannels
 
 PIXEL_VALUES = "pixels"  # float32 [3]: one pixel, 0 to 255
 

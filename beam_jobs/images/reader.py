@@ -1,30 +1,193 @@
-"""Bundles of image files -> batches of canonical records: two threads per core, bounded memory."""
+"""Which pairs, and which images, may become parity records."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 
-from beam_jobs.core.parity_files import FileKeeper
+from beam_jobs.core import parity_files, parity_sample
+from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
+from beam_jobs.core.inputs import LISTING
+from beam_jobs.core.parity_files import FileKeeper, KeptFile
 from beam_jobs.core.parity_sample import place_hash
 from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
-from beam_jobs.images.records import NO_MOMENTS, ImageBatch, RecordMaker, Stored, moments
 from beam_jobs.leakage.images import Seen
 from beam_jobs.leakage.looks import UNSEEN, look_of
-from beam_jobs.output.contents import image_digest
+from beam_jobs.output.contents import Content, image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
-from schemas.images.file import ERRORS, ImageFile, undecodable
-from schemas.images.header import ImageHeader
-from schemas.images.limits import decoding_branches, decoding_bytes
+from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
+from schemas.images.pairs import Pair
+from schemas.images.reading import ERRORS, ImageFile, undecodable
 from schemas.rejects import Reject
-from schemas.spec.image_options import ImageOptions, ImageSplit
+from schemas.spec import images as key
+from schemas.spec.images import ImageOptions, ImageSplit
+from schemas.spec.split_hash import assign_splits, hash_rows
+from schemas.spec.table import OFFSET, SPLIT, SPLITS, HashSplit
+
+
+def ranks_of(pairs: Sequence[Pair]) -> tuple[dict[int, int], dict[int, int]]:
+    """The pairs that may become parity records, each with its rank; and their images, each with its best pair's."""
+    ranks = parity_sample.place_hash(0, np.arange(len(pairs))).tolist()
+    most = parity_files.RECORDS * 2**64 // max(len(pairs), 1)
+    of_pairs = {number: rank for number, rank in enumerate(ranks) if rank <= most}
+    of_images: dict[int, int] = {}
+    for number, rank in of_pairs.items():
+        for place in (pairs[number].a, pairs[number].b):
+            of_images[place] = min(rank, of_images.get(place, rank))
+    return of_pairs, of_images
+
+
+_BINARY, _INTEGERS = pa.list_(pa.binary()), pa.list_(pa.int64())
+
+RECORDS = pa.schema(
+    [
+        (key.ENCODED, _BINARY),
+        (key.FORMAT, _BINARY),
+        (key.HEIGHT, _INTEGERS),
+        (key.WIDTH, _INTEGERS),
+        (key.CLASS, _INTEGERS),
+        (key.TEXT, _BINARY),
+        (key.FILENAME, _BINARY),
+    ]
+)
+KEYED_RECORDS = pa.schema([*RECORDS, *((name, _INTEGERS) for name in PASSTHROUGH)])
+MOMENTS = pa.schema([(key.SUMS, _INTEGERS), (key.SQUARES, _INTEGERS), (key.PIXELS, _INTEGERS), (key.TEXT, _BINARY)])
+
+NO_MOMENTS = np.zeros((2, 3), np.int64)  # of images that are not measured
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageBatch:
+    """The result of ingesting some images: `read` = rows of `records` + `rejects`.
+
+    records: KEYED_RECORDS. The input's key is always LISTING; the offset is the place in the listing.
+    moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
+    kept: copies of some rows' files, by place, for parity records.
+    facts: what the statistics say of each row of `records`.
+    contents: what each row's file holds.
+    seen: what each row leaves behind to find leakage by; nothing if it is not looked for.
+    """
+
+    read: int
+    records: pa.RecordBatch
+    moments: pa.RecordBatch
+    rejects: tuple[Reject, ...]
+    kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
+    facts: tuple[Facts, ...] = ()
+    contents: tuple[Content, ...] = ()
+    seen: tuple[Seen, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.records.nbytes + self.moments.nbytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """One image as it is stored, the hash that decides its split, and the copy of its file if there is one."""
+
+    place: int
+    name: str
+    label: str
+    encoded: bytes
+    height: int
+    width: int
+    facts: Facts
+    digest: int
+    content: Content
+    kept: KeptFile | None = None
+    seen: Seen | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordMaker:
+    """Makes batches: ids by `classes`, splits by shares of a hash or by label, `image/format` by `store`."""
+
+    store: str
+    classes: tuple[str, ...]
+    split: ImageSplit | Mapping[str, str]
+
+    def batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
+        """The batch of the stored images, in order, and of the rejects."""
+        ids = {name: i for i, name in enumerate(self.classes)}
+        count = len(rows)
+        splits = self.splits(rows)
+        text = _strings([row.label.encode() for row in rows])
+        passthrough = {
+            FILE: _integers([LISTING] * count),
+            OFFSET: _integers([row.place for row in rows]),
+            SPLIT: as_lists(splits),
+        }
+        columns = {
+            key.ENCODED: _strings([row.encoded for row in rows]),
+            key.FORMAT: _strings([key.FORMATS[self.store]] * count),
+            key.HEIGHT: _integers([row.height for row in rows]),
+            key.WIDTH: _integers([row.width for row in rows]),
+            key.CLASS: _integers([ids[row.label] for row in rows]),
+            key.TEXT: text,
+            key.FILENAME: _strings([row.name.encode() for row in rows]),
+            **{name: passthrough[name] for name in PASSTHROUGH},
+        }
+        sums = np.array([row.facts.moments for row in rows], np.int64).reshape(count, 6)
+        measured = {
+            key.SUMS: _threes(sums[:, :3]),
+            key.SQUARES: _threes(sums[:, 3:]),
+            key.PIXELS: _integers([row.height * row.width for row in rows]),
+            key.TEXT: text,
+        }
+        of_all = pa.RecordBatch.from_pydict(measured, schema=MOMENTS)
+        in_train = pa.array(splits == SPLITS.index("train"))
+        records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
+        kept = {row.place: row.kept for row in rows if row.kept is not None}
+        facts = tuple(row.facts for row in rows)
+        read, contents = count + len(rejects), tuple(row.content for row in rows)
+        seen = tuple(row.seen for row in rows if row.seen is not None)
+        return ImageBatch(read, records, of_all.filter(in_train), tuple(rejects), kept, facts, contents, seen)
+
+    def splits(self, rows: Sequence[Stored]) -> np.ndarray:
+        """int8 `[rows]`: indices into SPLITS."""
+        if not rows:
+            return np.empty(0, np.int8)
+        if isinstance(self.split, ImageSplit):
+            hashes = hash_rows([np.array([row.digest for row in rows], np.uint64)])
+            shares = HashSplit(train=self.split.train, eval=self.split.eval, test=self.split.test)
+            return assign_splits(hashes, shares)
+        return np.array([SPLITS.index(self.split[row.label]) for row in rows], np.int8)
+
+
+def moments(pixels: np.ndarray) -> np.ndarray:
+    """int64 `[2, 3]`: each channel's sum and its sum of squares over uint8 `[height, width, 3]`, exactly.
+
+    Columns are summed first, in 32 bits: 2^14 rows of 255^2 stay below 2^32. NumPy takes a sixth of TensorFlow's time.
+    """
+    rows = pixels.reshape(len(pixels), -1)
+    squares = np.multiply(rows, rows, dtype=np.uint16)
+    columns = np.stack([rows.sum(0, dtype=np.uint32), squares.sum(0, dtype=np.uint32)])
+    return columns.reshape(2, -1, 3).sum(1, dtype=np.int64)
+
+
+def _strings(values: list[bytes]) -> pa.ListArray:
+    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(values, pa.binary()))
+
+
+def _integers(values: list[int]) -> pa.ListArray:
+    return as_lists(np.array(values, np.int64))
+
+
+def _threes(values: np.ndarray) -> pa.ListArray:
+    offsets = pa.array(np.arange(0, 3 * len(values) + 1, 3, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(values.reshape(-1)))
+
 
 BATCH_BYTES = 16 * 2**20  # of canonical images in a batch
 READ_BYTES = 64 * 2**20  # of files in memory at once; a larger file is read alone

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from beam_jobs.core.inputs import LISTING, InputFile
 from beam_jobs.core.source import Chosen
-from beam_jobs.images.relisting import list_again, still_rejected
+from beam_jobs.images.image_lists import list_again, still_rejected
 from schemas.dataset import Dataset
 from schemas.images.listing import bundles
 from schemas.rejects import Reject

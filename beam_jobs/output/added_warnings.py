@@ -8,7 +8,7 @@ from beam_jobs.output.drift import TRAIN, warnings
 from beam_jobs.output.joined import DRIFT
 from beam_jobs.output.joined import UNSEEN as CODE
 from beam_jobs.output.result import Result
-from beam_jobs.transform.unseen import LOOKED_UP, UNSEEN
+from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas.comparison import Comparison
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import DataWarning

@@ -15,8 +15,8 @@ from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError, tell
 from schemas.rejects import Reject, read_rejects
-from schemas.storage import compare_and_swap, folders
-from schemas.storage.disk_errors import refused_by_disk
+from schemas.storage import folders
+from schemas.storage.local import refused_by_disk
 
 M = TypeVar("M")  # a manifest
 
@@ -56,7 +56,7 @@ def after_failure(
         if outage.is_outage(error):  # the clean-up asks the same server
             tell(told)
         try:
-            manifest = compare_and_swap.look(layout.join(output, layout.MANIFEST)).data
+            manifest = folders.look(layout.join(output, layout.MANIFEST)).data
         except MillraceError as problem:
             left = f"\nWhether it was committed could not be found out, so {_left(output, run_id, problem)}"
         else:
@@ -128,11 +128,11 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
         lost += 0 if has_raw else len(new)
         if new:
             lines = "".join(f"{reject.to_json()}\n" for reject in new)
-            compare_and_swap.create(layout.join(folder, layout.rejects_name(i)), lines.encode())
+            folders.create(layout.join(folder, layout.rejects_name(i)), lines.encode())
     if not reasons:
         return ""
     summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
-    compare_and_swap.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
+    folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
     by_reason = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
     without = f" ({lost:,} of them without raw bytes: the input cannot be read again)" if lost else ""
     return (

@@ -41,8 +41,8 @@ from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
-from schemas.storage import compare_and_swap, folders
-from schemas.storage.compare_and_swap import Seen
+from schemas.storage import folders
+from schemas.storage.folders import Seen
 
 _CHUNK = 1 << 20  # bytes of a file that are read at once
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
@@ -138,7 +138,7 @@ def commit(
     statistics = place_statistics(run.folder, result, more=before)
     leakage = place_leakage(run.folder, result, run.inputs)
     drift.place(run.folder, compared.comparisons)
-    compare_and_swap.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
+    folders.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
     warnings: tuple[DataWarning, ...]

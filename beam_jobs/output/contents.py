@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from beam_jobs.output.base import files_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from schemas.storage.json_files import parse_json
 
 FILE_BYTES = 32 << 20
@@ -40,7 +40,7 @@ def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None =
     def write() -> None:
         nonlocal number, waiting, size
         if waiting:
-            compare_and_swap.create(layout.join(run_dir, layout.contents_name(number)), b"".join(waiting))
+            folders.create(layout.join(run_dir, layout.contents_name(number)), b"".join(waiting))
             number, waiting, size = number + 1, [], 0
 
     for some in (old, new):

@@ -13,7 +13,7 @@ from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject, read_rejects
 from schemas.report import data_report
 from schemas.report.leakage import files_of
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
 
 
@@ -41,7 +41,7 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
         pictures=shown_files(files_of(leakage)) if leakage else {},
         comparisons=drift.read(run_dir),
     )
-    compare_and_swap.create(layout.join(run_dir, layout.REPORT), page.encode())
+    folders.create(layout.join(run_dir, layout.REPORT), page.encode())
 
 
 def _rejects(run_dir: str, names: set[str]) -> Iterator[Reject]:

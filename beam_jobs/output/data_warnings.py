@@ -9,7 +9,7 @@ from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.output.result import Result
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from schemas.dataset.manifest import DataWarning
-from schemas.spec import image_keys as keys
+from schemas.spec import images as keys
 from schemas.spec.features import CategoryLabel, Item
 from schemas.spec.table import Schema
 

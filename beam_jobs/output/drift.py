@@ -16,7 +16,7 @@ from schemas.dataset.manifest import DataWarning
 from schemas.errors import MillraceError
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import SPLITS
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there
 
 TRAIN = SPLITS[0]
@@ -131,7 +131,7 @@ def place(run_dir: str, comparisons: Sequence[Comparison]) -> None:
     """Writes the comparisons to a run, if there are any. Processes that commit the same run write the same bytes."""
     if comparisons:
         data = {"format_version": FORMAT_VERSION, "comparisons": [found.as_json() for found in comparisons]}
-        compare_and_swap.create(layout.join(run_dir, layout.DRIFT), json.dumps(data, allow_nan=False).encode() + b"\n")
+        folders.create(layout.join(run_dir, layout.DRIFT), json.dumps(data, allow_nan=False).encode() + b"\n")
 
 
 def place_splits(run_dir: str, schema: AnySchema) -> None:

@@ -37,10 +37,9 @@ from beam_jobs.statistics.columns import raw_apart
 from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
-from beam_jobs.transform.unseen import count_unseen
+from beam_jobs.transform.vocabularies import count_unseen
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET, SPLIT
-from schemas.spec.table import SPLITS
+from schemas.spec.table import OFFSET, SPLIT, SPLITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +69,10 @@ class EncodeExamples(beam.DoFn):
     """RecordBatch with the passthrough columns -> Encoded.
 
     Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
-    `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.unseen`); REJECTS has
-    a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY has (place,
-    tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if `described` says
-    of what; LEAKAGE what they leave behind, if `guarded` does.
+    `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.vocabularies`);
+    REJECTS has a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY
+    has (place, tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if
+    `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
     """
 
     observed: Observed  # in the current bundle

@@ -6,7 +6,7 @@ from beam_jobs.core.keeping import STAGED, Keeping, Kept
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from schemas.storage.json_files import parse_json
 
 
@@ -19,8 +19,8 @@ def place_kept(run_dir: str, staging: str, run: str) -> bool:
     if storage.exists(keeping.words):
         for number, name in enumerate(parse_json(storage.read_bytes(keeping.words))):
             data = storage.read_bytes(layout.join(keeping.folder, name))
-            compare_and_swap.create(layout.join(run_dir, f"{words}{number:05d}.arrow"), data)
-    compare_and_swap.create(layout.join(run_dir, entries), storage.read_bytes(keeping.entries))
+            folders.create(layout.join(run_dir, f"{words}{number:05d}.arrow"), data)
+    folders.create(layout.join(run_dir, entries), storage.read_bytes(keeping.entries))
     return True
 
 

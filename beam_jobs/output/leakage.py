@@ -9,7 +9,7 @@ from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.leakage.findings import with_paths
 from beam_jobs.output.result import Result
 from schemas.dataset import layout
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 
 
 def place_leakage(run_dir: str, result: Result, inputs: StagedInputs) -> dict[str, Any] | None:
@@ -17,5 +17,5 @@ def place_leakage(run_dir: str, result: Result, inputs: StagedInputs) -> dict[st
     if not result.leakage:
         return None
     found = with_paths(result.leakage, inputs.path_of)
-    compare_and_swap.create(layout.join(run_dir, layout.LEAKAGE), json.dumps(found, allow_nan=False).encode() + b"\n")
+    folders.create(layout.join(run_dir, layout.LEAKAGE), json.dumps(found, allow_nan=False).encode() + b"\n")
     return found

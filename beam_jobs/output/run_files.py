@@ -17,7 +17,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.libraries import tensorflow
 from schemas.rejects import Reject
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 
 
 def place_rejects(run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None) -> None:
@@ -29,14 +29,14 @@ def place_rejects(run_dir: str, result: Result, late: Sequence[Reject], *, onto:
 
     def place(named: tuple[str, RejectFile]) -> None:
         name, file = named
-        compare_and_swap.create(name, storage.read_bytes(file.path))
+        folders.create(name, storage.read_bytes(file.path))
 
     for data in () if onto is None else files_of(onto, layout.REJECTS):
-        compare_and_swap.create(next(names), data)
+        folders.create(next(names), data)
     storage.for_each(run_dir, place, [(next(names), file) for file in result.reject_files])
     if late:
         lines = "".join(f"{reject.to_json()}\n" for reject in late)
-        compare_and_swap.create(next(names), lines.encode())
+        folders.create(next(names), lines.encode())
 
 
 def place_parity(run_dir: str, result: Result) -> None:
@@ -46,9 +46,7 @@ def place_parity(run_dir: str, result: Result) -> None:
         (layout.PARITY_RAW, [raw for raw, _ in pairs]),
         (layout.PARITY_TRANSFORMED, [transformed for _, transformed in pairs]),
     ):
-        compare_and_swap.create(
-            layout.join(run_dir, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records)))
-        )
+        folders.create(layout.join(run_dir, name), bytes(tfrecord_frames.joined(tfrecord_frames.framed(records))))
 
 
 def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> dict[str, Any] | None:

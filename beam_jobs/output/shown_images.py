@@ -12,7 +12,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.libraries import tensorflow
-from schemas.spec import image_keys as keys
+from schemas.spec import images as keys
 from schemas.storage.tfrecord import gunzip, read_frames
 
 EACH = 10  # images of a class

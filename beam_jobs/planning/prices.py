@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.spec.forms import Strict, first_mistake
 from schemas.spec.loader import parse_plain
-from schemas.spec.strict import Strict, first_mistake
 
 SHIPPED = Path(__file__).parent / "prices.yaml"
 

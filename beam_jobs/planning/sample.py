@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
-from schemas.images.paths import is_absolute, numbered_lines
+from schemas.images.listing import is_absolute, numbered_lines
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.split_hash import file_split

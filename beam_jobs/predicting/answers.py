@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.predicting.formats import Format
-from schemas.exports.verdicts import refused_rows
-from schemas.predictions.columns import predictions, source_name
+from schemas.exports.notes import refused_rows
+from schemas.predictions.encoding import predictions, source_name
 from schemas.rejects import Reject
 from schemas.rows import RowFile, cell_field, dense
-from schemas.spec.raw_columns import OFFSET, serving_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, Schema, serving_columns
 
 Model = Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
 

@@ -22,7 +22,7 @@ from schemas.dataset.manifest import Shard
 from schemas.errors import MillraceError
 from schemas.predictions.manifest import Predictions, read_predictions
 from schemas.storage import folders
-from schemas.storage.compare_and_swap import Seen
+from schemas.storage.folders import Seen
 from schemas.storage.json_files import parse_json
 
 RESULT = "result.json"

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.output import tfrecord_frames
-from schemas.predictions import csv_text, json_lines
-from schemas.predictions.columns import CLASS, SOURCE
+from schemas.predictions import encoding
+from schemas.predictions.encoding import CLASS, SOURCE
 from schemas.predictions.manifest import FormatName
 
 ROW_GROUP = 1 << 17  # rows of a Parquet file that are compressed together
@@ -63,7 +63,7 @@ class JsonLines:
     classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer]:
-        return json_lines.encode(batch, self.classes)
+        return encoding.encode_json_lines(batch, self.classes)
 
     def open(self, file: File, schema: pa.Schema) -> Writer:
         return Bytes(file)
@@ -76,10 +76,10 @@ class Csv:
     classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer]:
-        return [csv_text.encode(batch)]
+        return [encoding.encode_csv(batch)]
 
     def open(self, file: File, schema: pa.Schema) -> Writer:
-        file.write(csv_text.header(schema, self.classes))
+        file.write(encoding.header(schema, self.classes))
         return Bytes(file)
 
 

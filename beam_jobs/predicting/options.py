@@ -12,7 +12,7 @@ from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
-from schemas.graphs.trust import TRUST_HELP
+from schemas.graphs.check import TRUST_HELP
 from schemas.predictions.manifest import FormatName
 
 PROG = "python -m beam_jobs.predict"

@@ -25,13 +25,21 @@ from beam_jobs.predicting.work import PREDICTED, Work, at_end
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch
 from schemas.dataset import layout
-from schemas.images.file import undecodable
 from schemas.images.items import Item
-from schemas.images.paths import plain
-from schemas.images.reading import DECODING_BYTES, READERS, CheckedFile, ReadItem, batches, read_item, reject_of
-from schemas.predictions.columns import predictions
+from schemas.images.listing import plain
+from schemas.images.reading import (
+    DECODING_BYTES,
+    READERS,
+    CheckedFile,
+    ReadItem,
+    batches,
+    read_item,
+    reject_of,
+    undecodable,
+)
+from schemas.predictions.encoding import predictions
 from schemas.rejects import Reject
-from schemas.spec.cell_error import CellError
+from schemas.spec.forms import CellError
 from schemas.spec.images import ImageSchema
 from schemas.storage.json_files import parse_json
 

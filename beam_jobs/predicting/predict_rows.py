@@ -19,7 +19,7 @@ from beam_jobs.core.counting import counted, covered
 from beam_jobs.predicting.answers import Answering
 from beam_jobs.predicting.served import served
 from beam_jobs.predicting.work import PREDICTED, Work, at_end
-from beam_jobs.rows.groups import Group, InGroup, joined
+from beam_jobs.rows.ranges import Group, InGroup, joined
 from beam_jobs.rows.read import ReadRanges
 from schemas.concurrency import map_in_order
 from schemas.formats import row_format

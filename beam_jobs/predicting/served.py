@@ -102,7 +102,7 @@ def _on_disk(export: ExportRef) -> Iterator[str]:
 
 def notes_digest(folder: str) -> str:
     """The SHA-256 of an export's notes."""
-    from schemas.dataset.checksums import sha256
+    from schemas.dataset.opening import sha256
     from schemas.exports.notes import EXTRA, NOTES
 
     return sha256(storage.join(folder, EXTRA, NOTES))

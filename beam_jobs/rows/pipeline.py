@@ -22,12 +22,10 @@ from beam_jobs.statistics.collect import Described
 from beam_jobs.statistics.columns import columns_of, raw_names
 from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.analyze import analyze
-from beam_jobs.transform.dense import dense_config
+from beam_jobs.transform.numeric import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
-from schemas.spec.not_finite import hints_of
-from schemas.spec.raw_columns import raw_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, hints_of, raw_columns
 
 
 def row_steps(

@@ -39,9 +39,9 @@ class RowReplay:
         return sorted((InputFile(storage.file_key(path), path, 0, "") for path in paths), key=lambda file: file.key)
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
-        from beam_jobs.rows.corrected import ReadCorrected, corrected_records
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import GivenRanges
+        from beam_jobs.rows.read import ReadCorrected, corrected_records
 
         ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, records)))
         return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, read=ReadCorrected)

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from schemas.formats import row_format
 from schemas.rows import RowFile
 from schemas.spec.features import CategoryLabel
-from schemas.spec.raw_columns import OFFSET
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, Schema
 
 MANY = 1_000_000  # distinct values from which advice is given
 PLACES = 8  # where the input is read, a batch at each

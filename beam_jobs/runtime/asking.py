@@ -19,7 +19,7 @@ from schemas.dataset.holders import HasEnded, RemoteHolder
 from schemas.dataset.lease import LeaseError
 from schemas.dataset.submitted import JobReference, read_submitted
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 
 State = Literal["running", "done", "failed", "cancelled"]
 
@@ -108,7 +108,7 @@ def has_ended_in(data_dir: str) -> HasEnded:
         if submitted is None:
             raise MillraceError(f"{layout.join(data_dir, holder.run, layout.JOB)}: missing")
         state = ask(submitted.job).state()
-        manifest = compare_and_swap.look(layout.join(data_dir, layout.MANIFEST)).data
+        manifest = folders.look(layout.join(data_dir, layout.MANIFEST)).data
         if state == "done" and submitted.replaces.is_still(manifest):
             raise LeaseError(
                 f"{data_dir}: run {holder.run} ({submitted.job}) is done and waits for its commit. "

@@ -13,7 +13,7 @@ from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.storage.gcs_location import location_of
+from schemas.storage.gcs_access import location_of
 
 _ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
 _GCS, _S3 = "gs://", "s3://"

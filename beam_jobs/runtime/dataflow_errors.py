@@ -5,7 +5,7 @@ from __future__ import annotations
 import http
 import re
 
-from schemas.storage.redact import redacted
+from schemas.storage.store import redacted
 
 LONGEST = 300  # characters of the service's own words
 _LOG_IN = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"

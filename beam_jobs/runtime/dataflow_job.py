@@ -13,7 +13,7 @@ from beam_jobs.runtime.dataflow_errors import explain
 from beam_jobs.runtime.remote_job import Unreachable
 from schemas.dataset.submitted import JobReference
 from schemas.errors import MillraceError
-from schemas.storage.redact import redacted
+from schemas.storage.store import redacted
 
 ANSWER_SECONDS = 60.0  # until the service must have answered, repeated requests included
 EXPLAIN_SECONDS = 50.0  # after a job has failed, until the reason is among its messages; Beam waits as long

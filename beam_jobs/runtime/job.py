@@ -176,7 +176,7 @@ class Work:
 
     def known_ids(self) -> Mapping[str, KnownIds]:
         """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
-        from beam_jobs.transform.unseen import known_ids
+        from beam_jobs.transform.vocabularies import known_ids
 
         if self.onto is None or self.own_function is not None or not isinstance(self.onto.declared, Schema):
             return {}

@@ -20,7 +20,7 @@ from schemas import interrupts, storage
 from schemas.dataset import layout, lease
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.libraries import quick_import, starting_tensorflow
-from schemas.storage import compare_and_swap, folders
+from schemas.storage import folders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class NewRun:
     output: str
     id: str
     lease: lease.Lease
-    replaces: compare_and_swap.Seen  # the manifest that was there when the lease was taken
+    replaces: folders.Seen  # the manifest that was there when the lease was taken
 
     @property
     def folder(self) -> str:
@@ -100,7 +100,7 @@ def new_run(output: str) -> Iterator[NewRun]:
     """
     run_id = layout.new_run_id()
     with lease.hold(output, run=run_id, has_ended=has_ended_in(output)) as held:
-        yield NewRun(output, run_id, held, compare_and_swap.look(layout.join(output, layout.MANIFEST)))
+        yield NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
 
 
 def load_libraries(*, verbose: bool = False, configure: bool = True) -> None:

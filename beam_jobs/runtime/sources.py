@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind
-from beam_jobs.images.folder_source import open_folders
-from beam_jobs.images.pair_source import open_pairs, replay_pairs
 from beam_jobs.images.replay import replay_images
+from beam_jobs.images.source import open_folders, open_pairs, replay_pairs
 from beam_jobs.rows.replay import replay_rows
 from beam_jobs.rows.source import open_rows
 from schemas.dataset import Dataset

@@ -22,7 +22,7 @@ from schemas.dataset.lease import Lease, LeaseError, act_for, hold, holder_of
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.submitted import Submitted, may_be_committed, read_submitted
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import compare_and_swap, folders
+from schemas.storage import folders
 
 POLL_SECONDS = 5.0
 CANCEL_SECONDS = 600.0  # until a job that is cancelled must have ended
@@ -318,8 +318,8 @@ def _wait_for_end(asked: Asked, submitted: Submitted) -> State:
     return state
 
 
-def _manifest(output: str) -> compare_and_swap.Seen:
-    return compare_and_swap.look(layout.join(output, layout.MANIFEST))
+def _manifest(output: str) -> folders.Seen:
+    return folders.look(layout.join(output, layout.MANIFEST))
 
 
 def _names(manifest: bytes | None, run: str) -> bool:

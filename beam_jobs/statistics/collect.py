@@ -17,7 +17,7 @@ from beam_jobs.statistics.frequent import summed
 from beam_jobs.statistics.state import Statistics
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
-from schemas.spec import image_keys
+from schemas.spec import images
 from schemas.spec.table import SPLITS
 
 WAITING_BYTES = 16 * 2**20
@@ -90,7 +90,7 @@ class Collector:
         for prefix in self._images:
             sums, squares, pixels = (
                 np.asarray(values(prefix + key)).reshape(len(splits), -1)
-                for key in (image_keys.SUMS, image_keys.SQUARES, image_keys.PIXELS)
+                for key in (images.SUMS, images.SQUARES, images.PIXELS)
             )
             for split, places in rows.items():
                 channels = self._statistics.channels_of(split, prefix)

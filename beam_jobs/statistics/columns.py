@@ -9,8 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from schemas.spec.features import CategoryLabel, Feature, Key, Label, OneHot, ReadAsNumbers, Weight
-from schemas.spec.raw_columns import raw_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, raw_columns
 
 Role = Literal["feature", "label", "weight", "key"]
 RAW = "_raw:"  # how the columns are called that travel with a batch for the statistics alone

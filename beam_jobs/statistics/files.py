@@ -9,7 +9,7 @@ from beam_jobs.statistics.describe import describe
 from beam_jobs.statistics.proto import to_proto
 from beam_jobs.statistics.state import Statistics
 from schemas.dataset import layout
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 
 
 def place(run_dir: str, statistics: Statistics, sketches: bytes) -> dict[str, Any]:
@@ -24,5 +24,5 @@ def place(run_dir: str, statistics: Statistics, sketches: bytes) -> dict[str, An
         (layout.STATISTICS_PB, to_proto(statistics).SerializeToString(deterministic=True)),
         (layout.STATISTICS_JSON, json.dumps(described, allow_nan=False).encode() + b"\n"),
     ):
-        compare_and_swap.create(layout.join(run_dir, name), data)
+        folders.create(layout.join(run_dir, name), data)
     return described

@@ -1,3 +1,10 @@
 """The transform: raw columns to features, measured and applied by tf.Transform."""
 
-__all__ = ["analyze", "dense", "observed", "preprocessing", "rejects", "unique_values", "unseen", "write"]
+__all__ = [
+    "analyze",
+    "numeric",
+    "observed",
+    "preprocessing",
+    "rejects",
+    "vocabularies",
+]

@@ -1,17 +1,36 @@
-"""Numeric features: missing values are filled, then all are scaled or bucketized.
-
-All statistics are those of the present values, and are computed in one pass: tf.Transform would read the data again for
-a statistic of filled values.
-"""
+"""Arrow columns as the dense tensors that tf.Transform's graphs take."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from schemas.spec.features import Bucketize, Numeric, Scale
+
+
+def dense_config(schema: pa.Schema, widths: Mapping[str, int | None]) -> TensorAdapterConfig:
+    """The configuration that converts batches to dense tensors.
+
+    Args:
+      schema: of the batches.
+      widths: the columns that become tensors: `[rows, width]`, or `[rows]` where the width is None.
+    """
+    representations = {}
+    for name, width in widths.items():
+        representation = schema_pb2.TensorRepresentation()
+        representation.dense_tensor.column_name = name
+        representation.dense_tensor.shape.SetInParent()
+        if width is not None:
+            representation.dense_tensor.shape.dim.add().size = width
+        representations[name] = representation
+    return TensorAdapterConfig(schema, representations)
+
 
 QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share of the rows at most
 

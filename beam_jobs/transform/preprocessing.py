@@ -4,7 +4,7 @@ Everything here is traced once into TensorFlow ops. What a serving client may se
 reader, so that training and serving treat it alike: white space around strings, the schema's missing tokens, NaN.
 Numbers are scaled in `beam_jobs.transform.numeric`. All vocabularies are one analyzer (see
 `beam_jobs.transform.vocabularies`). Strings are trimmed, compared and looked up once for each distinct value of a batch
-(see `beam_jobs.transform.unique_values`).
+(see `beam_jobs.transform.vocabularies`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing_extensions import assert_never
 
 from beam_jobs.core.keeping import Keeping
 from beam_jobs.transform.numeric import transform_numeric
-from beam_jobs.transform.unique_values import UniqueValues
-from beam_jobs.transform.vocabularies import apply_vocabulary, measure_vocabularies
+from beam_jobs.transform.vocabularies import UniqueValues, apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
     Bool,
     Category,
@@ -37,8 +36,7 @@ from schemas.spec.features import (
     Text,
     Weight,
 )
-from schemas.spec.raw_columns import raw_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, raw_columns
 
 Tensors = dict[str, Any]
 
@@ -56,7 +54,7 @@ class Preprocessing:
         return any(item.measures for item in self.schema.items)
 
     def __call__(self, inputs: Tensors) -> Tensors:
-        """Maps raw tensors (see `schemas.spec.raw_columns.raw_columns`) to transformed ones."""
+        """Maps raw tensors (see `schemas.spec.table.raw_columns`) to transformed ones."""
         steps = [s for s in (steps_of(item, self.schema.csv.missing) for item in self.schema.items) if s is not None]
         ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]

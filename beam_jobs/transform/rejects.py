@@ -16,9 +16,7 @@ import pyarrow.compute as pc
 from beam_jobs.core.accounting import FILE, passthrough
 from schemas import storage
 from schemas.rejects import Reject, read_rejects
-from schemas.spec.not_finite import NOT_FINITE
-from schemas.spec.raw_columns import OFFSET, SPLIT
-from schemas.spec.table import SPLITS
+from schemas.spec.table import NOT_FINITE, OFFSET, SPLIT, SPLITS
 
 PHASE = "transformed"  # in the name of a file of rejects without raw bytes
 

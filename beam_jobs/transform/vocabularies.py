@@ -1,29 +1,57 @@
-"""All vocabularies of a schema, counted by one tf.Transform analyzer.
-
-`tft.vocabulary` adds some fifty Beam transforms for each vocabulary, which take most of a second to build and to run
-even for a few rows. Here one combine counts the words of all features; each further vocabulary costs a file and its
-table.
-"""
+"""A column of strings as its distinct values, which are few: string ops take time for each value."""
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
 from beam_jobs.core.keeping import Keeping
-from beam_jobs.transform.kept import read_words, write_words
-from beam_jobs.transform.unique_values import UniqueValues
+from beam_jobs.core.steps import KnownIds
+from beam_jobs.transform.analyze import read_words, write_words
 from schemas import storage
 from schemas.dataset import layout
+from schemas.spec.features import Category, Text
 from schemas.spec.forms import Vocabulary
+from schemas.spec.table import Schema
+
+
+@dataclasses.dataclass(frozen=True)
+class UniqueValues:
+    """The distinct values of one column of a batch.
+
+    Attributes:
+      values: `[distinct]`; after `map` some may be equal.
+      rows: int64 `[batch]`, the place of each row's value in `values`.
+      counts: int64 `[distinct]`, how many rows have each value.
+    """
+
+    values: tf.Tensor
+    rows: tf.Tensor
+    counts: tf.Tensor
+
+    @staticmethod
+    def of(x: tf.Tensor) -> UniqueValues:
+        """The distinct values of `[batch]`."""
+        return UniqueValues(*tf.unique_with_counts(x, out_idx=tf.int64))
+
+    def map(self, op: Callable[[tf.Tensor], tf.Tensor]) -> UniqueValues:
+        """Applies `op` to the distinct values."""
+        return dataclasses.replace(self, values=op(self.values))
+
+    def spread(self, results: tf.Tensor) -> tf.Tensor:
+        """`[batch]`: each row's result, from the results of the values."""
+        return tf.gather(results, self.rows)
+
 
 # The word that tf.Transform writes to an empty vocabulary: no table can be initialized from an empty file.
 EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
@@ -173,3 +201,37 @@ def write_vocabularies(
         path = layout.join(attempt, vocabulary.name)
         storage.write_bytes(path, b"".join(word + b"\n" for word in found[number].words()))
         yield beam.pvalue.TaggedOutput(str(number), np.array(path))
+
+
+# The stages of CountKeys ("", stage, feature): how many values were looked up, and how many of them are not known.
+LOOKED_UP, UNSEEN = "*looked_up", "*unseen"
+
+
+def known_ids(schema: Schema, run_dir: str) -> dict[str, KnownIds]:
+    """The known ids of each feature whose values are looked up.
+
+    Args:
+      schema: the dataset's, whose transform is derived from it.
+      run_dir: the run with the transform.
+    """
+    found = {}
+    for feature in schema.features:
+        if isinstance(feature, Category | Text) and feature.vocabulary is not None:
+            words = storage.read_bytes(layout.join(run_dir, layout.TRANSFORM_FN, "assets", feature.name))
+            first = 1 if isinstance(feature, Text) else 0
+            found[feature.name] = KnownIds(first, first + words.count(b"\n"))
+        elif isinstance(feature, Category) and feature.values is not None:
+            found[feature.name] = KnownIds(0, len(feature.values))
+    return found
+
+
+def count_unseen(features: pa.RecordBatch, known: Mapping[str, KnownIds]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """(CountKey, values) of a transformed batch."""
+    for name, ids in known.items():
+        values = np.asarray(features.column(name).flatten())
+        if ids.first:  # padded
+            values = values[values >= ids.first]
+        unseen = int(((values >= ids.end) | (values < ids.first)).sum())
+        yield ("", LOOKED_UP, name), len(values)
+        if unseen:
+            yield ("", UNSEEN, name), unseen

@@ -6,8 +6,8 @@ import argparse
 import dataclasses
 from typing import Any, TypeVar
 
-from millrace.submit import pools, vertex_study
-from millrace.submit.names import job_name
+from millrace.submit import training, vertex_study
+from millrace.submit.package import job_name
 from schemas import command
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         sub.add_argument(
             "--job_name", metavar="NAME", help="the job's name (default: millrace, the time, random digits)"
         )
-        pools.add_flags(sub)
+        training.add_flags(sub)
         add_own(sub)
         sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
         sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
@@ -67,9 +67,9 @@ def settings_of(kind: type[T], options: argparse.Namespace) -> T:
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     given: dict[str, Any] = {name: value for name, value in vars(options).items() if name in names}
     given["name"] = job_name(options.job_name)
-    given["pools"] = pools.Pools(options.workers, options.ps, options.evaluator)
-    given["variables"] = pools.pairs(options.env, "--env")
-    given["labels"] = pools.pairs(options.labels, "--labels")
+    given["pools"] = training.Pools(options.workers, options.ps, options.evaluator)
+    given["variables"] = training.pairs(options.env, "--env")
+    given["labels"] = training.pairs(options.labels, "--labels")
     return kind(**given)
 
 

@@ -14,9 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
-from millrace.submit.names import check_variables, job_name
-from millrace.submit.pools import Pools, pairs
-from millrace.submit.training import check_strategy, read_training
+from millrace.submit.package import check_variables, job_name
+from millrace.submit.training import Pools, check_strategy, pairs, read_training
 from schemas import command
 from schemas.errors import MillraceError
 from trainer.replica.cluster import CHIEF, PS, Cluster, Task

@@ -1,24 +1,214 @@
-"""`millrace submit vertex`: stages the packages, submits a job or a study, and follows it to its end."""
+"""The log of a job, and of all trials of a study, read from Cloud Logging as it grows."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millrace.submit.flags import settings_of
 from millrace.submit.package import FOLDER, Packages, own_packages
 from millrace.submit.training import Training, check_own_model, check_strategy, read_training
-from millrace.submit.vertex_follow import Submitted, follow, interrupted
-from millrace.submit.vertex_job import CUSTOM, TUNING, VertexJobs, anonymous, check_accelerators, console, state_of
-from millrace.submit.vertex_log import VertexLog
-from millrace.submit.vertex_request import JobSettings, custom_job, tuning_job
-from millrace.submit.vertex_study import Study, check_trials_apart, read_study
-from millrace.submit.vertex_trials import best_trial, model_dir, read_trials
+from millrace.submit.vertex_job import (
+    CUSTOM,
+    ENDED,
+    TUNING,
+    JobSettings,
+    Unreachable,
+    VertexJobs,
+    anonymous,
+    check_accelerators,
+    console,
+    custom_job,
+    state_of,
+    tuning_job,
+)
+from millrace.submit.vertex_study import Study, best_trial, check_trials_apart, model_dir, read_study, read_trials
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
+from schemas.storage.store import redacted
+
+ADDRESS = "https://logging.googleapis.com"
+SCOPES = ("https://www.googleapis.com/auth/logging.read", "https://www.googleapis.com/auth/cloud-platform")
+_TRIAL = "ml.googleapis.com/trial_id"  # the label of a trial's lines
+_PAGE = 1000
+_SECONDS = 30.0  # until an answer must have come
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of a replica, such as workerpool0-0 or trial 3 workerpool0-0, or of the service."""
+
+    replica: str
+    text: str
+
+
+class VertexLog:
+    """The lines of a job, each once.
+
+    Args:
+      project: the job's project.
+      job_id: the last part of its resource name.
+      endpoint: another address than Cloud Logging's; None: Cloud Logging's.
+      credentials: None: those of the environment.
+    """
+
+    def __init__(self, project: str, job_id: str, *, endpoint: str | None = None, credentials: Any = None) -> None:
+        self._project = project
+        self._filter = f'resource.type="ml_job" resource.labels.job_id="{job_id}"'
+        self._url = f"{endpoint or ADDRESS}/v2/entries:list"
+        self._credentials = credentials
+        self._session: Any = None
+        self._since = ""  # the time of the latest line
+        self._seen: set[str] = set()  # the ids of the lines of that time
+
+    def new_lines(self) -> Iterator[Line]:
+        """What has come since the last call, the oldest first.
+
+        Raises:
+          MillraceError: the log cannot be read.
+        """
+        asked: dict[str, Any] = {"resourceNames": [f"projects/{self._project}"], "orderBy": "timestamp asc"}
+        since = f' timestamp>="{self._since}"' if self._since else ""
+        asked |= {"filter": self._filter + since, "pageSize": _PAGE}
+        while True:
+            answer = self._ask(asked)
+            for entry in answer.get("entries", ()):
+                yield from self._line(entry)
+            if not answer.get("nextPageToken"):
+                return
+            asked["pageToken"] = answer["nextPageToken"]
+
+    def _line(self, entry: dict[str, Any]) -> Iterator[Line]:
+        time, own = entry.get("timestamp", ""), entry.get("insertId", "")
+        if time == self._since and own in self._seen:
+            return
+        if time > self._since:
+            self._since, self._seen = time, set()
+        self._seen.add(own)
+        payload = entry.get("jsonPayload", {})
+        text = entry.get("textPayload") or payload.get("message") or ""
+        replica = entry.get("resource", {}).get("labels", {}).get("task_name", "")
+        trial = entry.get("labels", {}).get(_TRIAL)
+        replica = replica if trial is None else f"trial {trial} {replica}"
+        yield from (Line(replica, line) for line in str(text).splitlines())
+
+    def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if self._session is None:
+                import google.auth
+                from google.auth.transport.requests import AuthorizedSession
+
+                credentials = self._credentials or google.auth.default(scopes=SCOPES)[0]
+                self._session = AuthorizedSession(credentials)
+            answer = self._session.post(self._url, json=asked, timeout=_SECONDS)
+            answer.raise_for_status()
+            return dict(answer.json())
+        except Exception as error:
+            said = " ".join(redacted(str(error)).split())[:300]
+            raise MillraceError(f"the log cannot be read ({type(error).__name__}: {said})") from error
+
+
+POLL_SECONDS = 2.0
+LAST_LOOKS = 10  # at the log of a job that has ended, as long as there are new lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Submitted:
+    """A job that was submitted, and those who ask about it.
+
+    Attributes:
+      name: its resource name.
+      url: its page.
+      jobs: the service.
+      log: its log.
+      metric: what trials are compared by; None for a job without trials.
+    """
+
+    name: str
+    url: str
+    jobs: VertexJobs
+    log: VertexLog
+    metric: str | None = None
+
+
+def follow(submitted: Submitted, *, quiet: bool) -> Any:
+    """Prints each new state, trial and line until the job has ended. Returns it as it is then: its message.
+
+    Raises:
+      MillraceError: Vertex AI does not answer any more; the job goes on.
+    """
+    told = ""
+    shown = _Shown(submitted)
+    job: Any = None
+    while told not in ENDED:
+        if told:
+            time.sleep(POLL_SECONDS)
+        try:
+            job = submitted.jobs.get(submitted.name)
+        except Unreachable as why:
+            raise MillraceError(f"{why}; the job goes on: {submitted.url}") from why
+        if state_of(job) != told and not quiet:
+            _say(f"state      {state_of(job)}")
+        told = state_of(job)
+        if not quiet:
+            shown.new_trials(job)
+            shown.new_lines()
+    for _ in range(LAST_LOOKS):  # lines come some seconds late
+        if quiet or not shown.new_lines():
+            break
+        time.sleep(POLL_SECONDS)
+    return job
+
+
+class _Shown:
+    """The job's trials and its log on standard error."""
+
+    def __init__(self, submitted: Submitted) -> None:
+        self._submitted = submitted
+        self._readable = True
+        self._trials: dict[str, str] = {}  # the last line about each
+
+    def new_trials(self, job: Any) -> None:
+        """Prints the trials whose state or value is new."""
+        if self._submitted.metric is None:
+            return
+        for trial in read_trials(job, self._submitted.metric):
+            line = trial.told(self._submitted.metric)
+            if self._trials.get(trial.id) != line:
+                self._trials[trial.id] = line
+                _say(f"trial    {line}")
+
+    def new_lines(self) -> bool:
+        """Prints what has come since the last call. Returns whether there was any."""
+        found = False
+        try:
+            for line in self._submitted.log.new_lines() if self._readable else ():
+                found = True
+                _say(f"[{line.replica}] {line.text}")
+        except MillraceError as why:
+            self._readable = False
+            _say(f"{why}; the job's page has it: {self._submitted.url}")
+        return found
+
+
+def interrupted(what: command.OnInterrupt, submitted: Submitted) -> command.Interrupted:
+    """After Ctrl-C: cancels the job or leaves it, as the options or the user say, and returns what to raise."""
+    if command.cancel_or_leave(what, submitted.name) == "leave":
+        return command.Interrupted(f"interrupted; {submitted.name} goes on: {submitted.url}")
+    try:
+        submitted.jobs.cancel(submitted.name)
+    except MillraceError as error:
+        return command.Interrupted(f"interrupted; the job was not cancelled: {error}")
+    return command.Interrupted(f"interrupted; {submitted.name} is being cancelled")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
 
 _GCS = "gs://"
 _FIRST = "1"  # trial, whose folder stands for those of all
@@ -91,7 +281,7 @@ def _check_buckets(paths: Mapping[str, str | None]) -> None:
 
 def _check_regions(options: argparse.Namespace, training: Training) -> None:
     """Refuses buckets in another region, which is slow and billed by the byte."""
-    from schemas.storage.gcs_location import location_of
+    from schemas.storage.gcs_access import location_of
 
     seen: set[str] = set()
     for flag, path in {**training.paths, "--staging_bucket": options.staging_bucket}.items():

@@ -13,7 +13,7 @@ from schemas.comparison.cells import Cells
 from schemas.comparison.distances import divergence_noise, jensen_shannon, l_infinity, share_noise
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
 from schemas.comparison.samples import Column, Numbers, Sample, Strings
-from schemas.spec.drift import Limits
+from schemas.spec.gates import Limits
 
 EXAMPLES = 5  # unseen values that are named
 CELLS = 8  # values that are told of a feature of strings

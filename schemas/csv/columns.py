@@ -9,11 +9,11 @@ from collections.abc import Generator
 
 import pyarrow as pa
 
-from schemas.csv.blocks import read_blocks
 from schemas.csv.file import CsvFile, CsvRange, read_beginning
 from schemas.csv.header import Layout
 from schemas.csv.lines import in_utf8
 from schemas.csv.parse import Dialect, parse_records
+from schemas.csv.reader import read_blocks
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.spec.table import CsvOptions
 

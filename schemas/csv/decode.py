@@ -11,8 +11,8 @@ from typing_extensions import assert_never
 from schemas.csv import strings
 from schemas.csv.header import ItemColumns
 from schemas.csv.numbers import MissingTokens, clean_numbers, missing_tokens, numbers
-from schemas.spec.cell_error import CellError
 from schemas.spec.features import CategoryLabel, Cross, Feature, Ignore, Label, ReadAsNumbers, ReadAsStrings
+from schemas.spec.forms import CellError
 from schemas.spec.split_hash import assign_splits, hash_rows
 from schemas.spec.table import HashSplit, Schema
 

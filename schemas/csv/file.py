@@ -1,21 +1,86 @@
-"""Opens a CSV file: detects its compression, encoding and header, and finds the position of each raw column."""
+"""Files that are no CSV, known by how they begin: an image, a zip archive, JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from schemas import storage
-from schemas.csv.binary import binary_kind
-from schemas.csv.fields import split_fields
 from schemas.csv.header import Layout, found_layout, header_layout, is_header, positional_layout
 from schemas.csv.lines import START, QuotedScanner
+from schemas.csv.parse import split_fields
 from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
 from schemas.errors import UsageError
 from schemas.spec.features import Feature, Label
+from schemas.spec.forms import ColumnRef
 from schemas.spec.table import CsvOptions, Schema
+from schemas.storage.json_files import parse_json
+
+_CONTROLS = bytes(code for code in (*range(9), *range(14, 32)) if code != 27)
+
+# Each begins with bytes that no text has, or with letters (marked False) which count only if control codes follow.
+_MAGICS = (
+    (b"PK\x03\x04", True, "a zip archive; unpack it first (an Excel workbook is one: save it as CSV)"),
+    (b"PAR1", False, "a Parquet file; write its rows as CSV"),
+    (b"ARROW1\x00\x00", True, "an Arrow file; write its rows as CSV"),
+    (b"ORC", False, "an ORC file; write its rows as CSV"),
+    (b"SQLite format 3\x00", True, "an SQLite database; export its table as CSV"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", True, "an old Excel or Word file; save it as CSV"),
+    (b"%PDF-", False, "a PDF"),
+    (b"BZh", False, "compressed by bzip2; decompress it, or compress it by gzip"),
+    (b"\xfd7zXZ\x00", True, "compressed by xz; decompress it, or compress it by gzip"),
+    (b"\x28\xb5\x2f\xfd", True, "compressed by zstd; decompress it, or compress it by gzip"),
+    (b"\x89HDF\r\n\x1a\n", True, "an HDF5 file"),
+    (b"\x93NUMPY", True, "a NumPy file"),
+    (b"\x7fELF", True, "a program"),
+    (b"\x89PNG\r\n\x1a\n", True, "a PNG image"),
+    (b"\xff\xd8\xff", True, "a JPEG image"),
+    (b"GIF8", False, "a GIF image"),
+)
+
+
+_JSON = "JSON; write its records as CSV, such as by pandas.read_json(...).to_csv(...), with lines=True for JSON lines"
+_OBJECT = re.compile(rb'\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:')
+
+
+def binary_kind(data: bytes) -> str | None:
+    """What a file is that is certainly no CSV, by its first bytes.
+
+    Args:
+        data: the first bytes, decompressed if the file is gzip'd. The first 4,096 are looked at; of JSON, the
+            first line.
+
+    Returns:
+        Such as "a zip archive; unpack it first"; None if it may be text.
+    """
+    is_json, data = _is_json(data), data[:4096]
+    for magic, certain, what in _MAGICS:
+        if data.startswith(magic) and (certain or len(data.translate(None, _CONTROLS)) < len(data)):
+            return what
+    return _JSON if is_json else None
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether text begins with a JSON object or an array of them, and not with a record whose first cell is one."""
+    if not _OBJECT.match(data):
+        return False
+    line, end, _ = data.lstrip().partition(b"\n")
+    if not end or line.strip() in (b"[", b"{", b"[{"):
+        return True
+    try:
+        parse_json(line)
+    except ValueError:
+        return False
+    return True
+
+
+def controls(data: bytes) -> int:
+    """How many of some bytes are control codes that text does not have."""
+    return len(data) - len(data.translate(None, _CONTROLS))
+
 
 MAX_RECORD_BYTES = 16 << 20
 _FIRST_BYTES = 1 << 20  # where line ends are looked for
@@ -279,3 +344,47 @@ def _names(fields: Sequence[bytes] | str, codec: str) -> tuple[str, ...]:
         return ()
     encoding = "latin-1" if codec == "latin-1" else "utf-8"
     return tuple(field.decode(encoding, "replace").strip() for field in fields)
+
+
+_SHOWN = 8
+
+
+def cell_position(file: CsvFile, schema: Schema, name: str) -> int:
+    """A column's position, by its name in the file (a number where it has none), or by that of the schema's item.
+
+    Raises:
+        UsageError: the file has no such column, or the item is read from several.
+    """
+    names = column_names(file, schema)
+    if name in names:
+        return names.index(name)
+    item = next((item for item in schema.items if item.name == name), None)
+    if item is not None and len(item.refs) > 1:
+        raise UsageError(f"{file.path}: {name!r} is read from {len(item.refs)} columns; name one column of the file")
+    place = next(_places(item.refs, file, schema, names), -1) if item is not None else -1
+    if not 0 <= place < file.num_columns:
+        shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+        raise UsageError(f"{file.path}: has no column {name!r}; it has {shown or 'none'}")
+    return place
+
+
+def column_names(file: CsvFile, schema: Schema) -> tuple[str, ...]:
+    """The names of a file's columns in their order: of its header, or of the schema; else their numbers in it."""
+    if file.header is not None:
+        return file.header
+    width = schema.csv.width or file.num_columns
+    names = schema.csv.columns or tuple(map(str, range(width)))
+    if file.num_columns == len(names) - 1:  # a file for prediction without the column of the label
+        (label,) = schema.label.refs
+        lacking = names.index(label) if isinstance(label, str) else label
+        return (*names[:lacking], *names[lacking + 1 :])
+    return tuple(names)
+
+
+def _places(refs: Sequence[ColumnRef], file: CsvFile, schema: Schema, names: Sequence[str]) -> Iterator[int]:
+    for ref in refs:
+        if isinstance(ref, int) and file.header is not None:
+            yield ref
+            continue
+        name = ref if isinstance(ref, str) else schema.csv.columns[ref] if schema.csv.columns else str(ref)
+        yield names.index(name) if name in names else -1

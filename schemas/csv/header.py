@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
 from schemas.spec.features import Feature, Key, Label, Weight
-from schemas.spec.strict import ColumnRef
+from schemas.spec.forms import ColumnRef
 from schemas.spec.table import HashSplit, Schema
 
 Items = Sequence[Feature | Label]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.spec.cell_error import CellError, absent_value, shown
+from schemas.spec.forms import CellError, absent_value, shown
 
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _ZERO, _NINE, _SPACE = 48, 9, 32  # all other ASCII white space has codes below the space's

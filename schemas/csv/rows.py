@@ -1,16 +1,147 @@
-"""CSV as a row format."""
+"""Decodes corrected records of a CSV file exactly as the file's own records, without the file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
-from schemas.csv.corrections import csv_from_manifest, decode_records
-from schemas.csv.fields import join_fields
-from schemas.csv.file import CsvFile, open_csv, split_ranges
-from schemas.csv.handed_through import cell_position
-from schemas.csv.lookup import read_records
-from schemas.csv.reader import read_range
-from schemas.spec.table import Schema
+import numpy as np
+import pyarrow as pa
+
+from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position, items_of, open_csv, split_ranges
+from schemas.csv.header import header_layout, positional_layout
+from schemas.csv.lines import START, QuotedScanner, Records
+from schemas.csv.parse import join_fields
+from schemas.csv.reader import RecordDecoder, pieces_of, read_blocks, read_range
+from schemas.errors import MillraceError
+from schemas.rejects import Reject
+from schemas.rows import Decoded
+from schemas.spec.forms import CellError
+from schemas.spec.table import OFFSET, Schema
+
+
+def csv_from_manifest(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
+    """Rebuilds what `open_csv` returned for a file, from its entry in the manifest. The file may be gone.
+
+    Args:
+        path: the path in the manifest; it decides the split if the schema splits by file.
+        schema: the schema that the file was read with.
+        encoding: the file's `CsvFile.codec`.
+        header: the names in its first line; None if it had no header.
+    """
+    items = items_of(schema, prediction=False)
+    if header is not None:
+        columns, width = header_layout(path, header, schema, items)
+    else:
+        columns, width = positional_layout(path, schema.csv.width or 0, schema, items, prediction=False)
+    return CsvFile(
+        path=path,
+        size=0,
+        version="",
+        num_columns=width,
+        columns=columns,
+        data_start=0,
+        mode="stream",
+        gzip=False,
+        codec=encoding,
+        lone_cr=False,
+        quoted_newlines=schema.csv.quoted_newlines,
+        header=header,
+    )
+
+
+def decode_records(
+    file: CsvFile,
+    schema: Schema,
+    raws: Sequence[bytes],
+    offsets: Sequence[int],
+    *,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    decoder: type[RecordDecoder] = RecordDecoder,
+) -> Decoded:
+    """Decodes single records by the same steps as a whole file.
+
+    Args:
+        file: the file that the records belong to.
+        schema: the schema that the file was opened with.
+        raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); trailing line ends are ignored.
+        offsets: the records' offsets in the file, copied to the rows and rejects.
+        max_record_bytes: a longer record is rejected as record_too_long.
+        decoder: the decoder of the file's format.
+
+    Returns:
+        A row or a reject for each record. Reasons are those of `read_range`, and `not_one_record` for bytes that are
+        not exactly one record.
+    """
+    rejects: list[Reject] = []
+    lines: list[bytes] = []
+    places: list[int] = []
+    for raw, offset in zip(raws, offsets, strict=True):
+        line = raw.rstrip(b"\r\n")
+        problem = _problem(line, schema, file.quoted_newlines, max_record_bytes)
+        if problem is None:
+            lines.append(line)
+            places.append(offset)
+        else:
+            rejects.append(Reject(file.path, offset, "parse", problem.reason, None, problem.detail, raw))
+    reader = decoder(file, schema, with_split=True)
+    if not lines:
+        return Decoded(reader.empty(), rejects, len(raws))
+    ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
+    starts = ends - np.array([len(line) for line in lines], np.int64)
+    records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
+    decoded = [reader.decode(piece) for piece in pieces_of(records)]
+    batch = pa.concat_batches([piece for piece, _, _ in decoded])
+    found = [reject for _, some, _ in decoded for reject in some]
+    rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]
+    column = batch.schema.get_field_index(OFFSET)
+    index = np.searchsorted(starts, np.asarray(batch.column(column)))
+    batch = batch.set_column(column, OFFSET, pa.array(np.array(places, np.int64)[index]))
+    return Decoded(batch, sorted(rejects, key=lambda reject: reject.offset), len(raws))
+
+
+def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> CellError | None:
+    """Why these bytes are not one record; None if they are."""
+    if not line:
+        return CellError("not_one_record", "found nothing, expected one record")
+    if len(line) > max_record_bytes:
+        return CellError("record_too_long", f"longer than {max_record_bytes} bytes")
+    if not quoted_newlines and b"\n" in line:
+        detail = "found a line end inside, and the schema declares no quoted newlines; expected one record"
+        return CellError("not_one_record", detail)
+    if quoted_newlines:
+        scanner = QuotedScanner(delimiter=schema.csv.delimiter, quote=schema.csv.quote)
+        if scanner.scan(line, 0, START)[0] >= 0:
+            return CellError("not_one_record", "found a line end outside quotes, expected one record")
+    return None
+
+
+def read_records(
+    file: CsvFile, schema: Schema, offsets: Iterable[int], *, block_bytes: int = 1 << 20
+) -> dict[int, bytes]:
+    """The raw bytes of the records that begin at `offsets`. A stream is read only once for all of them.
+
+    Raises:
+        MillraceError: no record begins at an offset: the file has changed.
+    """
+    wanted = np.array(sorted(set(offsets)), np.int64)
+    found: dict[int, bytes] = {}
+    if file.mode == "stream":
+        parts = [CsvRange(file, file.data_start, None)] if len(wanted) else []
+    else:
+        parts = [CsvRange(file, offset, offset + 1) for offset in wanted.tolist()]
+    for part in parts:
+        for block in read_blocks(part, schema.csv, block_bytes=block_bytes):
+            records = block.records
+            starts = records.offset + records.starts
+            for i in np.flatnonzero(np.isin(starts, wanted)).tolist():
+                found[int(starts[i])] = records.raw(i)
+            if len(found) == len(wanted):
+                return found
+    lost = sorted(set(wanted.tolist()) - set(found))
+    if lost:
+        raise MillraceError(f"{file.path}: no record begins at byte {lost[0]}; the file was changed while it was read")
+    return found
 
 
 class CsvRows:

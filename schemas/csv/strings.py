@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.spec.cell_error import CellError, absent_value, shown
 from schemas.spec.features import CategoryLabel, ReadAsStrings
+from schemas.spec.forms import CellError, absent_value, shown
 from schemas.spec.split_hash import hash_strings
 
 

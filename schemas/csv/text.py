@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.csv.cells import find_cells, take_columns
 from schemas.csv.decode import decode_columns
-from schemas.csv.fields import split_fields
 from schemas.csv.header import ItemColumns
-from schemas.csv.lines import LF, Records
-from schemas.spec.cell_error import CellError
+from schemas.csv.lines import LF, Records, find_cells, take_columns
+from schemas.csv.parse import split_fields
+from schemas.spec.forms import CellError
 from schemas.spec.table import CsvOptions, Schema
 
 _EMPTY = pa.scalar(b"", pa.binary())

@@ -4,7 +4,6 @@ from schemas.dataset.opening import Dataset, open_dataset, read_checked
 
 __all__ = [
     "Dataset",
-    "checksums",
     "command",
     "holders",
     "input_files",
@@ -14,12 +13,12 @@ __all__ = [
     "local_cache",
     "manifest",
     "open_dataset",
+    "opening",
     "prune",
     "read_checked",
     "records",
     "show",
     "statistics",
-    "stored_features",
     "submitted",
     "tables",
     "verify",

@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.spec.strict import Strict
-from schemas.storage.compare_and_swap import Seen
+from schemas.spec.forms import Strict
+from schemas.storage.folders import Seen
 
 
 class Holder(Strict):

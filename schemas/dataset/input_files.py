@@ -16,7 +16,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Count, Input, Manifest, Total
 from schemas.errors import MillraceError
-from schemas.spec.strict import Strict, first_mistake
+from schemas.spec.forms import Strict, first_mistake
 
 INLINE = 1000  # the manifest itself lists so many inputs
 

@@ -33,8 +33,8 @@ from schemas.dataset.holders import (
     unknown_to_have_ended,
 )
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap
-from schemas.storage.compare_and_swap import Changed, Seen
+from schemas.storage import folders
+from schemas.storage.folders import Changed, Seen
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0  # longer than swapping or a slightly wrong clock can delay the heartbeat of a live job
@@ -62,7 +62,7 @@ class Lease:
         """
         with self._lock:
             if isinstance(self._holder, RemoteHolder):
-                now = compare_and_swap.look(self._path)
+                now = folders.look(self._path)
                 if not self._is_mine(read_holder(now)):
                     raise LeaseError(self._taken())
                 self._seen = now
@@ -70,9 +70,9 @@ class Lease:
             self._holder = self._holder.model_copy(update={"beat": time.time()})
             data = self._holder.model_dump_json().encode()
             try:
-                self._seen = compare_and_swap.swap(self._path, data, self._seen)
+                self._seen = folders.swap(self._path, data, self._seen)
             except Changed as error:
-                now = compare_and_swap.look(self._path)
+                now = folders.look(self._path)
                 if not self._is_mine(read_holder(now)):
                     raise LeaseError(self._taken()) from error
                 self._seen = now  # an earlier put succeeded, but its response was lost
@@ -84,7 +84,7 @@ class Lease:
           LeaseError: another process has taken it.
         """
         with self._lock:
-            if not self._is_mine(read_holder(compare_and_swap.look(self._path))):
+            if not self._is_mine(read_holder(folders.look(self._path))):
                 raise LeaseError(self._taken())
 
     def put(self, name: str, data: bytes, seen: Seen) -> None:
@@ -100,9 +100,9 @@ class Lease:
             raise self.lost() from error
         with self._lock:
             try:
-                compare_and_swap.swap(path, data, seen, unless=(self._path, self._seen))
+                folders.swap(path, data, seen, unless=(self._path, self._seen))
             except Changed as error:
-                if not self._is_mine(read_holder(compare_and_swap.look(self._path))):
+                if not self._is_mine(read_holder(folders.look(self._path))):
                     raise self.lost() from error
                 raise LeaseError(
                     f"{path}: was changed while this job ran, by something that took no lease. Nothing was committed."
@@ -127,7 +127,7 @@ class Lease:
         self.renew()
         with self._lock:
             try:
-                self._seen = compare_and_swap.swap(self._path, holder.model_dump_json().encode(), self._seen)
+                self._seen = folders.swap(self._path, holder.model_dump_json().encode(), self._seen)
             except Changed as error:
                 raise LeaseError(self._taken()) from error
             self._holder = holder
@@ -140,7 +140,7 @@ class Lease:
     def release(self) -> None:
         """Removes the lease, unless another process has taken it."""
         with self._lock, contextlib.suppress(Changed):
-            compare_and_swap.swap(self._path, None, self._seen)
+            folders.swap(self._path, None, self._seen)
 
     def lost(self) -> LeaseError:
         """The error of a job that lost its lease before it committed; names the new holder."""
@@ -149,7 +149,7 @@ class Lease:
         )
 
     def _taken(self) -> str:
-        holder = read_holder(compare_and_swap.look(self._path))
+        holder = read_holder(folders.look(self._path))
         return (
             f"{self.data_dir}: this job (run {self._holder.run}) did not renew its lease in time, and the lease was "
             "taken over" + (f" by {holder}" if holder else " by a job that has finished")
@@ -231,12 +231,12 @@ def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded, *, stale_s
       LeaseError: another process, or another job on a cluster, holds it.
     """
     path = layout.join(data_dir, layout.LEASE)
-    seen = compare_and_swap.look(path)
+    seen = folders.look(path)
     if read_holder(seen) != holder:
         try:
             return _take(data_dir, holder, stale_seconds, has_ended)
         except LeaseError:
-            seen = compare_and_swap.look(path)  # another process may have taken it for the same job
+            seen = folders.look(path)  # another process may have taken it for the same job
             if read_holder(seen) != holder:
                 raise
     return Lease(data_dir, holder, seen)
@@ -244,23 +244,23 @@ def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded, *, stale_s
 
 def holder_of(data_dir: str) -> AnyHolder | None:
     """Who holds the lease on a dataset directory, or held it when it died; None if nobody does."""
-    return read_holder(compare_and_swap.look(layout.join(data_dir, layout.LEASE)))
+    return read_holder(folders.look(layout.join(data_dir, layout.LEASE)))
 
 
 def _take(data_dir: str, me: AnyHolder, stale_seconds: float, has_ended: HasEnded) -> Lease:
     path = layout.join(data_dir, layout.LEASE)
-    seen = compare_and_swap.look(path)
+    seen = folders.look(path)
     holder = read_holder(seen)
     if holder is None or _is_free(path, seen, holder, stale_seconds, has_ended):
         try:
-            lease = Lease(data_dir, me, compare_and_swap.swap(path, me.model_dump_json().encode(), seen))
+            lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), seen))
         except Changed:  # another process was faster
-            holder = read_holder(compare_and_swap.look(path))
+            holder = read_holder(folders.look(path))
         else:
             # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
             try:
                 if seen.data is not None or storage.is_local(path):
-                    compare_and_swap.fence(layout.join(data_dir, layout.MANIFEST))
+                    folders.fence(layout.join(data_dir, layout.MANIFEST))
             except BaseException:
                 with contextlib.suppress(MillraceError):
                     lease.release()
@@ -302,7 +302,7 @@ def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) ->
         file=sys.stderr,
     )
     until = time.monotonic() + seconds
-    while compare_and_swap.look(path) == seen:
+    while folders.look(path) == seen:
         if time.monotonic() > until:
             return True
         time.sleep(min(1.0, seconds / 10))

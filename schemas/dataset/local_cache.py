@@ -32,7 +32,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import File, Shard
 from schemas.dataset.opening import Dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.storage.gcs_credentials import tensorflow_problem
+from schemas.storage.gcs_access import tensorflow_problem
 
 DEFAULT_GB = 50.0
 COPIES = 8  # files that are copied at once

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.strict import Strict, first_mistake
-from schemas.storage import compare_and_swap
+from schemas.spec.forms import Strict, first_mistake
+from schemas.storage import folders
 
 FORMAT_VERSION = 1
 
@@ -182,7 +182,7 @@ def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
     storage.check_scheme(data_dir)
     layout.check_directory(data_dir)
     path = layout.join(data_dir, layout.MANIFEST)
-    data = compare_and_swap.look(path).data
+    data = folders.look(path).data
     if data is None:
         raise UsageError(
             f"{data_dir}: no {layout.MANIFEST}, so this is not a dataset directory, or its job has "

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from schemas.dataset import layout
 from schemas.dataset.holders import RemoteHolder
 from schemas.errors import MillraceError
-from schemas.spec.strict import Strict, first_mistake
-from schemas.storage import compare_and_swap
-from schemas.storage.compare_and_swap import Seen
+from schemas.spec.forms import Strict, first_mistake
+from schemas.storage import folders
+from schemas.storage.folders import Seen
 
 
 class Replaced(Strict):
@@ -99,7 +99,7 @@ def read_submitted(data_dir: str, run: str) -> Submitted | None:
       MillraceError: it cannot be read.
     """
     path = layout.join(data_dir, run, layout.JOB)
-    data = compare_and_swap.look(path).data
+    data = folders.look(path).data
     if data is None:
         return None
     try:

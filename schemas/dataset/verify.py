@@ -15,19 +15,16 @@ from collections.abc import Callable, Collection, Iterator
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.check_counts import named, verify_account, verify_rejects
-from schemas.dataset.check_inputs import verify_input_files
-from schemas.dataset.check_records import RecordCheck, StoredImages
-from schemas.dataset.check_shard import CHUNK, Content, ShardCheck
-from schemas.dataset.issues import Issue, Tally
+from schemas.dataset.check_records import CHUNK, Content, RecordCheck, ShardCheck, StoredImages
+from schemas.dataset.checks import Issue, Tally, named, verify_account, verify_input_files, verify_rejects
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
 from schemas.dataset.prune import is_left_over
-from schemas.dataset.stored_features import stored_features
+from schemas.dataset.records import stored_features
 from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import load_schema
 from schemas.storage import folders
-from schemas.storage.links import link_fault, links_of
+from schemas.storage.folders import link_fault, links_of
 
 _GRAPHS = {
     layout.TRANSFORM_FN: "the transform graph",

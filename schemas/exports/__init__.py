@@ -1,3 +1,5 @@
 """Exported models as far as they are read without TensorFlow: their notes, and what their answers mean."""
 
-__all__ = ["notes", "verdicts"]
+__all__ = [
+    "notes",
+]

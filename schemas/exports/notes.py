@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from schemas import storage
-from schemas.dataset.checksums import checksums, difference
 from schemas.dataset.layout import SCHEMA_YAML
+from schemas.dataset.opening import checksums, difference
 from schemas.errors import MillraceError, UsageError
+from schemas.rejects import Reject
+from schemas.rows import RowFile
+from schemas.spec.forms import first_mistake
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.strict import first_mistake
+from schemas.spec.table import NOT_FINITE, Schema, hints_of
+from schemas.storage.folders import refuse_links
 from schemas.storage.json_files import read_if_there
-from schemas.storage.links import refuse_links
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
@@ -152,3 +156,22 @@ def _instead(folder: str) -> str:
         if found is not None and storage.exists(storage.join(found, SAVED_MODEL)):
             return f"did you mean {found}?"
     return "give a folder export/best/<number>"
+
+
+def refused_rows(file: RowFile, schema: Schema, offsets: np.ndarray, errors: Sequence[bytes]) -> Iterator[Reject]:
+    """The rejects of rows that the reader accepts and the model refuses, without their raw bytes.
+
+    Args:
+      file: the rows' file.
+      schema: the export's.
+      offsets: int64 `[rows]`, where the rows begin in the file.
+      errors: `[rows]`, the model's `error` for each: `<input>: <reason>`.
+    """
+    columns = {name: labels[0] for name, labels in file.labels if len(labels) == 1}
+    hints = hints_of(schema)
+    for offset, error in zip(offsets.tolist(), errors, strict=True):
+        name, _, reason = error.decode().partition(": ")
+        detail = "the model rejects this value"
+        if reason == NOT_FINITE:
+            detail = f"not finite after the transform{hints.get(name, '')}"
+        yield Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b"")

@@ -1,3 +1,6 @@
 """Reads TensorFlow graphs of unknown origin without TensorFlow, and refuses those that can do more than compute."""
 
-__all__ = ["check", "messages", "trust"]
+__all__ = [
+    "check",
+    "saved_model",
+]

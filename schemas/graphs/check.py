@@ -1,25 +1,202 @@
-"""Refuses a SavedModel that could do more than compute, before any of it is loaded.
-
-Every op in the file, of the graph and of each function in its library, must be on the reviewed list
-(`schemas.graphs.allowed_ops`): TensorFlow evaluates some nodes while it loads a graph, whether or not anything asks for
-them. Ops that save a checkpoint must be unreachable from everything that is run, and ops that read a file must name one
-of this SavedModel. In a session, the signatures, the init op and the saver's restore op are run; of an object graph,
-every function may be run.
-
-Allowed ops only compute. They may still use up memory and time, or have bugs.
-"""
+"""Which parts of a SavedModel's graph run: the nodes and functions that a root leads to, and their inputs."""
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.graphs.allowed_ops import ALLOWED, FILE_INPUTS, SAVING
 from schemas.graphs.saved_model import FILE, parse, read_saved_model
-from schemas.graphs.walk import Graph, Place, Root, Walk, output_name, tensors_of
+
+Place: TypeAlias = tuple[str, str]  # a function's name, '' for the graph itself; and a node's name in it
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+class Graph:
+    """The nodes of a meta graph and of the functions in its library, by name."""
+
+    def __init__(self, graph_def: Any) -> None:
+        library = graph_def.library
+        names = [("", node.name) for node in graph_def.node] + [(f.signature.name, "") for f in library.function]
+        names += [(f.signature.name, node.name) for f in library.function for node in f.node_def]
+        self.twice = next((place for place, count in Counter(names).items() if count > 1), None)
+        self.functions = {function.signature.name: function for function in library.function}
+        self.bodies: dict[str, dict[str, Any]] = {"": {node.name: node for node in graph_def.node}}
+        for name, function in self.functions.items():
+            self.bodies[name] = {node.name: node for node in function.node_def}
+        # Ops run gradient functions without naming them. These may be more than the loader calls.
+        self.gradients = {g.gradient_func: g.function_name for g in library.gradient}
+        self.gradients |= {g.gradient_func: g.registered_op_type for g in library.registered_gradients}
+        # TensorFlow may run one implementation of an interface in place of another.
+        self.alternatives = [name for name, function in self.functions.items() if "api_implements" in function.attr]
+        self._steps: dict[Place, tuple[list[Place], set[str]]] = {}
+
+    def nodes(self) -> Iterator[tuple[Place, Any]]:
+        """All nodes, each with its place."""
+        for function, body in self.bodies.items():
+            for name, node in body.items():
+                yield (function, name), node
+
+    def steps(self, place: Place) -> tuple[list[Place], set[str]]:
+        """The nodes that a node takes inputs from, and the functions that it names: as its op, or in any attribute."""
+        if place not in self._steps:
+            function, name = place
+            node = self.bodies[function][name]
+            inputs = [(function, node_name(tensor)) for tensor in node.input]
+            self._steps[place] = inputs, {node.op, *_names(node.attr.values())} & self.functions.keys()
+        return self._steps[place]
+
+    def named_by_function(self, name: str) -> set[str]:
+        """The library's functions that a function's own attributes name, such as its gradient."""
+        return set(_names(self.functions[name].attr.values())) & self.functions.keys()
+
+
+def _names(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        functions, texts = [value.func] if value.HasField("func") else [], [value.s]
+        if value.HasField("list"):
+            functions += value.list.func
+            texts += value.list.s
+        for function in functions:
+            yield function.name
+            yield from _names(function.attr.values())
+        for text in texts:
+            yield text.decode(errors="replace")
+
+
+@dataclasses.dataclass(frozen=True)
+class Root:
+    """Something that a loader or a client runs.
+
+    Attributes:
+      name: for messages.
+      tensors: names of the graph's tensors or ops.
+      function: a function of the library that is called.
+      bound: for each of its last arguments, whether it is a file of the SavedModel.
+      fed: tensors of the graph that the loader feeds with names of files of the SavedModel.
+    """
+
+    name: str
+    tensors: tuple[str, ...] = ()
+    function: str | None = None
+    bound: tuple[bool, ...] = ()
+    fed: frozenset[str] = frozenset()
+
+
+class Walk:
+    """Everything that runs when a root runs: the nodes, and the callers of each function."""
+
+    def __init__(self, graph: Graph, root: Root) -> None:
+        self.graph = graph
+        self.root = root
+        self.places: dict[Place, Any] = {}
+        self._callers: dict[str, list[Place]] = {}
+        self._called: set[str] = set()
+        waiting = [("", node_name(tensor)) for tensor in root.tensors]
+        if root.function is not None:
+            waiting += self._call(root.function, None)
+        while waiting:
+            place = waiting.pop()
+            node = graph.bodies[place[0]].get(place[1])
+            if place in self.places or node is None:  # an argument of a function is not a node
+                continue
+            self.places[place] = node
+            inputs, functions = graph.steps(place)
+            waiting += inputs
+            for function in functions:
+                waiting += self._call(function, place)
+
+    def _call(self, function: str, caller: Place | None) -> Iterator[Place]:
+        """All places of a function's body: ops with side effects run even if nothing uses their outputs."""
+        waiting: list[tuple[str, Place | None]] = [(function, caller)]
+        while waiting:
+            function, caller = waiting.pop()
+            if caller is not None:
+                self._callers.setdefault(function, []).append(caller)
+            if function in self._called or function not in self.graph.functions:
+                continue
+            self._called.add(function)
+            yield from ((function, name) for name in self.graph.bodies[function])
+            waiting += ((named, (function, "")) for named in self.graph.named_by_function(function))
+
+    def is_own_file(self, place: Place, index: int) -> bool:
+        """Whether a node's data input is a file of the SavedModel, for all callers of the node's function."""
+        waiting = [(place[0], _data_input(self.places[place], index))]
+        seen: set[tuple[str, str | None]] = set()
+        has_source = False  # a cycle alone has none
+        while waiting:
+            tensor = waiting.pop()
+            if tensor in seen:
+                continue
+            seen.add(tensor)
+            sources = self._sources(*tensor)
+            if sources is None:
+                return False
+            has_source = has_source or not sources
+            waiting += sources
+        return has_source
+
+    def _sources(self, function: str, tensor: str | None) -> list[tuple[str, str | None]] | None:
+        """The tensors that a tensor copies; empty if it is a file of the SavedModel itself, None if it may not be."""
+        if tensor is None:
+            return None
+        node = self.graph.bodies[function].get(node_name(tensor))
+        if not function and output_name(tensor) in self.root.fed:
+            return []
+        if node is not None:
+            return [(function, _data_input(node, 0))] if node.op == "Identity" else None
+        arguments = [arg.name for arg in self.graph.functions[function].signature.input_arg] if function else []
+        if tensor not in arguments:
+            return None
+        index = arguments.index(tensor)
+        is_root = function == self.root.function
+        callers = [self.places.get(caller) for caller in self._callers.get(function, ())]
+        if not (is_root or callers) or any(node is None or not self._calls(node) for node in callers):
+            return None
+        if is_root:
+            first = len(arguments) - len(self.root.bound)
+            if index < first or not self.root.bound[index - first]:
+                return None
+        places = self._callers.get(function, ())
+        return [(caller[0], _data_input(node, index)) for caller, node in zip(places, callers, strict=True)]
+
+    def _calls(self, node: Any) -> bool:
+        return node.op in _CALLS or node.op in self.graph.functions
+
+
+def node_name(tensor: str) -> str:
+    """The node of `node`, `^node`, `node:0` or `node:output:0`."""
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def output_name(tensor: str) -> str:
+    """A tensor of the graph as `node:0`."""
+    return tensor if ":" in tensor else f"{tensor}:0"
+
+
+def _data_input(node: Any, index: int) -> str | None:
+    inputs = [name for name in node.input if not name.startswith("^")]
+    return inputs[index] if index < len(inputs) else None
+
+
+def tensors_of(infos: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a signature's tensors, including the components of sparse and composite tensors."""
+    return tuple(name for info in infos.values() for name in _tensors(info))
+
+
+def _tensors(info: Any) -> Iterator[str]:
+    sparse = info.coo_sparse
+    names = (info.name, sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name)
+    yield from (name for name in names if name)
+    for component in info.composite_tensor.components:
+        yield from _tensors(component)
+
 
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
@@ -148,3 +325,6 @@ def _loaded_roots(graph: Graph) -> Iterator[Root]:
         yield Root(f"the gradient of {differentiated!r}", function=name)
     for name in graph.alternatives:
         yield Root(f"the interface that {name!r} implements", function=name)
+
+
+TRUST_HELP = "load graphs that can do more than compute, such as write files; only if you trust their author"

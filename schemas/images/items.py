@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.images.paths import Inside, fields, name_problem, numbered_lines, path_problem, plain
-from schemas.spec.cell_error import CellError
+from schemas.images.listing import Inside, fields, name_problem, numbered_lines, path_problem, plain
+from schemas.spec.forms import CellError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 
 

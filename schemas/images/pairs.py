@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from schemas.spec.image_options import PairOptions, SplitPairs
+from schemas.spec.images import PairOptions, SplitPairs
 
 
 @dataclasses.dataclass(frozen=True)

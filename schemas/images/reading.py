@@ -1,17 +1,101 @@
-"""Reads the files of images to predict on, checks them, and puts them in batches that memory holds."""
+"""One image file as the job and `trainer.predict` read it: the same limits, the same reasons for rejects."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import stat
 from collections.abc import Iterator, Mapping
 
-from schemas.images.file import ERRORS, ImageFile, Refusal
-from schemas.images.header import ImageHeader
+from schemas import storage
+from schemas.errors import MillraceError
+from schemas.images.header import BadImage, ImageHeader, check_image, decoding_bytes, ends_early
 from schemas.images.items import Item
-from schemas.images.limits import decoding_bytes
-from schemas.images.paths import plain
+from schemas.images.listing import plain
 from schemas.rejects import Reject
-from schemas.spec.image_options import ImageOptions
+from schemas.spec.images import ImageOptions
+
+ERRORS = (BadImage, MillraceError, MemoryError)  # what reading and decoding a file may raise; see `ImageFile.refusal`
+_NODES = re.compile(r"^(?:\{\{[^}]*\}\}\s*)+")  # the ops that raised an error: different ones in a job and a model
+
+_OPS = re.compile(r" \[\[| \[Op:")
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why a file is rejected: the fields of a reject."""
+
+    stage: str
+    reason: str
+    detail: str
+
+
+class ImageFile:
+    """Reads and checks a file: call `measure` first, which opens nothing, then `read`."""
+
+    def __init__(self, path: str, images: ImageOptions) -> None:
+        self._path = path
+        self._images = images
+        self._size: int | None = None
+        self._stage = "read"
+
+    def measure(self) -> int:
+        """The size of the file in bytes.
+
+        Raises:
+          BadImage: a folder, a pipe or a device, whose reading might never end; or too many bytes.
+          MillraceError: there is no such file.
+        """
+        self._size = _size(self._path)
+        if self._size > self._images.max_file_bytes:
+            raise BadImage("file_too_large", f"files of at most {self._images.max_file_bytes:,} bytes are accepted")
+        return self._size
+
+    def read(self) -> tuple[bytes, ImageHeader]:
+        """The bytes, and the header of an image that may be decoded.
+
+        Raises:
+          BadImage: what `check_image` raises.
+          MillraceError: the file cannot be read.
+        """
+        data = storage.read_bytes(self._path)
+        self._stage = "ingest"
+        return data, check_image(data, self._images)
+
+    def refusal(self, error: BaseException) -> Refusal:
+        """The refusal for one of ERRORS."""
+        if isinstance(error, BadImage):
+            reason, detail = error.reason, error.detail
+        elif isinstance(error, MemoryError):
+            reason, detail = "out_of_memory", "there was no memory to decode it"
+        else:
+            reason, detail = "unreadable_file", str(error)
+        told = detail if self._size is None else f"{detail} ({self._size:,} bytes)"
+        return Refusal(self._stage, reason, told)
+
+
+def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
+    """The error for a file whose header is accepted but which TensorFlow cannot decode."""
+    reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
+    return BadImage(reason, f"{header.format.upper()}, {header.height} x {header.width} pixels: {decoder_says(error)}")
+
+
+def decoder_says(error: Exception) -> str:
+    """The decoder's message, without the names of ops that TensorFlow adds."""
+    lines = _OPS.split(str(getattr(error, "message", error)), maxsplit=1)[0].strip().splitlines()
+    return _NODES.sub("", lines[-1].strip())[:300] if lines else type(error).__name__
+
+
+def _size(path: str) -> int:
+    if not storage.is_local(path):
+        return storage.stat(path).size
+    with storage.wrap_errors(path):
+        found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadImage("not_a_file", "found a folder, a pipe or a device; expected a file")
+    return found.st_size
+
 
 BATCH_SIZE = 64
 BATCH_BYTES = 64 << 20  # maximum size of the files in a batch; a larger file is a batch of its own

@@ -9,8 +9,8 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.images.file import ERRORS, ImageFile
 from schemas.images.listing import list_csv, list_folders
+from schemas.images.reading import ERRORS, ImageFile
 from schemas.inference.declaration import counted, percent
 from schemas.inference.images import AT_ONCE, chosen
 from schemas.inference.survey import Progress

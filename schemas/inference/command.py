@@ -70,7 +70,7 @@ def _write(options: argparse.Namespace, prog: str) -> command.Report:
     from schemas.inference.images import are_images, infer_images
     from schemas.inference.tables import infer_table
     from schemas.inference.trial import try_out
-    from schemas.spec.strict import NAME
+    from schemas.spec.forms import NAME
 
     if options.name is not None and not NAME.fullmatch(options.name):
         raise UsageError(f"--name {options.name}: a name is a letter, then letters, digits, '_', '-' or '.'")

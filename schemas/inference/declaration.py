@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.spec.strict import NAME
+from schemas.spec.forms import NAME
 
 
 @dataclasses.dataclass(frozen=True)

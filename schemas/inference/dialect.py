@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from schemas import storage
-from schemas.csv.binary import binary_kind, controls
-from schemas.csv.fields import split_fields
+from schemas.csv.file import binary_kind, controls
 from schemas.csv.lines import START, QuotedScanner
+from schemas.csv.parse import split_fields
 from schemas.csv.stream import GZIP_MAGIC, open_stream
 from schemas.errors import UsageError
 from schemas.inference.declaration import counted

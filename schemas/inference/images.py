@@ -19,7 +19,7 @@ from schemas.images.listing import Listing, list_folders
 from schemas.inference.declaration import counted, percent
 from schemas.inference.tables import Inferred
 from schemas.inference.yaml_text import comment, scalar
-from schemas.spec.strict import NAME
+from schemas.spec.forms import NAME
 
 LOOKED_AT = 2_000  # images whose headers are read, unless all are
 _HEAD_BYTES = 1 << 16

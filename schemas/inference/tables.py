@@ -15,8 +15,8 @@ from schemas.inference.kinds import Column, missing_values
 from schemas.inference.label import LabelChoice, choose
 from schemas.inference.survey import Progress, Survey, survey
 from schemas.inference.yaml_text import column_ref, comment, feature_line, scalar
+from schemas.spec.forms import MAX_COLUMNS, NAME
 from schemas.spec.loader import MAX_BYTES
-from schemas.spec.strict import MAX_COLUMNS, NAME
 
 _FEW, _TINY = 100, 50  # records: of fewer, a split of a tenth may be empty; of fewer still, any
 _COMMENTED = 1_000  # features, beyond which there is no evidence behind each

@@ -14,8 +14,7 @@ from schemas.inference.check import check_table
 from schemas.inference.declaration import counted, percent
 from schemas.inference.tables import Inferred
 from schemas.spec.loader import parse_schema
-from schemas.spec.raw_columns import SPLIT
-from schemas.spec.table import SPLITS, Schema
+from schemas.spec.table import SPLIT, SPLITS, Schema
 
 MAX_REJECTS, MAX_REJECT_FRACTION = 10, 0.001  # of a job, unless it is told otherwise
 _MARGIN = 1.5  # times the share that was found

@@ -1,3 +1,3 @@
 """Predictions as files: their columns, their text as JSON and CSV, and the manifest of a folder of them."""
 
-__all__ = ["columns", "csv_text", "json_lines", "json_text", "manifest"]
+__all__ = ["encoding", "manifest"]

@@ -10,7 +10,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Count, File, Input, Inside, Shard, Total
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.strict import Strict, first_mistake
+from schemas.spec.forms import Strict, first_mistake
 
 FormatName = Literal["jsonl", "csv", "parquet", "tfrecord"]
 

@@ -1,21 +1,13 @@
 """The schema: what a YAML file declares of a dataset, and what follows from it alone."""
 
 __all__ = [
-    "cell_error",
-    "command",
-    "drift",
     "features",
     "forms",
-    "image_keys",
-    "image_options",
+    "gates",
     "images",
     "kinds.base",
     "loader",
-    "not_finite",
-    "promotion",
-    "raw_columns",
     "shipped",
     "split_hash",
-    "strict",
     "table",
 ]

@@ -2,7 +2,7 @@
 
 import sys
 
-from schemas.spec.command import main
+from schemas.spec.shipped import main
 
 if __name__ == "__main__":
     sys.exit(main())

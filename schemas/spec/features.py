@@ -8,12 +8,10 @@ from pydantic import Field
 
 from schemas.spec.kinds.base import Item, ReadAsNumbers, ReadAsStrings, Watched
 from schemas.spec.kinds.boolean import Bool
-from schemas.spec.kinds.category import Category, CategoryLabel
-from schemas.spec.kinds.cross import Cross
+from schemas.spec.kinds.category import Category, CategoryLabel, Cross, Text
 from schemas.spec.kinds.numeric import Bucketize, Numeric, NumericLabel, Scale
 from schemas.spec.kinds.one_hot import OneHot
 from schemas.spec.kinds.set_aside import Ignore, Key, Weight
-from schemas.spec.kinds.text import Text
 
 Feature = Annotated[
     Numeric | Category | OneHot | Bool | Cross | Text | Ignore | Weight | Key, Field(discriminator="kind")

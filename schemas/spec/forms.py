@@ -1,9 +1,94 @@
-"""The forms that a feature takes: as a raw column, as a vocabulary, and transformed, as a model reads it."""
+"""What all models of a file are made of: frozen, strictly checked values, and the types that their keys share."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+import math
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+def _as_text(value: object) -> object:
+    """YAML reads `values: [1, 2]` as integers; tokens are text, so a plain integer is taken as its digits."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _check_name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError("a feature's name is a letter, then letters, digits, '_', '-' or '.'")
+    return value
+
+
+def as_float32(value: float) -> float:
+    """The number as data and graphs hold it; infinite if it is out of a float32's range."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def alike(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Texts, each with an earlier one that is the same without the ASCII white space around it, as data is read."""
+    seen: dict[bytes, str] = {}
+    for text in texts:
+        earlier = seen.setdefault(text.encode().strip(), text)
+        if earlier != text:
+            yield earlier, text
+
+
+Token = Annotated[str, BeforeValidator(_as_text)]
+Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
+ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
+Positive = Annotated[int, Field(gt=0)]
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
+
+
+class Strict(BaseModel):
+    """A frozen value that refuses unknown keys and does not convert types."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+_ABSENT = {
+    "missing_value": "which means missing, and the schema gives no `missing:` for it",
+    "missing_label": "which means missing; expected a label",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class CellError:
+    """A reason code, and what was found and expected."""
+
+    reason: str
+    detail: str
+
+
+def shown(value: bytes) -> str:
+    """A value for a message: in quotes, cut where it is long."""
+    head = value[:60]
+    try:
+        text = repr(head.decode("utf-8"))
+    except UnicodeDecodeError:
+        text = repr(head)[1:]
+    return text + ("..." if len(value) > 60 else "")
+
+
+def absent_value(value: bytes, reason: str) -> CellError:
+    """The error that a value means missing: missing_value or missing_label."""
+    return CellError(reason, f"found {shown(value)}, {_ABSENT[reason]}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 
 from schemas.spec.features import Feature, Label
+from schemas.spec.gates import PromoteRules
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
-from schemas.spec.promotion import PromoteRules
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
 MAX_TOLD = 200  # of the mistakes in a file; a person fixes these first

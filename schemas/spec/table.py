@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from schemas.spec.drift import Drift, Limits, limits_of
 from schemas.spec.features import Cross, Feature, Key, Label, Watched, Weight
-from schemas.spec.promotion import PromoteRules
-from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict, Token
+from schemas.spec.forms import MAX_COLUMNS, ColumnRef, Name, RawColumn, Strict, Token
+from schemas.spec.gates import Drift, Limits, PromoteRules, limits_of
 
 SPLITS = ("train", "eval", "test")
 
@@ -239,3 +238,26 @@ class Schema(Strict):
     def fingerprint(self) -> str:
         """SHA-256 over the canonical JSON: the same for two files that declare the same."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+OFFSET = "_offset"  # int64: the record's first byte in its (decompressed) file
+SPLIT = "_split"  # int8: index into schemas.spec.table.SPLITS
+
+
+def raw_columns(schema: Schema) -> tuple[RawColumn, ...]:
+    """Every raw column: the features in the schema's order, then the label."""
+    return tuple(item.raw for item in schema.items if item.raw is not None)
+
+
+def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:
+    """What a request sends: the inputs, and the key where there is one. Never the label or the weight."""
+    sent = (*schema.inputs, *((schema.key,) if schema.key else ()))
+    return tuple(feature.raw for feature in sent if feature.raw is not None)
+
+
+NOT_FINITE = "not_finite"  # the reason code
+
+
+def hints_of(schema: Schema) -> dict[str, str]:
+    """What may make a value that is not finite, by feature."""
+    return {feature.name: feature.not_finite_hint for feature in schema.features if feature.not_finite_hint}

@@ -3,7 +3,6 @@
 `from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
 """
 
-from schemas.storage.disk import open_at_once, sync_folder
 from schemas.storage.inputs import (
     check_apart,
     check_names,
@@ -15,6 +14,7 @@ from schemas.storage.inputs import (
     print_notes,
 )
 from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, file_key, list_files, name_hash
+from schemas.storage.local import open_at_once, sync_folder
 from schemas.storage.paths import (
     check_output,
     check_scheme,
@@ -43,10 +43,8 @@ __all__ = [
     "check_output",
     "check_scheme",
     "check_version",
-    "compare_and_swap",
     "content",
     "delete",
-    "disk_errors",
     "duplicate_note",
     "exists",
     "expand",
@@ -54,26 +52,25 @@ __all__ = [
     "file_key",
     "folders",
     "for_each",
-    "gcs_credentials",
-    "gcs_location",
+    "gcs_access",
     "identity",
     "is_local",
     "join",
     "json_files",
-    "links",
     "list_files",
     "listdir",
+    "local",
     "name_hash",
     "open_at_once",
     "open_read",
+    "paths",
     "print_duplicates",
     "print_notes",
     "read_bytes",
-    "redact",
     "split_address",
     "stat",
+    "store",
     "sync_folder",
-    "tensorflow_paths",
     "tensorflow_reads",
     "tfrecord",
     "wrap_errors",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from schemas.errors import MillraceError
 from schemas.storage.paths import for_each, is_local, join, store_of, wrap_errors
+from schemas.storage.store import Changed, Seen
 
 
 def make(path: str) -> None:
@@ -105,3 +106,106 @@ def flush_name(path: str) -> None:
     """Flushes the name of a local file or folder to disk, by flushing the folder that contains it."""
     with wrap_errors(path):
         store_of(path).flush_name(path)
+
+
+def links_to(root: str, names: Iterable[str]) -> list[str]:
+    """The files, and folders on their paths, that are links: relative to `root`, sorted. On GCS there are none."""
+    if not is_local(root):
+        return []
+    below = set(names)
+    todo = below
+    while todo:
+        todo = {os.path.dirname(name) for name in todo} - below - {""}
+        below |= todo
+    return sorted(name for name in below if os.path.islink(join(root, name)))
+
+
+def links_in(folder: str) -> list[str]:
+    """All links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
+    if not is_local(folder):
+        return []
+    found, waiting = [], [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:  # finds links without a stat of each entry
+                for entry in entries:
+                    if entry.is_symlink():
+                        found.append(os.path.relpath(entry.path, folder))
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:  # not a readable folder: its reader reports that
+            continue
+    return sorted(found)
+
+
+def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
+    """All links in a run's folder, and in place of a file or folder that a manifest names, relative to `data_dir`."""
+    found = {join(run, name) for name in links_in(join(data_dir, run))}
+    elsewhere = [name for name in names if not name.startswith(f"{run}/")]
+    return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
+
+
+def refuse_links(root: str, names: Iterable[str], *, advice: str = "") -> None:
+    """Refuses links in place of files, and of folders on their paths.
+
+    Raises:
+      MillraceError: there is one; the message ends with `advice`.
+    """
+    for link in links_to(root, names):
+        full = join(root, link)
+        raise MillraceError(f"{full}: {link_fault(full)}{advice}.")
+
+
+def link_fault(path: str) -> str:
+    """The message about a link, without the link's own path."""
+    try:
+        target = os.readlink(path)
+    except OSError:  # replaced since
+        target = "another place"
+    return f"is a link to {target[:200]}; expected a file or folder. Replace the link with the original"
+
+
+__all__ = ["Changed", "Seen", "create", "fence", "look", "swap"]
+
+
+def look(path: str) -> Seen:
+    """The file's current bytes, and what a swap compares with."""
+    with wrap_errors(path):
+        return store_of(path).look(path)
+
+
+def swap(path: str, data: bytes | None, seen: Seen, *, unless: tuple[str, Seen] | None = None) -> Seen:
+    """Replaces or removes the file, if it is still as it was `seen`.
+
+    Args:
+      path: the file.
+      data: its new bytes; None removes it.
+      seen: what `look`, or the swap before, returned.
+      unless: another file, and how it was seen: if it has changed since, nothing is done. A process that changes that
+        file calls `fence` for this one before it looks at it; a swap that has already compared both is then complete
+        or fails.
+
+    Returns:
+      The file as it is now, for the next swap.
+
+    Raises:
+      Changed: one of the two files has changed; nothing was done.
+      MillraceError: the file cannot be written.
+    """
+    with wrap_errors(path):
+        return store_of(path).swap(path, data, seen, unless)
+
+
+def create(path: str, data: bytes) -> bool:
+    """Writes a file unless there is one. Returns whether it was written."""
+    try:
+        swap(path, data, Seen(None))
+    except Changed:
+        return False
+    return True
+
+
+def fence(path: str) -> None:
+    """Makes every swap fail that has compared already and is not complete; it must compare again."""
+    with wrap_errors(path):
+        store_of(path).fence(path)

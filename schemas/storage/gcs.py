@@ -11,10 +11,19 @@ from typing import Any, BinaryIO, cast
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError
 from schemas.outage import longest_delay
-from schemas.storage import gcs_errors, globs
+from schemas.storage import gcs_client, globs
 from schemas.storage.gcs_client import OUTAGE, TRANSFERS, client, pool
-from schemas.storage.range_reader import AHEAD, RangeReader
-from schemas.storage.store import Changed, FileStat, Seen, check_version, split_address, split_folder, split_object
+from schemas.storage.store import (
+    AHEAD,
+    Changed,
+    FileStat,
+    RangeReader,
+    Seen,
+    check_version,
+    split_address,
+    split_folder,
+    split_object,
+)
 
 PREFIX = "gs://"
 UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at once
@@ -27,7 +36,7 @@ class GcsStore:
     tensorflow_reads = True
 
     def explain(self, error: Exception) -> str | None:
-        return gcs_errors.explain(error)
+        return gcs_client.explain(error)
 
     def lacks_bucket(self, error: BaseException) -> bool:
         return type(error).__name__ == "NotFound"
@@ -225,6 +234,6 @@ def _patience(path: str) -> dict[str, Any]:
 
     def repeated(request: Callable[..., Any]) -> Callable[..., Any]:
         begun = time.monotonic()  # of this request: an upload makes many
-        return retry(request, on_error=lambda error: OUTAGE.failed(path, gcs_errors.failure(error), begun))
+        return retry(request, on_error=lambda error: OUTAGE.failed(path, gcs_client.failure(error), begun))
 
     return {"retry": repeated}

@@ -1,4 +1,4 @@
-"""Files on local disk, and on network disks that are mounted."""
+"""Recognizes errors of a disk that refuses writes: it is full, over a quota, read-only or broken, or limits files."""
 
 from __future__ import annotations
 
@@ -6,15 +6,207 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import shutil
+import uuid
 from collections.abc import Hashable, Iterator, Sequence
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import BinaryIO
 
-from schemas.errors import MillraceError
-from schemas.storage import disk, globs, local_swap
-from schemas.storage.redact import redacted
-from schemas.storage.store import FileStat, Seen, check_version, folder_error
+from schemas.errors import MillraceError, UsageError
+from schemas.storage import globs
+from schemas.storage.store import Changed, FileStat, Seen, check_version, folder_error, redacted
+
+_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_REFUSED = re.compile("|".join(re.escape(os.strerror(code)) for code in _CODES))
+# What libraries add before and after a message.
+_ROUND = re.compile(r"^([\w.]+Error: |\{\{function_node \S+\}\} )+| \[while running '.*'\]$")
+
+
+def refused_by_disk(message: str) -> str | None:
+    """The line of an error's message that says that the disk refuses a write; None for any other error.
+
+    Messages are compared, because C++ libraries pass on the system's message and not its error number.
+    """
+    line = next((line.strip() for line in message.splitlines() if _REFUSED.search(line)), None)
+    return None if line is None else _ROUND.sub("", line)[:500]
+
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+_NOT_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
+
+
+def write(path: str, data: bytes) -> None:
+    """Writes a file in one step: a temporary file in the same folder, flushed to disk, then renamed."""
+    check_output(path)
+    folder = os.path.dirname(path) or "."
+    os.makedirs(folder, exist_ok=True)
+    temporary = temporary_for(path)
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        delete(temporary)
+        raise
+    sync_folder(folder)
+
+
+def temporary_for(path: str) -> str:
+    """A new name beside a path, for the bytes that will get its name."""
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is one of `temporary_for`."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def delete(path: str) -> None:
+    """Removes a file, if it exists."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def make_folder(path: str) -> None:
+    """Creates a folder and its parents, durably."""
+    made, above = [], os.path.abspath(path)
+    while not os.path.isdir(above) and above != os.path.dirname(above):
+        made.append(above)
+        above = os.path.dirname(above)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise MillraceError(f"{path}: the folder cannot be created: {error.strerror}") from error
+    for folder in made:
+        sync_folder(os.path.dirname(folder))
+
+
+def check_output(path: str, *, hint: str = "") -> None:
+    """Refuses an output path that is not a regular file, because writing renames a file over it.
+
+    Args:
+      path: where a file is to be put.
+      hint: what else to do, for the message.
+
+    Raises:
+      UsageError: the path is a folder, a link, a pipe or a device.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not S_ISREG(mode):
+        what = "a folder" if S_ISDIR(mode) else "a link" if S_ISLNK(mode) else "a pipe, a socket or a device"
+        raise UsageError(f"{path}: is {what}, which a file would replace; give a file name{hint}")
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """Opens a pipe without waiting for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def open_own(path: str, flags: int) -> int:
+    """As `open_at_once`, but not through a link: of a file that only this package writes."""
+    return open_at_once(path, flags | os.O_NOFOLLOW)
+
+
+def check_regular(path: str, mode: int) -> None:
+    """Raises MillraceError unless the mode is that of a regular file."""
+    if not S_ISREG(mode):
+        raise MillraceError(f"{path}: is a folder, a pipe or a device; expected a file")
+
+
+def sync_folder(folder: str) -> None:
+    """Flushes the names in a local folder to disk, if the file system allows it: some network disks do not."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCED:
+            raise
+
+
+def look(path: str) -> Seen:
+    """The file's current bytes. A link is refused."""
+    try:
+        with open(path, "rb", opener=open_own) as file:
+            check_regular(path, os.fstat(file.fileno()).st_mode)
+            return Seen(file.read())
+    except FileNotFoundError:
+        return Seen(None)
+
+
+def swap(path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
+    """See `schemas.storage.folders.swap`."""
+    if data is None:
+        return _remove(path, seen)
+    make_folder(os.path.dirname(path) or ".")
+    while not _renamed(path, data, seen, unless):
+        pass  # a fence removed the pending file, after another swap or late: compare again
+    sync_folder(os.path.dirname(path) or ".")
+    fence(path)
+    # Of two swaps that compared before either renamed, the later one stays. With `unless` there is only one.
+    if unless is None and look(path).data != data:
+        raise Changed(path)
+    return Seen(data)
+
+
+def fence(path: str) -> None:
+    """Removes all pending files, so that their swaps must compare again."""
+    folder, name = os.path.dirname(path) or ".", os.path.basename(path)
+    for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
+        delete(pending)
+
+
+def _renamed(path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
+    """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
+    pending = temporary_for(path)
+    try:
+        with open(pending, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _expect(unless)
+        _expect((path, seen))
+        try:
+            os.replace(pending, path)
+        except FileNotFoundError:
+            return look(path).data == data  # a network file system repeated a rename whose answer was lost
+    except BaseException:
+        delete(pending)
+        raise
+    return True
+
+
+def _remove(path: str, seen: Seen) -> Seen:
+    """Removes the file. A file that replaced it after the comparison is put back."""
+    _expect((path, seen))
+    if seen.data is None:
+        return seen
+    aside = temporary_for(path)
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError as error:
+        raise Changed(path) from error
+    try:
+        if look(aside) != seen:
+            with contextlib.suppress(OSError):  # there is a newer file, or links do not work: its writer finds it gone
+                os.link(aside, path)
+            raise Changed(path)
+    finally:
+        delete(aside)
+    return Seen(None)
+
+
+def _expect(file: tuple[str, Seen] | None) -> None:
+    if file is not None and look(file[0]) != file[1]:
+        raise Changed(file[0])
 
 
 class LocalStore:
@@ -32,14 +224,14 @@ class LocalStore:
 
     def stat(self, path: str) -> FileStat:
         found = os.stat(path)
-        disk.check_regular(path, found.st_mode)
+        check_regular(path, found.st_mode)
         return FileStat(found.st_size, str(found.st_mtime_ns))
 
     def open(self, path: str, version: str | None) -> BinaryIO:
-        file = open(path, "rb", opener=disk.open_at_once)  # noqa: SIM115 - the caller closes it
+        file = open(path, "rb", opener=open_at_once)  # noqa: SIM115 - the caller closes it
         try:
             found = os.fstat(file.fileno())
-            disk.check_regular(path, found.st_mode)
+            check_regular(path, found.st_mode)
             check_version(path, version, str(found.st_mtime_ns))
         except MillraceError:
             file.close()
@@ -51,10 +243,10 @@ class LocalStore:
             return file.read()
 
     def write(self, path: str, data: bytes) -> None:
-        disk.write(path, data)
+        write(path, data)
 
     def delete(self, path: str) -> None:
-        disk.delete(path)
+        delete(path)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -84,7 +276,7 @@ class LocalStore:
         return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 
     def make_folder(self, path: str) -> None:
-        disk.make_folder(path)
+        make_folder(path)
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, below, names in os.walk(path):
@@ -110,24 +302,24 @@ class LocalStore:
     def flush(self, path: str) -> None:
         for folder, _, names in os.walk(path, onerror=_raise):
             for name in names:
-                if disk.is_temporary(name):  # another process is writing it, flushes it itself, and may remove it
+                if is_temporary(name):  # another process is writing it, flushes it itself, and may remove it
                     continue
                 with open(os.path.join(folder, name), "rb") as file:
                     os.fsync(file.fileno())
-            disk.sync_folder(folder)
+            sync_folder(folder)
         self.flush_name(path)
 
     def flush_name(self, path: str) -> None:
-        disk.sync_folder(os.path.dirname(os.path.abspath(path)))
+        sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def look(self, path: str) -> Seen:
-        return local_swap.look(path)
+        return look(path)
 
     def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        return local_swap.swap(path, data, seen, unless)
+        return swap(path, data, seen, unless)
 
     def fence(self, path: str) -> None:
-        local_swap.fence(path)
+        fence(path)
 
 
 def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Hashable]:

@@ -1,4 +1,4 @@
-"""Reads and writes files by path, on any store. All other code uses these functions."""
+"""Paths that TensorFlow cannot use, as it takes some characters for a pattern even where it is given a file's path."""
 
 from __future__ import annotations
 
@@ -9,13 +9,30 @@ from typing import BinaryIO, TypeVar
 
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import disk
+from schemas.storage import local
 from schemas.storage.gcs import PREFIX as GCS
 from schemas.storage.gcs import GcsStore
 from schemas.storage.local import LocalStore
 from schemas.storage.s3 import PREFIX as S3
 from schemas.storage.s3 import S3Store
 from schemas.storage.store import FileStat, Store
+
+_PATTERN = re.compile(r"\[[^/]*\]|\\")  # *, ? and a single bracket do no harm: as patterns they match themselves
+
+
+def check_characters(path: str, where: str = "") -> None:
+    """Refuses a folder in which TensorFlow would not find the checkpoints and graphs that it has written there.
+
+    Raises:
+      UsageError: the path contains brackets or a backslash; the message begins with `where`.
+    """
+    found = _PATTERN.search(path)
+    if found is not None:
+        raise UsageError(
+            f"{where}{path}: TensorFlow takes {found[0]} for a pattern, and would not find the files that it has "
+            "written; use a folder without brackets and backslashes in its path"
+        )
+
 
 _LOCAL: Store = LocalStore()
 _STORES: dict[str, Store] = {GCS: GcsStore(), S3: S3Store()}  # by prefix; all other paths are local
@@ -164,6 +181,6 @@ def check_output(path: str, *, hint: str = "", overwrite: bool = True) -> None:
       UsageError: the path is a folder, a link, a pipe or a device, or an existing file that may not be replaced.
     """
     if is_local(path):
-        disk.check_output(path, hint=hint)
+        local.check_output(path, hint=hint)
     if not overwrite and exists(path):
         raise UsageError(f"{path}: already exists; give --overwrite to replace it")

@@ -1,7 +1,4 @@
-"""Amazon S3, and servers with its API: a folder is a common prefix of keys, and an object's version is its ETag.
-
-Commits depend on conditional writes and deletes (If-Match, If-None-Match), which the server must support.
-"""
+"""What the errors of Amazon's client libraries mean, and what to do. They are identified by name, without an import."""
 
 from __future__ import annotations
 
@@ -18,10 +15,74 @@ from schemas import outage
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
 from schemas.outage import Outage
-from schemas.storage import globs, s3_errors
-from schemas.storage.range_reader import RangeReader
-from schemas.storage.s3_errors import CHANGED, MISSING, code_of
-from schemas.storage.store import Changed, FileStat, Seen, check_version, split_address, split_folder, split_object
+from schemas.storage import globs
+from schemas.storage.store import (
+    Changed,
+    FileStat,
+    RangeReader,
+    Seen,
+    check_version,
+    redacted,
+    split_address,
+    split_folder,
+    split_object,
+)
+
+MISSING = ("NoSuchKey", "NoSuchBucket", "404")
+CHANGED = (*MISSING, "PreconditionFailed", "412", "ConditionalRequestConflict", "409")
+_LOG_IN = "Run 'aws configure' or 'aws sso login', or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_REFUSED = f"the AWS credentials were refused: {{}}. {_LOG_IN}"
+_FORBIDDEN = "permission denied{permission}: {}. The account needs s3:ListBucket, GetObject, PutObject and DeleteObject"
+_PERMISSIONS = {
+    "HeadObject": "GetObject",
+    "ListObjectsV2": "ListBucket",
+    "CreateMultipartUpload": "PutObject",
+    "UploadPart": "PutObject",
+    "CompleteMultipartUpload": "PutObject",
+    "CopyObject": "PutObject",
+}  # those of operations that are not called like their permission
+_EXPLAINED = {
+    **dict.fromkeys(MISSING, "no such object or bucket"),
+    **dict.fromkeys(("PreconditionFailed", "412"), "changed while it was being read; start again"),
+    **dict.fromkeys(("AccessDenied", "403"), _FORBIDDEN),
+    **dict.fromkeys(("ExpiredToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"), _REFUSED),
+    "NoCredentialsError": f"no AWS credentials were found. {_LOG_IN}",
+}
+
+
+def code_of(error: BaseException) -> str:
+    """The server's code of an error; '' if it is not the server's."""
+    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+
+
+def is_of_network(error: Exception) -> bool:
+    """Whether a request got no answer, or only a part of one; another one may."""
+    from botocore.exceptions import ConnectionError as NotConnected
+    from botocore.exceptions import HTTPClientError
+
+    return isinstance(error, NotConnected | HTTPClientError)
+
+
+def network_failure(error: Exception) -> str:
+    """What the network did to a single request."""
+    if "Timeout" in type(error).__name__:
+        return f"nothing arrived for {outage.STALL_SECONDS:g} s"
+    return f"the connection could not be made, or was cut ({type(error).__name__})"
+
+
+def explain(error: Exception) -> str | None:
+    """The message of an error of Amazon's client libraries in one line, without secrets; None for any other error."""
+    if isinstance(error, outage.GaveUp):
+        return str(error)
+    if type(error).__module__.split(".")[0] not in ("boto3", "botocore", "s3transfer"):
+        return None
+    if isinstance(error.__context__, Exception) and code_of(error.__context__):  # of an upload, which wraps it
+        error = error.__context__
+    operation = str(getattr(error, "operation_name", ""))
+    permission = f" (s3:{_PERMISSIONS.get(operation, operation)})" if operation else ""
+    message = " ".join(redacted(str(error)).split()).rstrip(".")
+    return _EXPLAINED.get(code_of(error) or type(error).__name__, "{}").format(message, permission=permission)
+
 
 PREFIX = "s3://"
 OUTAGE = Outage("Amazon S3")
@@ -83,9 +144,9 @@ def _after(
     if caught_exception is None and status not in _TRANSIENT and code not in _TRANSIENT:
         OUTAGE.answered()
         return None
-    if caught_exception is not None and not s3_errors.is_of_network(caught_exception):
+    if caught_exception is not None and not is_of_network(caught_exception):
         return None
-    failure = f"status {status}" if caught_exception is None else s3_errors.failure(caught_exception)
+    failure = f"status {status}" if caught_exception is None else network_failure(caught_exception)
     OUTAGE.failed(request_dict["url"].partition("?")[0], failure, request_dict["context"][_BEGUN])
     return min(outage.longest_delay(), 2.0 ** (attempts - 1)) * random.uniform(0.5, 1)
 
@@ -101,7 +162,7 @@ class S3Store:
     tensorflow_reads = False
 
     def explain(self, error: Exception) -> str | None:
-        return s3_errors.explain(error)
+        return explain(error)
 
     def lacks_bucket(self, error: BaseException) -> bool:
         return code_of(error) == "NoSuchBucket"
@@ -257,4 +318,4 @@ def _get(path: str, **condition: str) -> tuple[bytes, str]:
         try:
             return answer["Body"].read(), answer["ETag"]
         except (HTTPClientError, IncompleteReadError) as error:
-            OUTAGE.failed(path, s3_errors.failure(error), begun)
+            OUTAGE.failed(path, network_failure(error), begun)

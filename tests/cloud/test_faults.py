@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap, folders
+from schemas.storage import folders
 from tests.support.faults import Fault
 
 # The client library leaves it to the garbage collector to close a connection whose answer it has not read.
@@ -33,7 +33,7 @@ def test_what_a_busy_server_refuses_is_asked_again(cloud, bucket, tmp_path: Path
         "write": lambda: storage.write_bytes(f"{bucket}/in/b", DATA),
         "upload": lambda: folders.upload(str(tmp_path / "local"), f"{bucket}/in/c"),
         "rename": lambda: folders.move(f"{bucket}/in/c", f"{bucket}/in/d"),
-        "swap": lambda: compare_and_swap.swap(f"{bucket}/in/e", DATA, compare_and_swap.look(f"{bucket}/in/e")),
+        "swap": lambda: folders.swap(f"{bucket}/in/e", DATA, folders.look(f"{bucket}/in/e")),
         "delete": lambda: storage.delete(f"{bucket}/in/b"),
     }
     for step in steps.values():
@@ -48,14 +48,14 @@ def test_what_the_server_did_though_its_answer_was_lost_is_done_once(cloud, buck
     path = f"{bucket}/a"
     for where, step, left in (
         ("POST", lambda: storage.write_bytes(path, b"1"), b"1"),
-        ("POST", lambda: compare_and_swap.swap(path, b"2", compare_and_swap.look(path)), b"2"),
+        ("POST", lambda: folders.swap(path, b"2", folders.look(path)), b"2"),
         ("POST.*rewriteTo", lambda: folders.move(path, f"{path}2"), None),
         ("DELETE", lambda: storage.delete(f"{path}2"), None),
     ):
         cloud.inject(Fault(where, cut=0))
         step()
         assert cloud.injected == 1
-        assert compare_and_swap.look(path).data == left
+        assert folders.look(path).data == left
     assert storage.listdir(bucket) == []
 
 

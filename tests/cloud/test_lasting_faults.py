@@ -19,9 +19,9 @@ from beam_jobs.runtime import job
 from schemas import outage, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap, folders, gcs_client
+from schemas.storage import folders, gcs_client
 from schemas.storage.gcs import UPLOAD_BYTES
-from schemas.storage.range_reader import PIECE
+from schemas.storage.store import PIECE
 from tests.support.cloud import Cloud
 from tests.support.faults import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
@@ -61,7 +61,7 @@ def steps(bucket: str, large: str) -> Steps:
         "write": lambda: storage.write_bytes(path, b"b"),
         "upload": lambda: folders.upload(large, path),
         "move": lambda: folders.move(path, f"{bucket}/b"),
-        "swap": lambda: compare_and_swap.swap(path, b"b", compare_and_swap.Seen(b"a", 1)),
+        "swap": lambda: folders.swap(path, b"b", folders.Seen(b"a", 1)),
         "delete": lambda: storage.delete(path),
     }
 

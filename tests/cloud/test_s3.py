@@ -19,8 +19,8 @@ from schemas import storage
 from schemas.dataset import Dataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import compare_and_swap, folders, s3
-from schemas.storage.compare_and_swap import Changed
+from schemas.storage import folders, s3
+from schemas.storage.folders import Changed
 from tests.support import appending, gcs_gateway, loopback_certificate, replaying, training
 from tests.support.cloud import Cloud
 from tests.support.drawn_datasets import COLORS_SCHEMA
@@ -117,17 +117,17 @@ def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(tmp_
 
 def test_a_fence_keeps_what_the_manifest_says_and_fails_a_swap_that_has_compared(bucket: str) -> None:
     path = f"{bucket}/manifest.json"
-    compare_and_swap.fence(path)
+    folders.fence(path)
     assert not storage.exists(path)
-    seen = first = compare_and_swap.swap(path, b'{"a": 1}\n', compare_and_swap.look(path))
+    seen = first = folders.swap(path, b'{"a": 1}\n', folders.look(path))
     for _ in range(3):
-        compare_and_swap.fence(path)
-        fenced = compare_and_swap.look(path)
+        folders.fence(path)
+        fenced = folders.look(path)
         assert json.loads(fenced.data or b"") == {"a": 1}
         assert len(fenced.data or b"") < 100
         for stale in (first, seen):
             with pytest.raises(Changed):
-                compare_and_swap.swap(path, b"late", stale)
+                folders.swap(path, b"late", stale)
         seen = fenced
 
 
@@ -180,7 +180,7 @@ class TestFaults:
             lambda: storage.expand([f"{bucket}/in/*"]),
             lambda: folders.upload(str(tmp_path / "local"), f"{bucket}/in/b"),
             lambda: folders.move(f"{bucket}/in/b", f"{bucket}/in/c"),
-            lambda: compare_and_swap.swap(f"{bucket}/in/d", DATA, compare_and_swap.look(f"{bucket}/in/d")),
+            lambda: folders.swap(f"{bucket}/in/d", DATA, folders.look(f"{bucket}/in/d")),
             lambda: storage.delete(f"{bucket}/in/a"),
         ):
             faulty.inject(Fault(".", status=status))
@@ -198,11 +198,11 @@ class TestFaults:
     def test_what_the_server_did_though_its_answer_was_lost_is_done_once(self, faulty, bucket) -> None:
         path = f"{bucket}/a"
         for where, data in (("PUT", b"1"), ("PUT", b"2"), ("DELETE", None)):
-            seen = compare_and_swap.look(path)
+            seen = folders.look(path)
             faulty.inject(Fault(where, cut=0))
-            after = compare_and_swap.swap(path, data, seen)
+            after = folders.swap(path, data, seen)
             assert faulty.injected == 1
-            assert after == compare_and_swap.look(path)
+            assert after == folders.look(path)
             assert after.data == data
 
 

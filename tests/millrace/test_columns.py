@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from millrace.columns import feature_values
-from millrace.requests import row_request
+from millrace.columns import feature_values, row_request
 from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.rows import dense
 from schemas.samples.tables import write_sample
 from schemas.spec.loader import parse_schema
-from schemas.spec.raw_columns import serving_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, serving_columns
 from tests.support.people import HEADER, SCHEMA
 from tests.support.shipped import csv_schema
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from millrace.cli import main
-from schemas.dataset.contact_sheet import contact_sheet
+from schemas.dataset.head import contact_sheet
 from schemas.dataset.records import Image as StoredImage
 from schemas.dataset.records import Records
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.requests import image_request, row_request
+from millrace.columns import image_request, row_request
 from schemas.errors import UsageError
 from schemas.samples.images import write_shapes
 from schemas.spec.loader import load_schema, parse_schema

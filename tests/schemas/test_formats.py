@@ -13,8 +13,7 @@ from schemas.errors import MillraceError
 from schemas.formats import ROW_FORMATS, row_format
 from schemas.rows import AnyRowFormat, RowFile, batch_schema
 from schemas.spec.loader import parse_schema
-from schemas.spec.raw_columns import OFFSET, SPLIT, raw_columns
-from schemas.spec.table import RowFormatName, Schema
+from schemas.spec.table import OFFSET, SPLIT, RowFormatName, Schema, raw_columns
 
 SCHEMA = """\
 name: people

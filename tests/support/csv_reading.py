@@ -11,8 +11,7 @@ from typing import Any, Literal
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, Schema
 
 TEXTS = ("a", "b", "c")
 

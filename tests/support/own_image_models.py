@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.images.normalize import normalized
+from trainer.images.inputs import normalized
 
 
 def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ import tensorflow as tf
 from schemas.dataset import open_dataset
 from trainer.data.host_features import host_features
 from trainer.data.input_fn import input_fn
-from trainer.data.reading import input_options
+from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.building import build_estimator

@@ -21,7 +21,7 @@ from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.dataset.manifest import Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap, s3
+from schemas.storage import folders, s3
 
 STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "os.link"})
 
@@ -73,7 +73,7 @@ def held_from(data_dir: str, run: str) -> contextlib.AbstractContextManager[Leas
 def job(data_dir: str, run: str, *, appends: bool, committed: list[str]) -> Work:
     """A job, or a replay that keeps the existing shards. Adds its run to `committed` when it ends with 0."""
     with held_from(data_dir, run) as held:
-        replaces = compare_and_swap.look(storage.join(data_dir, layout.MANIFEST))
+        replaces = folders.look(storage.join(data_dir, layout.MANIFEST))
         yield
         run_folder(data_dir, run)
         old = read_manifest(data_dir)

@@ -17,9 +17,9 @@ from schemas.dataset import Dataset
 from trainer.data import host_features
 from trainer.loop import train
 from trainer.loop.building import build_estimator
-from trainer.loop.progress import Display
+from trainer.loop.early_stopping import Display
 from trainer.loop.train import Task
-from trainer.strategies import tpu, tpu_runtime
+from trainer.strategies import tpu
 from trainer.strategies.run_config import run_config
 from trainer.task import parse_options
 
@@ -64,7 +64,7 @@ def tpu_graph(model: str, dataset: Dataset, folder: Path, monkeypatch: pytest.Mo
     devices = [tf.config.LogicalDevice(place, "TPU") for place in places]
     found = tf.tpu.experimental.TPUSystemMetadata(CORES, HOSTS, CORES // HOSTS, None, devices)
     monkeypatch.setattr(tpu_system_metadata, "_query_tpu_system_metadata", lambda *_, **__: found)
-    monkeypatch.setenv(tpu_runtime.SHUTDOWN, "")  # as the resolver sets it
+    monkeypatch.setenv(tpu.SHUTDOWN, "")  # as the resolver sets it
     monkeypatch.setattr(tpu, "resolver", _found)
     parts: list[dict[str, int]] = []
 

@@ -15,7 +15,7 @@ from trainer.data.host_features import host_features, note_host_features
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.export.graph_values import plain_session
+from trainer.export.warmup import plain_session
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import read_task_spec
 

@@ -9,7 +9,7 @@ from typing import Any
 from schemas.dataset import Dataset
 from trainer import task
 from trainer.estimator import tf_estimator
-from trainer.export.graph_values import plain_session
+from trainer.export.warmup import plain_session
 
 
 @dataclasses.dataclass

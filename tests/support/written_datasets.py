@@ -8,7 +8,7 @@ from pathlib import Path
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
-from schemas.dataset.issues import Issue
+from schemas.dataset.checks import Issue
 from schemas.dataset.manifest import Manifest, Shard, read_manifest
 from schemas.dataset.verify import verify_dataset
 from tests.support.drawn_images import write_folders

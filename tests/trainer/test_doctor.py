@@ -17,7 +17,7 @@ from schemas.dataset import Dataset
 from tests.support import paced_models
 from tests.support.light_commands import assert_light
 from trainer import doctor
-from trainer.data.reading import input_options
+from trainer.data.input_options import input_options
 from trainer.doctor import diagnose
 from trainer.profiling.diagnosis import Diagnosis, Tried, differences
 from trainer.profiling.source import measured

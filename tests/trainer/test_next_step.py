@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.loop.result import Trained
+from trainer.loop.evaluations import Trained
 from trainer.spec.options import TrainOptions
 from trainer.task import summary
 

@@ -15,8 +15,7 @@ from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
 from trainer.loop.evaluations import steps_without_improvement
-from trainer.model_dir.evaluations_json import read_evaluations
-from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training
+from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training, read_evaluations
 
 OLD = str(Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv" / "data")
 DIRS = ["--data_dir", "d", "--model_dir", "m"]

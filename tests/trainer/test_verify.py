@@ -12,8 +12,7 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, SkewError
 from tests.support.changed_parity import change_records, copy_of
 from trainer import verify
-from trainer.export.parity_records import read_parity_records
-from trainer.export.skew_check import check_export, check_transform, judge
+from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
 
 
 @pytest.fixture

@@ -1,3 +1,3 @@
 """The input of a training: shards in, shuffled batches of (features, label) out."""
 
-__all__ = ["data_service", "host_features", "input_fn", "input_options", "interleave", "position", "reading"]
+__all__ = ["epochs", "host_features", "input_fn", "input_options"]

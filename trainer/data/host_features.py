@@ -20,9 +20,9 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
+from trainer.data.epochs import stored
 from trainer.data.input_fn import training_spec
-from trainer.data.interleave import stored
-from trainer.images.normalize import normalized, note_normalized
+from trainer.images.inputs import normalized, note_normalized
 
 NO_ID = -1
 MOST_BYTES = 1 << 30  # of one feature of a batch

@@ -1,20 +1,15 @@
-"""Reads a dataset's records: shards in, batches of (features, label) out.
+"""`--data_service`: other machines read the shards and prepare the batches (tf.data service).
 
-Transformed records of a CSV dataset are parsed in blocks, in C++; parsing them one by one is ten times slower. In
-training the shards are opened in random order and read in parallel, in blocks. The thread that reads a block also
-parses it. Windows of many blocks are then shuffled completely (`trainer.data.window_shuffle`): a stage that handles
-records one by one would limit the rate. (The job has distributed the records among the shards at random, and shuffled
-each shard.) A split of moderate size is read once and cached in memory, which leaves more of the cores to the model.
-Evaluation and prediction read the shards one after the other, so that every run sees the same records in the same
-order.
-
-Images are decoded, and in training cropped and augmented, one by one on every core (`trainer.images.inputs`). Each
-open shard has a shuffle buffer of its own, so that images are shuffled in parallel.
+The dispatcher hands out epochs, since that is what the input begins with: a worker prepares whole epochs, several
+workers different ones, and what they have ready comes in any order. So each record is read once in each epoch.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import socket
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,15 +18,41 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
-from trainer.data.data_service import prepared_by
-from trainer.data.epochs import epochs, number
+from trainer.data.epochs import epochs, number, part_rows, side_by_side, stored, with_threads
 from trainer.data.input_options import InputOptions
-from trainer.data.interleave import part_rows, side_by_side, stored, with_threads
 from trainer.data.window_shuffle import GATHERED, kept, shuffled_batches, windows, without_first
 from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split
 from trainer.images.inputs import image_examples, record_spec
+
+SECONDS = 10.0  # to reach the dispatcher: tf.data itself tries for ever
+
+
+def prepared_by(batches: tf.data.Dataset, address: str | None) -> tf.data.Dataset:
+    """The same batches, prepared by the workers of a dispatcher; None: by this process."""
+    if address is None:
+        return batches
+    service = tf.data.experimental.service
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options", UserWarning)
+        return batches.apply(service.distribute(processing_mode=service.ShardingPolicy.DYNAMIC, service=address))
+
+
+def check_reachable(address: str) -> None:
+    """Connects to a dispatcher, `grpc://HOST:PORT`.
+
+    Raises:
+      MillraceError: it does not answer.
+    """
+    host, port = re.fullmatch(r"grpc://\[?([^\]]+?)\]?:([0-9]+)", address).groups()  # type: ignore[union-attr]
+    try:
+        socket.create_connection((host, int(port)), timeout=SECONDS).close()
+    except OSError as error:
+        raise MillraceError(
+            f"--data_service {address}: no dispatcher answers there ({error}). Start it, and its workers, first."
+        ) from None
+
 
 ModeKeys = tf_estimator.ModeKeys
 READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn

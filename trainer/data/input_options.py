@@ -1,4 +1,4 @@
-"""The options of `input_fn`."""
+"""A place in the endless sequence of epochs that a training reads. Importing this imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,37 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainer.data.position import Position
-from trainer.spec.augmentation import Augmentation
+from schemas.dataset import Dataset
+from trainer.estimator import tf_estimator
+from trainer.spec.hparams import Augmentation, augmentation
+from trainer.spec.options import TrainOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where reading begins.
+
+    Attributes:
+      epoch: the number of the epoch, from 0; its order follows from the seed and this number alone.
+      record: how many records of that epoch are left out, since they were read before.
+    """
+
+    epoch: int = 0
+    record: int = 0
+
+    def records(self, rows: int) -> int:
+        """How many records were read before, in epochs of `rows`."""
+        return self.epoch * rows + self.record
+
+    def after(self, records: int, *, rows: int) -> Position:
+        """The place that many records further on, in epochs of `rows`."""
+        epochs, record = divmod(self.record + records, rows)
+        return Position(self.epoch + epochs, record)
+
+    def next_epoch(self) -> Position:
+        """The beginning of the next epoch; the place itself if an epoch begins there."""
+        return Position(self.epoch + 1) if self.record else self
+
 
 _LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "read_threads", "num_workers"), 1)
 _LEAST |= {"shuffle_buffer": 0, "cache_bytes": 0, "prefetch": -1}
@@ -36,7 +65,7 @@ class InputOptions:
       seed: of the shuffling; None draws one.
       start: where TRAIN begins, for a training that resumes. Exact where the order is: with `deterministic` and a seed.
       data_service: in TRAIN, the address of a tf.data service that prepares the batches; see
-        `trainer.data.data_service`.
+        `trainer.data.input_fn`.
       num_workers: the number of workers that share the split in TRAIN, each reading its own part of it.
       worker: the index of this worker, from 0.
       augmentation: image augmentation in TRAIN.
@@ -79,3 +108,41 @@ class InputOptions:
         if config.global_id_in_cluster is None or config.global_id_in_cluster >= config.num_worker_replicas:
             return self
         return dataclasses.replace(self, num_workers=config.num_worker_replicas, worker=config.global_id_in_cluster)
+
+
+SHUFFLE_ROWS = 50_000
+SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large, and three windows of rows are held
+EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
+
+
+def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: str, replicas: int = 1) -> InputOptions:
+    """How a split is read in a mode. Replicas share each batch of a training: what each gets is read as a batch."""
+    images = dataset.image_schema is not None
+    batch_size = options.batch(images=images)
+    training = mode == tf_estimator.ModeKeys.TRAIN
+    if training:
+        batch_size //= replicas
+    small = images or training or options.eval_steps is not None
+    return InputOptions(
+        cycle_length=options.cycle_length or InputOptions.cycle_length,
+        block_length=options.block_length,
+        prefetch=InputOptions.prefetch if options.prefetch is None else options.prefetch,
+        read_threads=options.read_threads,
+        data_service=options.data_service if training else None,
+        cache_bytes=InputOptions.cache_bytes if options.data_service is None else 0,  # its workers share nothing
+        augmentation=augmentation(options.augment),
+        batch_size=batch_size if small else max(batch_size, EVAL_BATCH),
+        shuffle_buffer=shuffle_rows(dataset, split, options.shuffle_buffer),
+        seed=options.seed,
+        deterministic=options.deterministic,
+        drop_remainder=training and (options.drop_remainder or options.tpu is not None),
+    )
+
+
+def shuffle_rows(dataset: Dataset, split: str, asked: int | None) -> int:
+    """The shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
+    if asked is not None:
+        return asked
+    rows = max(1, dataset.rows(split))
+    size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
+    return max(1, min(SHUFFLE_ROWS, rows, SHUFFLE_BYTES * rows // max(1, size)))

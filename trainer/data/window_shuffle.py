@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.data.epochs import BORDERS, WINDOWS, epochs, number, stream
-from trainer.data.position import Position
+from trainer.data.input_options import Position
 
 GATHERED = 4096  # examples at once; smaller batches are cut from them
 

@@ -2,4 +2,8 @@
 
 from trainer.estimator.loading import tf_estimator
 
-__all__ = ["all_reduce", "interrupts", "tf_estimator", "threads"]
+__all__ = [
+    "all_reduce",
+    "sessions",
+    "tf_estimator",
+]

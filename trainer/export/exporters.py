@@ -25,12 +25,11 @@ from schemas.exports.notes import MARK, NOTES_FORMAT, Notes, read_mark, write_no
 from schemas.graphs.check import graph_problem
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
-from trainer.export.parity_records import ParityRecords, read_parity_records
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
-from trainer.export.skew_check import check_export, check_transform, judge
+from trainer.export.skew_check import ParityRecords, check_export, check_transform, judge, read_parity_records
 from trainer.export.warmup import write_warmup
-from trainer.model_dir.cleanup import TEMPORARY
+from trainer.model_dir.checkpoints import TEMPORARY
 from trainer.spec.metrics import BestMetric, best_metric, defined
 
 BEST, FINAL = "best", "final"

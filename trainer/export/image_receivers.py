@@ -1,23 +1,138 @@
-"""The image inputs of an exported model: files pass through the dataset's ingest graph, then as in evaluation.
+"""Isolates the images of a request from each other, so that an invalid image does not fail the others.
 
-The ingest graph's output is encoded and decoded again, like a stored image, since training saw the pixels of the stored
-JPEG.
+The only way in TensorFlow to continue after a failing op is a `tf.data` pipeline that drops the element. It prepares
+its function again for every request, which takes 0.2 s for an ingest graph, but only milliseconds for a small graph. So
+a small graph looks at the images first. JPEGs and PNGs of ordinary sizes that decode cannot fail: the ingest graph is
+called directly. What has the first bytes of no format is not looked at. Only the rest goes through the slow pipeline,
+if there is any: GIFs, BMPs, unusual sizes, and damaged files, of which ingest graphs accept some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
+from schemas.images.header import JPEG, JPEG_SCANS, MAGIC, PNG
 from schemas.spec.forms import RawColumn
-from schemas.spec.images import ImageSchema
-from trainer.export.image_isolation import map_isolated, starts_like_an_image
+from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, Exact, ImageOptions, ImageSchema
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
 from trainer.images.inputs import stored_image
+
+PARALLEL_IMAGES = 8  # decoded at once in a request: a large image takes some 100 MB
+_MAX_ASPECT_RATIO = 4  # of an ordinary image
+
+ImageFn = Callable[[tf.Tensor], tf.Tensor]
+
+
+def map_isolated(
+    files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec, images: ImageOptions
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Applies `image_fn` to each file, independently of the others.
+
+    Args:
+      files: string `[batch]`.
+      image_fn: string `[]` -> `spec`; raises for a file that it does not accept.
+      spec: has a fixed shape.
+      images: the limits of accepted images.
+
+    Returns:
+      The accepted files' results, `[accepted, ...]` in their order; and bool `[batch]`, true for accepted files.
+    """
+    places = _rows(starts_like_an_image(files) & (tf.strings.length(files) <= images.max_file_bytes))
+    candidates = tf.gather(files, places)
+    decoded, ordinary = map_ignoring_errors(
+        candidates, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool)
+    )
+    sure = tf.scatter_nd(decoded[:, tf.newaxis], ordinary, tf.shape(candidates, tf.int64))
+    direct, others = tf.boolean_mask(places, sure), tf.boolean_mask(places, ~sure)
+    made = tf.map_fn(image_fn, tf.gather(files, direct), fn_output_signature=spec, parallel_iterations=PARALLEL_IMAGES)
+    found, slowly_made = map_ignoring_errors(tf.gather(files, others), image_fn, spec)
+    places = tf.concat([direct, tf.gather(others, found)], 0)
+    results = tf.gather(tf.concat([made, slowly_made], 0), tf.argsort(places))
+    accepted = tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places, tf.bool), tf.shape(files, tf.int64))
+    return tf.ensure_shape(results, [None, *spec.shape]), accepted
+
+
+def map_ignoring_errors(files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
+    """Applies `image_fn` by the pipeline that drops files which it raises for. Without files, it is not made.
+
+    Returns:
+      The places of the others in `files`, int64 `[accepted]`, rising; and their results, `[accepted, ...]`.
+    """
+    places, results = tf.cond(tf.size(files) > 0, lambda: _mapped(files, image_fn, spec), lambda: _nothing(spec))
+    return places, tf.ensure_shape(results, [None, *spec.shape])
+
+
+def _mapped(files: tf.Tensor, image_fn: ImageFn, spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
+    count = tf.shape(files, tf.int64)[0]
+    numbered = tf.data.Dataset.from_tensor_slices((tf.range(count), files))
+    made = numbered.map(lambda i, data: (i, image_fn(data)), num_parallel_calls=PARALLEL_IMAGES, deterministic=True)
+    options = tf.data.Options()  # tf.data would optimize its graph in each request, which is slow
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    all_in_one = made.ignore_errors().batch(tf.maximum(count, 1)).with_options(options)  # one batch, or none
+    places, results = all_in_one.reduce(_nothing(spec), lambda _, batch: batch)
+    return places, results
+
+
+def _nothing(spec: tf.TensorSpec) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.zeros([0], tf.int64), tf.zeros([0, *spec.shape], spec.dtype)
+
+
+def _rows(chosen: tf.Tensor) -> tf.Tensor:
+    """Where bool `[batch]` is true, int64 `[chosen]`."""
+    return tf.where(chosen)[:, 0]
+
+
+def starts_like_an_image(files: tf.Tensor) -> tf.Tensor:
+    """bool `[batch]`: which files, string `[batch]`, begin with the first bytes of a format that is read."""
+    return tf.reduce_any([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in MAGIC], axis=0)
+
+
+def is_ordinary(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """True for a JPEG or PNG, string `[]`, that every ingest graph accepts; false where only the ingest graph knows.
+
+    It decodes a JPEG at an eighth of its size, which still reads all of its data.
+
+    Raises:
+      InvalidArgumentError: of the graph, for a JPEG or PNG of an ordinary size that does not decode.
+    """
+    is_jpeg, is_png = (tf.equal(tf.strings.substr(data, 0, len(magic)), magic) for magic in (JPEG, PNG))
+
+    def png_sides() -> tf.Tensor:
+        return tf.io.decode_raw(tf.strings.substr(data, 16, 8), tf.int32, little_endian=False)
+
+    def sides() -> tf.Tensor:
+        return tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(data)[:2], png_sides)
+
+    def decodes() -> tf.Tensor:
+        decoded = tf.io.decode_jpeg(data, channels=3, ratio=8)  # of a PNG, too
+        return tf.size(decoded) > 0  # depends on the pixels, so that decoding is not optimized away
+
+    def few_scans() -> tf.Tensor:
+        scans = tf.raw_ops.StringSplitV2(input=[data], sep=b"\xff\xda", maxsplit=JPEG_SCANS + 1).values
+        return is_png | (tf.size(scans) <= JPEG_SCANS)
+
+    def ordinary() -> tf.Tensor:
+        return tf.cond(few_scans() & _is_ordinary_size(sides(), images), decodes, lambda: tf.constant(False))
+
+    return tf.cond(is_jpeg | is_png, ordinary, lambda: tf.constant(False))
+
+
+def _is_ordinary_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """Whether sides, int32 `[2]`, are within all limits on pixels and proportions, before and after resizing."""
+    to = max(images.resize.exact) if isinstance(images.resize, Exact) else images.resize.shorter
+    sides = tf.cast(sides, tf.int64)
+    short, long = tf.reduce_min(sides), tf.reduce_max(sides)
+    resized = _MAX_ASPECT_RATIO * to * tf.maximum(long, _MAX_ASPECT_RATIO * to)
+    small = (long <= images.max_pixels) & (short * long <= images.max_pixels) & (resized <= images.max_pixels)
+    return (short > 0) & (long <= _MAX_ASPECT_RATIO * short) & small
 
 
 def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
@@ -86,3 +201,53 @@ def _reason(name: str, files: tf.Tensor, max_bytes: int) -> tf.Tensor:
     reason = tf.where(tf.equal(files, ""), "empty_file", reason)
     reason = tf.where(tf.strings.length(files) <= max_bytes, reason, "file_too_large")
     return tf.strings.join([f"{name}: ", reason])
+
+
+LABEL = "label"  # key of the class name in a raw parity record
+_STRINGS, _INTEGERS = (ENCODED, FORMAT), (HEIGHT, WIDTH)
+
+
+def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Parses all keys of serialized stored records, string `[batch]`: tensors `[batch]` by key."""
+    return dict(tf.io.parse_example(serialized, _full_spec(_schema(dataset))))
+
+
+def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Ingests serialized raw records, string `[batch]`, again, in the form of `stored_records`.
+
+    A raw record has the bytes of files and the class name; the id of an unknown class is -1.
+    """
+    schema = _schema(dataset)
+    names = schema.image_names
+    strings = tf.io.FixedLenFeature([], tf.string)
+    raw = tf.io.parse_example(serialized, dict.fromkeys((*names, LABEL), strings))
+    ingest = load_ingest(dataset)
+    records = {schema.stored_key(n, k): v for n in names for k, v in ingest.batch(raw[n]).items()}
+    equal = tf.equal(raw[LABEL][:, tf.newaxis], tf.constant(list(dataset.manifest.classes)))
+    ids = tf.where(tf.reduce_any(equal, 1), tf.argmax(equal, 1), -1)
+    texts = {} if schema.text_key is None else {schema.text_key: raw[LABEL]}
+    return {**records, schema.label_key: ids, **texts}
+
+
+def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
+    """The records with each encoded image replaced by its length and digest, for comparisons and messages."""
+    return {n: _digests(v) if n.rpartition("image/")[2] == "encoded" else v for n, v in records.items()}
+
+
+def _digests(images: np.ndarray) -> np.ndarray:
+    return np.array([f"{len(x):,} bytes, SHA-256 {hashlib.sha256(x).hexdigest()}" for x in images], object)
+
+
+def _full_spec(schema: ImageSchema) -> dict[str, Any]:
+    string, integer = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
+    spec: dict[str, Any] = {}
+    for name in schema.image_names:
+        spec |= dict.fromkeys((schema.stored_key(name, key) for key in _STRINGS), string)
+        spec |= dict.fromkeys((schema.stored_key(name, key) for key in _INTEGERS), integer)
+    spec[schema.label_key] = integer
+    return spec if schema.text_key is None else {**spec, schema.text_key: string}
+
+
+def _schema(dataset: Dataset) -> ImageSchema:
+    assert dataset.image_schema is not None  # noqa: S101 - callers pass image datasets only
+    return dataset.image_schema

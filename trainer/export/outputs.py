@@ -25,13 +25,13 @@ from schemas.dataset import Dataset
 from schemas.spec.features import CategoryLabel
 from schemas.spec.table import Schema
 from trainer.estimator import tf_estimator
-from trainer.estimator.interrupts import with_interrupts
+from trainer.estimator.sessions import with_interrupts
 from trainer.export.image_receivers import at_least_one
 from trainer.export.receivers import key_name
 from trainer.export.row_errors import ROW_ERROR, in_rows
-from trainer.model_dir.checkpoint_saver import with_safe_saving
+from trainer.model_dir.checkpoints import with_safe_saving
 from trainer.models.warm_start import WarmStart, with_warm_start
-from trainer.strategies.whole_variables import with_whole_variables
+from trainer.strategies.run_config import with_whole_variables
 
 KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
 ERROR = "error"

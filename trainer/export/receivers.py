@@ -23,8 +23,7 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.spec.forms import RawColumn
-from schemas.spec.raw_columns import raw_columns, serving_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, raw_columns, serving_columns
 from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import image_columns, served_images
 from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors

@@ -27,8 +27,7 @@ from schemas.spec.features import (
     Text,
     Weight,
 )
-from schemas.spec.not_finite import NOT_FINITE
-from schemas.spec.table import Schema
+from schemas.spec.table import NOT_FINITE, Schema
 
 ROW_ERROR = "_row_error"  # an additional feature; features of a schema never begin with an underscore
 
@@ -45,7 +44,7 @@ def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
 
     Args:
       raw: by name, float32 `[batch]` or `[batch, width]`, or string `[batch]`;
-        see `schemas.spec.raw_columns.serving_columns`.
+        see `schemas.spec.table.serving_columns`.
       schema: the schema of the columns.
 
     Returns:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from schemas.exports.notes import check_files, read_notes
-from schemas.storage.gcs_credentials import check_tensorflow
+from schemas.storage.gcs_access import check_tensorflow
 from trainer.verbosity import quiet_logs
 
 
@@ -41,7 +41,7 @@ class ServedModel:
         with quiet_logs():  # else with a notice of deprecation, which is about writing new code with sessions
             import tensorflow as tf
 
-            from trainer.export.graph_values import plain_session
+            from trainer.export.warmup import plain_session
 
             self._graph = tf.Graph()
             self._session = tf.compat.v1.Session(graph=self._graph, config=plain_session())

@@ -1,25 +1,160 @@
-"""Checks for skew between training and serving, on the dataset's parity records.
-
-Applying the dataset's transform to raw records must give the stored transformed records, feature by feature. The
-exported signatures on raw records must give the Estimator's predictions on stored records. And no signature may give a
-prediction for a row that the job rejects.
-"""
+"""Compares two batches of named arrays record by record: floats within a tolerance, everything else exactly."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from schemas.dataset import Dataset
-from schemas.errors import SkewError
-from trainer.export.graph_values import graph_values, strict_spec, transformed_values
-from trainer.export.parity_records import ParityRecords
+import numpy as np
+
+from schemas.dataset import Dataset, layout
+from schemas.errors import MillraceError, SkewError
+from schemas.exports.notes import Notes
 from trainer.export.saved_model import ServedModel
-from trainer.export.warmup import Recorded, recorded
+from trainer.export.warmup import Recorded, graph_values, recorded, strict_spec, transformed_values
 
 if TYPE_CHECKING:
-    from trainer.export.compare import Batch
     from trainer.export.rejected_requests import Judged
+
+
+RTOL = 1e-4
+ATOL = 1e-5
+
+Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record if lengths vary
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The first difference between two batches."""
+
+    record: int | None  # None: all records differ (a feature is missing, or the number of records differs)
+    feature: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        place = "all records" if self.record is None else f"record {self.record}"
+        return f"{place}, {self.feature!r}: expected {self.expected}, found {self.found}"
+
+
+def first_difference(expected: Batch, found: Batch) -> Difference | None:
+    """The first differing record, and in it the first differing feature in the order of `expected`.
+
+    Floats agree if |found - expected| <= ATOL + RTOL * |expected|, or if both are NaN; everything else must be equal.
+    Shapes and kinds of dtype (float, integer, string) must agree, too.
+
+    Returns:
+      The difference, or None if there is none.
+    """
+    for name in (*expected, *found):
+        if name not in found or name not in expected:
+            return Difference(None, name, *(("a value", "none") if name in expected else ("none", "a value")))
+    first: Difference | None = None
+    for name in expected:
+        difference = _first_in_feature(name, expected[name], found[name])
+        if difference is not None and (first is None or _place(difference) < _place(first)):
+            first = difference
+    return first
+
+
+def _place(difference: Difference) -> int:
+    return -1 if difference.record is None else difference.record
+
+
+def _first_in_feature(name: str, expected: Any, found: Any) -> Difference | None:
+    if len(expected) != len(found):
+        return Difference(None, name, f"{len(expected)} records", f"{len(found)} records")
+    if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
+        return _first_by_record(name, expected, found)
+    if expected.shape[1:] != found.shape[1:]:
+        return Difference(None, name, f"shape {list(expected.shape[1:])}", f"shape {list(found.shape[1:])}")
+    if _family(expected) != _family(found):
+        return Difference(None, name, str(expected.dtype), str(found.dtype))
+    bad = np.flatnonzero(~_agree(expected, found).reshape(len(expected), -1).all(axis=1))
+    return None if not bad.size else _at(name, int(bad[0]), expected, found)
+
+
+def _first_by_record(name: str, expected: Sequence[Any], found: Sequence[Any]) -> Difference | None:
+    for i, (want, got) in enumerate(zip(expected, found, strict=True)):
+        a, b = np.asarray(want), np.asarray(got)
+        same_kind = a.size == b.size == 0 or _family(a) == _family(b)
+        if a.shape != b.shape or not same_kind or not np.all(_agree(a, b)):
+            return _at(name, i, expected, found)
+    return None
+
+
+def _family(array: np.ndarray) -> str:
+    return {"f": "float", "i": "integer", "u": "integer"}.get(array.dtype.kind, "other")
+
+
+def _agree(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
+    if expected.dtype.kind == "f":
+        return np.isclose(found, expected, rtol=RTOL, atol=ATOL, equal_nan=True)
+    return np.asarray(expected == found)
+
+
+def _at(name: str, record: int, expected: Any, found: Any) -> Difference:
+    """The difference at a record; names the component that differs if the value is not a scalar."""
+    want, got = np.asarray(expected[record]), np.asarray(found[record])
+    if want.shape == got.shape and want.ndim:
+        for index in np.ndindex(want.shape):
+            if not _agree(want[index], got[index]):
+                where = f"{name}[{', '.join(map(str, index))}]"
+                return Difference(record, where, str(want[index]), str(got[index]))
+    return Difference(record, name, str(expected[record]), str(found[record]))
+
+
+MAX_BYTES = 256 << 20  # of raw records, since image files may be large; fewer of them are enough
+
+
+@dataclasses.dataclass(frozen=True)
+class ParityRecords:
+    """Raw records and their transformed records, each serialized as a `tf.Example`, in the same order."""
+
+    raw: tuple[bytes, ...]
+    transformed: tuple[bytes, ...]
+
+
+def read_parity_records(dataset: Dataset) -> ParityRecords:
+    """Reads the parity records, up to `MAX_BYTES` of raw records.
+
+    Raises:
+      MillraceError: there are none, or the numbers of raw and transformed records differ.
+    """
+    raw, transformed = (_records(dataset, name) for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED))
+    pairs: list[tuple[bytes, bytes]] = []
+    size = 0
+    for one, other in itertools.zip_longest(raw, transformed):
+        if one is None or other is None:
+            raise MillraceError(
+                f"{dataset.run_dir}: {'no raw' if one is None else 'no transformed'} parity record for the "
+                f"{'transformed' if one is None else 'raw'} record {len(pairs)}; expected equally many of each. Write "
+                "the dataset again."
+            )
+        size += len(one)
+        if pairs and size > MAX_BYTES:
+            break
+        pairs.append((one, other))
+    if not pairs:
+        raise MillraceError(
+            f"{dataset.run_dir}: 0 raw and 0 transformed parity records; expected at least one. Write the "
+            "dataset again."
+        )
+    return ParityRecords(tuple(one for one, _ in pairs), tuple(other for _, other in pairs))
+
+
+def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
+    import tensorflow as tf
+
+    path = layout.join(dataset.run_dir, name)
+    try:
+        yield from tf.compat.v1.io.tf_record_iterator(path)
+    except tf.errors.OpError as error:
+        raise MillraceError(f"{path}: cannot be read ({error.message}); write the dataset again") from error
 
 
 BATCH = 64  # the same batch size on both sides, since sums of floats depend on their order
@@ -48,7 +183,7 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
 
 
 def _check_ingest(dataset: Dataset, records: ParityRecords) -> None:
-    from trainer.export.image_ingest_check import ingested_records, stored_records, without_bytes
+    from trainer.export.image_receivers import ingested_records, stored_records, without_bytes
 
     stored = graph_values(lambda serialized: stored_records(dataset, serialized), records.transformed)
     again = graph_values(lambda serialized: ingested_records(dataset, serialized), records.raw)
@@ -173,7 +308,6 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
 
 
 def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str) -> None:
-    from trainer.export.compare import first_difference
 
     difference = first_difference(expected, found)
     if difference is not None:
@@ -181,3 +315,35 @@ def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str)
             f"skew: {difference} (expected: {expected_name}; found: {found_name}). The exported model differs from "
             "the trained one; do not serve it. If the dataset was written again since, train and export again."
         )
+
+
+def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, notes: Notes) -> int:
+    """Compares an export with the Estimator of `model_dir` on the dataset's parity records.
+
+    Args:
+      dataset: the dataset.
+      saved_model: the export, whose files the caller has compared with its notes.
+      model_dir: the model directory of the training.
+      notes: the export's. Of an earlier release, they say which invalid rows it can be held to.
+
+    Returns:
+      How many records were compared.
+
+    Raises:
+      SkewError: there is a difference.
+      UsageError: `model_dir` holds no model.
+    """
+    from trainer.export.restore import restore_estimator
+
+    records = read_parity_records(dataset)
+    check_transform(dataset, records)
+    with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
+        check_export(
+            dataset,
+            records,
+            export_dir=saved_model,
+            estimator=restore_estimator(model_dir, dataset, scratch=scratch),
+            checkpoint_path=os.path.join(saved_model, "variables", "variables"),
+            judged=judge(dataset, records, current=notes.current) if notes.advice is None else None,
+        )
+    return len(records.raw)

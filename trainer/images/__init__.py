@@ -1,3 +1,7 @@
 """Images in a model: augmented, normalised, measured and shown."""
 
-__all__ = ["augment", "hooks", "inputs", "metrics", "normalize"]
+__all__ = [
+    "augment",
+    "hooks",
+    "inputs",
+]

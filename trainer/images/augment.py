@@ -13,7 +13,7 @@ import random
 
 import tensorflow as tf
 
-from trainer.spec.augmentation import Augmentation
+from trainer.spec.hparams import Augmentation
 
 # Spelt out, so that training and serving decode alike whatever the library's default is.
 _DCT = "INTEGER_ACCURATE"

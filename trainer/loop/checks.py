@@ -7,7 +7,7 @@ import os
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from schemas.storage.gcs_credentials import check_tensorflow
+from schemas.storage.gcs_access import check_tensorflow
 from trainer.flags import check_model
 from trainer.report.feature_parts import declared_parts
 from trainer.spec.options import TrainOptions

@@ -1,25 +1,122 @@
-"""Early stopping, and how the tasks of a cluster learn that training has ended.
-
-The chief removes `training_ended.json` when it starts, and writes it when it stops for any reason. Estimator's own
-early-stopping hooks keep the signal in a model variable instead: a training that resumes from the checkpoint of a
-stopped one then stops at once, and the evaluator of a cluster never sees the signal.
-"""
+"""Training progress: a line that is updated in place on a terminal, or a new line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.storage.json_files import read_if_there
+from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.evaluations import steps_without_improvement
-from trainer.model_dir.evaluations_json import read_evaluations
+from trainer.model_dir.model_json import read_evaluations
+from trainer.spec.options import TrainOptions
+from trainer.strategies.multi_worker import StopTogether, WithOthers
+
+TERMINAL_SECS = 0.5
+LOG_SECS = 10.0
+
+
+class Display:
+    """Writes progress: a status line that the next one replaces, and permanent lines. `quiet` writes nothing."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
+        self.is_terminal = self._stream.isatty()
+        self._open = False
+
+    def update(self, text: str) -> None:
+        """Replaces the status line on a terminal; elsewhere writes another line."""
+        if self.is_terminal:
+            self._write(f"\r{text}\x1b[K")
+            self._open = True
+        else:
+            self._write(f"{text}\n")
+
+    def line(self, text: str) -> None:
+        """Writes a permanent line."""
+        self._write(f"\r{text}\x1b[K\n" if self._open else f"{text}\n")
+        self._open = False
+
+    def close(self) -> None:
+        """Ends the status line."""
+        if self._open:
+            self._write("\n")
+            self._open = False
+
+    def _write(self, text: str) -> None:
+        if self._quiet:
+            return
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def rate_limited(display: Display) -> Callable[[str], None]:
+    """A function that updates a display: always on a terminal, elsewhere at most every `LOG_SECS`."""
+    last = -LOG_SECS
+
+    def update(text: str) -> None:
+        nonlocal last
+        if display.is_terminal or time.monotonic() - last >= LOG_SECS:
+            last = time.monotonic()
+            display.update(text)
+
+    return update
+
+
+class ProgressHook(tf.compat.v1.train.SessionRunHook):
+    """Shows step, epoch, steps and examples per second, and the loss. Fetches them only when an update is due."""
+
+    def __init__(self, display: Display, *, max_steps: int, batch_size: int, steps_an_epoch: float) -> None:
+        self._display = display
+        self._max_steps = max_steps
+        self._batch_size = batch_size
+        self._steps_an_epoch = steps_an_epoch
+        self._every = TERMINAL_SECS if display.is_terminal else LOG_SECS
+        self._fetches: Any = None
+        self._runs = 0
+        self._seconds = 0.0
+        self._since = 0.0
+        self._next = 0.0
+
+    def begin(self) -> None:
+        loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
+        self._fetches = {"step": tf.compat.v1.train.get_global_step(), "loss": loss}
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._next = time.monotonic() + self._every
+        self._runs, self._seconds = 0, 0.0
+
+    def before_run(self, run_context: Any) -> Any:
+        self._since = time.monotonic()
+        return tf.compat.v1.train.SessionRunArgs(self._fetches) if self._since >= self._next else None
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        now = time.monotonic()
+        self._runs += 1
+        self._seconds += now - self._since  # excludes evaluations, which run between two steps
+        if run_values.results is None:
+            return
+        rate = self._runs / max(self._seconds, 1e-9)
+        step = int(run_values.results["step"])
+        self._display.update(
+            f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
+            f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
+        )
+        self._next = now + self._every
+        self._runs, self._seconds = 0, 0.0
+
+    def end(self, session: Any) -> None:
+        self._display.close()
+
 
 TRAINING_ENDED = "training_ended.json"
 
@@ -104,3 +201,34 @@ class StopWithChief(tf.compat.v1.train.SessionRunHook):
         mark = read_ended(self._model_dir)
         if mark is not None and mark != self._first:
             run_context.request_stop()
+
+
+def training_hooks(dataset: Dataset, options: TrainOptions, config: Any, display: Display) -> list[Any]:
+    """The hooks of the task that a `RunConfig` names: one process that trains alone, a chief, a worker."""
+    hooks: list[Any] = []
+    together = is_all_reduce(config)
+    if together:
+        hooks.append(WithOthers(config, display.line))
+    if config.is_chief:
+        batch_size = options.batch(images=dataset.image_schema is not None)
+        sizes = {"max_steps": options.max_steps, "batch_size": batch_size}
+        hooks.append(ProgressHook(display, **sizes, steps_an_epoch=options.steps_an_epoch(dataset)))
+    elif config.task_type == "worker" and not together:
+        hooks.append(StopWithChief(options.model_dir))
+    if options.early_stopping_steps is not None and (config.is_chief or together):
+        every = max(1, options.evaluation_steps // 10)
+        stopping = EarlyStopping(
+            options.model_dir,
+            dataset,
+            patience=options.early_stopping_steps,
+            metric=options.best_metric,
+            check_every=every,
+        )
+        # The chief alone decides: another task may see an evaluation a step later.
+        decides = stopping.decides if config.is_chief else _never
+        hooks.append(StopTogether(decides, every=every) if together else stopping)
+    return hooks
+
+
+def _never(step: int) -> bool:
+    return False

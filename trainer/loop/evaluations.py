@@ -1,18 +1,57 @@
-"""The evaluations of a training: written to `evaluations.json`, told, and compared."""
+"""The metric for Vertex AI's tuner, in the file that Google's cloudml-hypertune writes.
+
+One JSON object a line, the latest 100 evaluations, numbers as strings; the file is written as a whole each time.
+"""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import json
 import math
+import os
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import BestExporter
-from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.export.exporters import BEST, FINAL, BestExporter
+from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.promotion.decision import Decision
 from trainer.spec.metrics import best_metric, defined
+
+FILE, TRIAL = "CLOUD_ML_HP_METRIC_FILE", "CLOUD_ML_TRIAL_ID"  # variables that Vertex AI sets in a trial
+DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
+_KEPT = 100
+
+_reported: collections.deque[dict[str, str | float]] = collections.deque(maxlen=_KEPT)
+
+
+def report(metric: str, value: float, global_step: int) -> None:
+    """Reports an evaluation, if this process is in a trial of a tuner.
+
+    Args:
+      metric: the metric's name, for the tuner's `metricId`.
+      value: its value.
+      global_step: the step that was evaluated.
+    """
+    if not (os.environ.get(FILE) or os.environ.get(TRIAL)):
+        return
+    _reported.append(
+        {
+            "timestamp": time.time(),
+            "trial": os.environ.get(TRIAL, "0"),
+            metric: str(float(value)),
+            "global_step": str(global_step),
+            "checkpoint_path": "",
+        }
+    )
+    path = Path(os.environ.get(FILE) or DEFAULT_FILE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in _reported))
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
@@ -99,3 +138,35 @@ class RecordEvaluations(tf_estimator.Exporter):
         if recommended:
             self.recommended = metrics
         self._report(metrics, recommended)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The result of a training.
+
+    Attributes:
+      model_dir: the model directory.
+      global_step: the step of the last checkpoint.
+      steps: the number of steps trained this time; None in the evaluator's role, which does not train.
+      seconds: the time of training and its evaluations, without the final export.
+      metrics: those of `export_dir` by split, as in `metrics-<split>.json`; `global_step` is its step.
+      exports: the newest export's folder by name (best, final).
+      ended: why training ended.
+      reports: the page of the report on `export_dir` by split.
+      promotion: what became of the best export, with --promote_to.
+    """
+
+    model_dir: str
+    global_step: int
+    steps: int | None
+    seconds: float
+    metrics: dict[str, Metrics]
+    exports: dict[str, str]
+    ended: str
+    reports: dict[str, str] = dataclasses.field(default_factory=dict)
+    promotion: Decision | None = None
+
+    @property
+    def export_dir(self) -> str:
+        """The best export's folder; the final one's if there is no best export."""
+        return self.exports.get(BEST) or self.exports[FINAL]

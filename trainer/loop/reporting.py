@@ -8,10 +8,10 @@ from typing import Any
 
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import read_mark
-from trainer.data.reading import input_options
+from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import BEST
-from trainer.model_dir.evaluations_json import read_evaluations
+from trainer.model_dir.model_json import read_evaluations
 from trainer.report.budget import Budget
 from trainer.report.hook import AnyCollector, Watch, write_summaries
 from trainer.report.learning import learning_curves

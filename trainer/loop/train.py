@@ -15,39 +15,25 @@ from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError
 from schemas.exports.notes import MARK, read_mark
-from trainer.data.data_service import check_reachable
 from trainer.data.host_features import host_features, part_of_host
-from trainer.data.input_fn import input_fn
-from trainer.data.position import Position
-from trainer.data.reading import input_options
+from trainer.data.input_fn import check_reachable, input_fn
+from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.exporters import BEST, FINAL, exporters
-from trainer.loop import hypertune
-from trainer.loop.building import build_estimator, find_model
-from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended
-from trainer.loop.evaluations import (
-    RecordEvaluations,
-    evaluation_line,
-    plain_metrics,
-    write_metrics,
-)
-from trainer.loop.hooks import training_hooks
-from trainer.loop.progress import Display, rate_limited
+from trainer.loop import evaluations
+from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed
+from trainer.loop.early_stopping import Display, clear_ended, mark_ended, rate_limited, read_ended, training_hooks
+from trainer.loop.evaluations import RecordEvaluations, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.loop.reporting import Reports
-from trainer.loop.result import Trained
-from trainer.loop.resuming import input_start, tell_resumed
-from trainer.model_dir.checkpoints import recover_checkpoint
-from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
-from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
-from trainer.model_dir.model_json import claim_model_dir, describe_training
+from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
+from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import promote
-from trainer.spec.augmentation import augmentation
+from trainer.spec.hparams import augmentation
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainOptions
-from trainer.strategies.chief_first import wait_for_chief
-from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for
+from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for, wait_for_chief
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 
 ModeKeys = tf_estimator.ModeKeys
@@ -309,7 +295,7 @@ def tell(task: Task, metrics: Metrics, recommended: bool) -> None:
     """Tells of an evaluation: the tuner of a trial, the report, and the line that is shown."""
     chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
     if chosen in metrics:
-        hypertune.report(chosen, metrics[chosen], int(metrics["global_step"]))
+        evaluations.report(chosen, metrics[chosen], int(metrics["global_step"]))
     if task.reports is not None:
         task.reports.after_evaluation(metrics, recommended=recommended)
     task.display.line(evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch))

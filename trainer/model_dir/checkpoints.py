@@ -1,21 +1,183 @@
-"""Resumes training from the latest valid checkpoint.
-
-The file `checkpoint` names the latest one. After a power cut, a full disk or an interrupted copy, that checkpoint may
-be truncated or missing, or the file `checkpoint` itself may be damaged. Estimator would then fail, or start again at
-step 0 and overwrite the existing checkpoints.
-"""
+"""Removes temporary files of killed trainings. Incomplete files always have temporary names."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
+from trainer.estimator.all_reduce import is_all_reduce
+from trainer.model_dir.failures import disk_error, nan_error
+
+TEMPORARY = "temp-"  # prefix of an export's folder while it is written or removed
+_FILES = re.compile(
+    r"model\.ckpt-[0-9]+_temp"  # a folder with the shards of an unfinished checkpoint
+    r"|model\.ckpt-.*\.tempstate[0-9]+"
+    r"|(checkpoint|graph\.pbtxt)\.tmp[0-9a-f]+"
+    r"|\..+\.[0-9a-f]{32}\.tmp"  # written by schemas.storage.write_bytes
+)
+
+
+def remove_temporary_files(model_dir: str) -> None:
+    """Removes incomplete checkpoints and small files. Only the process that writes them may call this, before that."""
+    _remove(model_dir, _FILES)
+
+
+def remove_temporary_exports(model_dir: str) -> None:
+    """Removes incomplete exports. Only the process that exports may call this, before that."""
+    exports = os.path.join(model_dir, "export")
+    for name in tf.io.gfile.listdir(exports) if tf.io.gfile.isdir(exports) else []:
+        _remove(os.path.join(exports, name.rstrip("/")), re.compile(rf"{TEMPORARY}.*|{_FILES.pattern}"))
+
+
+def _remove(folder: str, names: re.Pattern[str]) -> None:
+    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []:
+        if not names.fullmatch(name.rstrip("/")):
+            continue
+        path = os.path.join(folder, name.rstrip("/"))
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        else:
+            tf.io.gfile.remove(path)
+
+
+CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
+
+
+def with_safe_saving(spec: Any, config: Any) -> Any:
+    """Adds `SaveCheckpoints` to a TRAIN spec, unless the model_fn has a CheckpointSaverHook of its own.
+
+    Args:
+      spec: an `EstimatorSpec`.
+      config: the `RunConfig`, which says where and how often to save, and whether with the graph.
+    """
+    own = [h for h in (*spec.training_hooks, *spec.training_chief_hooks) if isinstance(h, CheckpointSaverHook)]
+    steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
+    if own or not (steps or secs):
+        return spec
+    if is_all_reduce(config) and not config.is_chief:
+        take_part = SaveWithChief(config.model_dir, save_steps=steps)
+        return spec._replace(training_hooks=[take_part, *spec.training_hooks])
+    hook = SaveCheckpoints(
+        config.model_dir,
+        save_steps=steps,
+        save_secs=secs,
+        saver=spec.scaffold.saver,
+        save_graph=config.checkpoint_save_graph_def,
+    )
+    return spec._replace(training_chief_hooks=[hook, *spec.training_chief_hooks])
+
+
+class SaveCheckpoints(CheckpointSaverHook):
+    """Saves checkpoints like Estimator's own hook, periodically and at the end, with these differences:
+
+    * It does not save again the checkpoint that training has just resumed from. Its files would be opened for writing,
+      and a full disk or a kill at that moment would destroy the last good checkpoint.
+    * It does not save NaN or infinite variables, from which training could not recover.
+    * If the disk refuses a write, training ends with an error. (For a file that is too large, TensorFlow raises
+      OutOfRangeError, which its sessions treat as the end of the input.)
+    """
+
+    def __init__(
+        self, model_dir: str, *, save_steps: int | None, save_secs: float | None, saver: Any, save_graph: bool
+    ) -> None:
+        super().__init__(model_dir, save_secs, save_steps, saver=saver, save_graph_def=save_graph)
+        self._model_dir = model_dir
+        self._save_graph = save_graph
+        self._names: list[str] = []
+        self._all_finite: Any = None
+        self._starting = False
+
+    def begin(self) -> None:
+        super().begin()
+        variables = [v for v in tf.compat.v1.trainable_variables() if v.dtype.base_dtype.is_floating]
+        self._names = [v.op.name for v in variables]
+        finite = []
+        for variable in variables:
+            with tf.device(variable.device):  # each parameter server checks its own variables
+                finite.append(tf.reduce_all(tf.math.is_finite(variable)))
+        self._all_finite = tf.stack(finite) if finite else tf.constant([], tf.bool)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._starting = True
+        super().after_create_session(session, coord)
+        self._starting = False
+
+    def _save(self, session: Any, step: Any) -> bool:
+        """Called by the base class; returns whether a listener requests to stop training."""
+        for listener in self._listeners:
+            listener.before_save(session, step)
+        try:
+            if not (self._starting and tf.train.latest_checkpoint(self._model_dir) == f"{self._save_path}-{step}"):
+                self._check_finite(session, step)
+                self._get_saver().save(session, self._save_path, global_step=step, write_meta_graph=self._save_graph)
+            stop = False
+            for listener in self._listeners:
+                stop = bool(listener.after_save(session, step)) or stop
+        except tf.errors.OpError as error:
+            full = disk_error(error, self._model_dir)
+            if full is not None:
+                raise full from error
+            if isinstance(error, tf.errors.OutOfRangeError):
+                raise MillraceError(f"{self._model_dir}: step {step} was not saved: {error.message}") from error
+            raise
+        return stop
+
+    def _check_finite(self, session: Any, step: Any) -> None:
+        finite = session.run(self._all_finite)
+        broken = [name for name, good in zip(self._names, finite, strict=True) if not good]
+        if broken:
+            raise nan_error(
+                self._model_dir, f"variables became NaN or infinite by step {step} ({', '.join(broken[:3])})"
+            )
+
+
+class SaveWithChief(tf.compat.v1.train.SessionRunHook):
+    """In a worker that takes each step together with the chief: computes what the chief saves, whenever it does.
+
+    Where a variable has a value of its own in each replica, as the moving averages of batch norm have, a checkpoint
+    holds their mean, and the chief waits for the worker's.
+    """
+
+    def __init__(self, model_dir: str, *, save_steps: int) -> None:
+        self._model_dir = model_dir
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=save_steps)
+        self._resumes = False
+        self._steps: Any = None
+        self._step = 0
+
+    def begin(self) -> None:
+        self._resumes = tf.train.latest_checkpoint(self._model_dir) is not None
+        self._steps = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._step = int(session.run(self._steps))
+        if not self._resumes:  # from a checkpoint, which the chief does not save again
+            self._take_part(session)
+        self._timer.update_last_triggered_step(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._step += 1  # a read beside the step's own operations may come before or after its update
+        if self._timer.should_trigger_for_step(self._step):
+            self._timer.update_last_triggered_step(self._step)
+            self._take_part(run_context.session)
+
+    def end(self, session: Any) -> None:
+        if self._step != self._timer.last_triggered_step():
+            self._take_part(session)
+
+    def _take_part(self, session: Any) -> None:
+        (saver,) = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
+        scope = saver.saver_def.save_tensor_name.rpartition("/")[0]
+        saved = (op for op in session.graph.get_operations() if op.type == "SaveV2" and op.name.startswith(f"{scope}/"))
+        session.run([value.op for op in saved for value in op.inputs[3:]])  # after its prefix, names and slices
+
 
 _INDEX = re.compile(r"(model\.ckpt-([0-9]+))\.index")
 

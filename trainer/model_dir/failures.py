@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
-from schemas.storage.disk_errors import refused_by_disk
+from schemas.storage.local import refused_by_disk
 from trainer.data.input_fn import find_unreadable_shard
 from trainer.spec.options import TrainOptions
 

@@ -14,10 +14,9 @@ from pydantic import ValidationError
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.spec.strict import Strict
-from trainer.data.input_options import InputOptions
-from trainer.data.interleave import part_rows
-from trainer.data.position import Position
+from schemas.spec.forms import Strict
+from trainer.data.epochs import part_rows
+from trainer.data.input_options import InputOptions, Position
 
 INPUT_JSON = "input.json"
 _UNKNOWN = "a place in an epoch is known only with --seed and --deterministic, and not with parameter servers"

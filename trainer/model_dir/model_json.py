@@ -1,4 +1,4 @@
-"""`model.json`: the model in a model directory, and the data that it was trained on."""
+"""`evaluations.json`: all evaluations of a training. Early stopping and studies read it, here without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,23 @@ from pydantic import ValidationError
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.strict import Strict
+from schemas.spec.forms import Strict
+from schemas.storage.json_files import as_written, parse_json
 from trainer.models import BUILT_IN
+
+EVALUATIONS = "evaluations.json"
+
+Metrics = dict[str, float]
+
+
+def read_evaluations(model_dir: str) -> list[Metrics]:
+    """The metrics of each evaluation, including `global_step`, in the order of steps; empty before the first one."""
+    path = layout.join(model_dir, EVALUATIONS)
+    if not storage.exists(path):
+        return []
+    with as_written(path, "evaluations"):
+        return [dict(metrics) for metrics in parse_json(storage.read_bytes(path))]
+
 
 MODEL_JSON = "model.json"
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")

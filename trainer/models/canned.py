@@ -11,7 +11,7 @@ from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.models.feature_columns import prepare
 from trainer.spec.task_spec import TaskSpec
-from trainer.strategies.tpu_cores import compiles_step
+from trainer.strategies.tpu import compiles_step
 
 
 class _BinaryHead(tf_estimator.BinaryClassHead):

@@ -4,7 +4,7 @@ The function has one of two forms, which its parameter names tell apart:
 
 * `model_fn(features, labels, mode, params)`, with an optional `config` as in Estimator. `params` holds the
   hyper-parameters by name, and `task_spec`: a `trainer.spec.task_spec.TaskSpec`, or for images a
-  `trainer.spec.image_task_spec.ImageTaskSpec`;
+  `trainer.spec.task_spec.ImageTaskSpec`;
 * `build(task_spec, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
 
 `problem`, the name of `task_spec` in release 0.1.0, still works in both.

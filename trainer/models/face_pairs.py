@@ -1,4 +1,7 @@
-"""`face_pairs`: two images in, the same person or not out, by the difference of their embeddings."""
+"""What `face_pairs` computes: a convolutional tower that both images go through, and how alike the outcomes are.
+
+Layers for a TF1 graph, as in `trainer.models.squeezenext`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,93 @@ import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook
-from trainer.images.normalize import normalized
+from trainer.images.inputs import normalized
 from trainer.models import FacePairsHparams
-from trainer.models.face_pairs_net import contrast_loss, embed, likeness
-from trainer.models.image_training import train_spec
-from trainer.models.squeezenext_blocks import LayerOptions
-from trainer.spec.image_task_spec import ImageTaskSpec
-from trainer.strategies.tpu_cores import compiles_step
+from trainer.models.optimizers import train_spec
+from trainer.models.squeezenext import LayerOptions, conv, kernel
+from trainer.spec.task_spec import ImageTaskSpec
+from trainer.strategies.tpu import compiles_step
+
+LAST_SIDE = 4  # about what the smaller side is brought down to
+MOST_CONTRASTED = 128  # pairs of a batch: their differences take pairs x pairs x embedding_size floats
+_NEVER = -1e9  # log odds whose exponential is 0
+
+
+def embed(
+    images: tf.Tensor, *, width: int, embedding_size: int, dropout: float, grayscale: bool, options: LayerOptions
+) -> tf.Tensor:
+    """The tower: convolutions that halve the image until about 4x4 are left, then one dense layer over all positions.
+
+    The positions stay apart up to the dense layer, since faces are aligned: what is at the eyes is compared with what
+    is at the eyes. Each image is first brought to mean 0 and variance 1, whatever its light was.
+
+    Args:
+      images: float32 `[batch, height, width, 3]`, normalised; height and width known.
+      width: channels of the first convolution.
+      embedding_size: of the result.
+      dropout: share of the last convolution's outputs left out, in training.
+      grayscale: average the channels first.
+      options: the layers'.
+
+    Returns:
+      float32 `[batch, embedding_size]`.
+    """
+    x = tf.reduce_mean(images, axis=-1, keepdims=True) if grayscale else images
+    mean, variance = tf.nn.moments(x, [1, 2, 3], keepdims=True)
+    x = (x - mean) * tf.math.rsqrt(variance + 1e-3)
+    halvings = max(2, (min(images.shape[1:3]) - 1).bit_length() - LAST_SIDE.bit_length() + 1)
+    for i in range(halvings):
+        size = (5, 5) if i == 0 else (3, 3)
+        x = conv(x, f"conv_{i + 1}", width * min(8, 2**i), size, options=options, stride=2)
+    x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
+    if options.training and dropout:
+        x = tf.nn.dropout(x, dropout)
+    with tf.compat.v1.variable_scope("embedding"):
+        bias = tf.compat.v1.get_variable("bias", [embedding_size], initializer=tf.compat.v1.zeros_initializer())
+        return tf.matmul(x, kernel((x.shape[1], embedding_size), options)) + bias
+
+
+def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    """The log odds that two embeddings are of the same: a weighted sum of their absolute differences, and a bias.
+
+    Args:
+      left, right: float32 `[..., embedding_size]`, of shapes that broadcast.
+
+    Returns:
+      float32 `[...]`.
+    """
+    with tf.compat.v1.variable_scope("likeness", reuse=tf.compat.v1.AUTO_REUSE):
+        # Far apart is different: it need not be learned that it is.
+        start = tf.compat.v1.constant_initializer(-0.1)
+        weights = tf.compat.v1.get_variable("weights", [left.shape[-1]], initializer=start)
+        bias = tf.compat.v1.get_variable("bias", [], initializer=tf.compat.v1.ones_initializer())
+    return tf.reduce_sum(tf.abs(left - right) * weights, axis=-1) + bias
+
+
+def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Each image of a batch's same pairs is to pick its partner among all the partners, by `likeness`.
+
+    A few thousand stored pairs are soon learned by heart; the images of one batch alone make thousands more, all
+    different but for the few people who come up twice. This is the N-pair loss (Sohn, "Improved deep metric learning
+    with multi-class N-pair loss objective", 2016), in both directions.
+
+    Args:
+      left, right: embeddings, float32 `[batch, embedding_size]`.
+      labels: 1 for the same, int64 `[batch]`.
+
+    Returns:
+      float32 `[]`; 0 where no pair is the same.
+    """
+    same = tf.equal(labels, 1)
+    # Different pairs are masked instead of left out, so that no shape depends on the labels: XLA compiles the step.
+    first = tf.math.top_k(tf.cast(same, tf.int32), tf.minimum(MOST_CONTRASTED, tf.size(labels))).indices
+    lefts, rights, same = (tf.gather(x, first) for x in (left, right, same))
+    each = likeness(lefts[:, None], rights[None])  # [n, n]
+    by_left, by_right = (tf.where(mask, each, _NEVER) for mask in (same[None], same[:, None]))
+    nearest = tf.reduce_logsumexp(by_left, axis=1) + tf.reduce_logsumexp(by_right, axis=0)
+    losses = tf.where(same, nearest / 2 - tf.linalg.diag_part(each), 0.0)  # cross-entropy
+    return tf.math.divide_no_nan(tf.reduce_sum(losses), tf.reduce_sum(tf.cast(same, tf.float32)))
+
 
 ModeKeys = tf_estimator.ModeKeys
 SIDES = ("left", "right")

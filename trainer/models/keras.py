@@ -12,11 +12,10 @@ import tensorflow_transform as tft
 
 from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
-from trainer.images.normalize import normalized
+from trainer.images.inputs import normalized
 from trainer.models.feature_columns import prepare
-from trainer.spec.image_task_spec import ImageTaskSpec
-from trainer.spec.task_spec import AnyTaskSpec
-from trainer.strategies.tpu_cores import compiles_step
+from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
+from trainer.strategies.tpu import compiles_step
 
 
 def is_compiled(model: Any) -> bool:

@@ -19,7 +19,7 @@ def cosine(hparams: Any, step: int, max_steps: int) -> float:
 
 
 def polynomial(hparams: Any, step: int, max_steps: int) -> float:
-    """Up from `warmup_start` during the warm-up, then down to 0: see `trainer.models.schedules`."""
+    """Up from `warmup_start` during the warm-up, then down to 0: see `trainer.models.optimizers`."""
     warmup = int(hparams.warmup * max_steps)
     if step < warmup:
         return float(hparams.warmup_start + (hparams.learning_rate - hparams.warmup_start) * step / warmup)

@@ -10,13 +10,12 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.images.normalize import normalized
+from trainer.images.inputs import normalized
 from trainer.models import SoftmaxHparams
 from trainer.models.canned import classes_of
 from trainer.models.feature_columns import deep_columns, prepare
-from trainer.spec.image_task_spec import ImageTaskSpec
-from trainer.spec.task_spec import AnyTaskSpec
-from trainer.strategies.tpu_cores import across_cores, compiles_step
+from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
+from trainer.strategies.tpu import across_cores, compiles_step
 
 
 def model_fn(
@@ -26,7 +25,7 @@ def model_fn(
 
     Args:
       features: transformed features by name, see `trainer.spec.task_spec`; or `image`, see
-        `trainer.spec.image_task_spec`.
+        `trainer.spec.task_spec`.
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
       params: the hyper-parameters by name, and `task_spec`.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from schemas.images.items import Item
-from schemas.images.paths import plain
+from schemas.images.listing import plain
 
 FIELDS = ("class_id", "probabilities", "error")  # the model outputs that lines need
 TOP = 5

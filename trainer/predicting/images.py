@@ -15,10 +15,20 @@ import numpy as np
 
 from schemas.concurrency import map_in_order, prefetch
 from schemas.exports.notes import Notes
-from schemas.images.file import Refusal, decoder_says, undecodable
 from schemas.images.header import ends_early
 from schemas.images.items import Item, list_items
-from schemas.images.reading import BATCH_SIZE, READERS, CheckedFile, ReadItem, batches, read_item, reject_of
+from schemas.images.reading import (
+    BATCH_SIZE,
+    READERS,
+    CheckedFile,
+    ReadItem,
+    Refusal,
+    batches,
+    decoder_says,
+    read_item,
+    reject_of,
+    undecodable,
+)
 from schemas.rejects import Reject
 from schemas.spec.images import ImageSchema
 from trainer.export.saved_model import ServedModel

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.predictions import json_text
-from schemas.predictions.json_text import Piece
+from schemas.predictions import encoding
+from schemas.predictions.encoding import Piece
 
 FIELDS = ("key", "class_id", "probabilities", "value", "error")  # the model outputs that lines need
 
@@ -29,16 +29,16 @@ def encode_lines(
     Returns:
       The lines, with line ends. NaN and infinity, which JSON cannot represent, are null.
     """
-    pieces: list[Piece] = [f'{{"source": {json_text.quoted(source)}, "offset": ', json_text.integers(offsets)]
-    pieces += [', "row": ', json_text.integers(rows)]
+    pieces: list[Piece] = [f'{{"source": {encoding.quoted(source)}, "offset": ', encoding.integers(offsets)]
+    pieces += [', "row": ', encoding.integers(rows)]
     if "key" in outputs:
         keys = pa.array([key.decode("utf-8", "replace") for key in outputs["key"]], pa.string())
-        pieces += [', "key": ', json_text.strings(keys)]
+        pieces += [', "key": ', encoding.strings(keys)]
     if classes:
         ids = pa.array(outputs["class_id"].astype(np.int32))
         named = pa.DictionaryArray.from_arrays(ids, pa.array(classes, pa.string()))
-        pieces += [', "class": ', json_text.named(named), ', "probabilities": ']
-        pieces += json_text.objects(outputs["probabilities"], classes)
+        pieces += [', "class": ', encoding.named(named), ', "probabilities": ']
+        pieces += encoding.objects(outputs["probabilities"], classes)
     else:
-        pieces += [', "value": ', json_text.floats(outputs["value"])]
-    return json_text.lines([*pieces, "}\n"]).to_pybytes().decode()
+        pieces += [', "value": ', encoding.floats(outputs["value"])]
+    return encoding.lines([*pieces, "}\n"]).to_pybytes().decode()

@@ -10,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.concurrency import prefetch
-from schemas.exports.notes import Notes
-from schemas.exports.verdicts import refused_rows
+from schemas.exports.notes import Notes, refused_rows
 from schemas.formats import row_format
 from schemas.rejects import Reject
 from schemas.rows import RowFile, dense
-from schemas.spec.raw_columns import OFFSET, serving_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, Schema, serving_columns
 from trainer.export.saved_model import ServedModel
 from trainer.predicting.lines import FIELDS, encode_lines
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions

@@ -16,11 +16,11 @@ import tensorflow as tf
 from schemas.dataset import Dataset
 from schemas.dataset.layout import COMPRESSIONS
 from schemas.dataset.manifest import Shard, Split
-from schemas.spec.image_keys import ENCODED, HEIGHT, WIDTH
+from schemas.spec.images import ENCODED, HEIGHT, WIDTH
 from trainer.data.input_fn import block_length, is_held
-from trainer.data.reading import shuffle_rows
+from trainer.data.input_options import shuffle_rows
 from trainer.profiling.source import Source
-from trainer.spec.augmentation import Augmentation
+from trainer.spec.hparams import Augmentation
 
 SAMPLE_BYTES = 8 << 20
 SAMPLE_RECORDS = 20_000

@@ -28,7 +28,7 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.images.augment import augment_options, seeds
 from trainer.images.inputs import image_examples, record_spec
-from trainer.spec.augmentation import Augmentation
+from trainer.spec.hparams import Augmentation
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 WHOLE = "input alone"

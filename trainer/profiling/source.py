@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from schemas.dataset import Dataset
-from trainer.data.input_options import InputOptions
-from trainer.data.reading import input_options
+from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
 from trainer.spec.options import TrainOptions
 

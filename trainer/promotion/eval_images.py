@@ -12,7 +12,7 @@ from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
 from schemas.errors import MillraceError
 from schemas.images.listing import Listing, list_csv, list_folders
-from schemas.spec import image_keys as keys
+from schemas.spec import images as keys
 from schemas.spec.images import SAMENESS, ImageSchema
 from trainer.promotion.eval_rows import MOST_ROWS, RawBatch
 

@@ -19,8 +19,7 @@ from schemas.dataset.input_files import read_inputs
 from schemas.errors import MillraceError
 from schemas.formats import row_format
 from schemas.rows import RowFile, dense
-from schemas.spec.raw_columns import SPLIT, raw_columns
-from schemas.spec.table import SPLITS
+from schemas.spec.table import SPLIT, SPLITS, raw_columns
 
 RANGE_BYTES = 8 << 20
 BATCH = 4096

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from schemas.spec.promotion import PromoteRules
+from schemas.spec.gates import PromoteRules
 from trainer.promotion.metrics import (
     METRICS,
     ONE_SIDED,

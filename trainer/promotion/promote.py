@@ -12,8 +12,8 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import SAVED_MODEL, Notes, check_files, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
+from schemas.spec.gates import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
-from schemas.spec.promotion import PromoteRules
 from schemas.spec.table import Schema
 from trainer.export.saved_model import ServedModel
 from trainer.model_dir.model_json import read_model_manifest
@@ -162,7 +162,7 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
         return [f"not compared with its Estimator, since no model.json is three folders above it; {made}"]
     if notes.dataset_run not in dataset.manifest.runs:
         return [f"not compared with its Estimator, since {dataset.path} was measured anew since; {made}"]
-    from trainer.export.verified import check_saved_model
+    from trainer.export.skew_check import check_saved_model
 
     say("comparing the export with its Estimator")
     check_saved_model(dataset, export, model_dir, notes=notes)

@@ -13,8 +13,7 @@ from schemas.concurrency import prefetch
 from schemas.errors import UsageError
 from schemas.spec.forms import RawColumn
 from schemas.spec.loader import AnySchema
-from schemas.spec.raw_columns import serving_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, serving_columns
 from trainer.export.saved_model import ServedModel
 from trainer.promotion.eval_images import EvalImages
 from trainer.promotion.eval_rows import EvalRows, RawBatch

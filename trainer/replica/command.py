@@ -1,8 +1,4 @@
-"""`python -m trainer.replica ARGS`: `python -m trainer.task ARGS` as one process of several, on any platform.
-
-The training runs in a process of its own with the TF_CONFIG of its role. This one, which imports no TensorFlow, ends a
-parameter server when all others have ended, and keeps the chief until the evaluator has exported.
-"""
+"""The arguments of a trial of Vertex AI's tuner, which appends the values that it tries to those of the training."""
 
 from __future__ import annotations
 
@@ -18,9 +14,37 @@ from types import FrameType
 
 from schemas import command
 from trainer import task as training
-from trainer.replica.cluster import CHIEF, EVALUATOR, PS, Cluster, read_cluster
-from trainer.replica.ends import POLL_SECONDS, Ends
-from trainer.replica.trial import TRIAL, trial_arguments
+from trainer.replica.cluster import CHIEF, EVALUATOR, POLL_SECONDS, PS, Cluster, Ends, read_cluster
+
+TRIAL = "CLOUD_ML_TRIAL_ID"  # the variable that Vertex AI sets in a trial
+
+
+def trial_arguments(argv: Sequence[str], prog: str) -> list[str]:
+    """The arguments as the training's parser takes them.
+
+    The tuner appends `--NAME=VALUE` or `--NAME VALUE`, and knows nothing of `--hparams`. So what is no flag of the
+    training is taken for a hyper-parameter of the model. The training's own flags, such as `--batch_size`, stay as they
+    are; the last one counts.
+    """
+    _, unknown = training.parser(prog).parse_known_args(argv)
+    kept: list[str] = []
+    chosen: list[str] = []
+    place = 0
+    while place < len(argv):
+        argument, following = argv[place], argv[place + 1 : place + 2]
+        name, equals, _ = argument.partition("=")
+        place += 1
+        if not name.startswith("--") or argument not in unknown:
+            kept.append(argument)
+        elif equals:
+            chosen.append(argument[2:])
+        elif following and not following[0].startswith("--"):
+            chosen.append(f"{name[2:]}={following[0]}")
+            place += 1
+        else:
+            kept.append(argument)
+    return [*kept, *(part for setting in chosen for part in ("--hparams", setting))]
+
 
 PROG = "python -m trainer.replica"
 JOB = ("MILLRACE_JOB", "CLOUD_ML_JOB_ID")  # variables that name the job; Vertex AI sets the second

@@ -21,9 +21,8 @@ from schemas.dataset.manifest import Input
 from schemas.errors import MillraceError
 from schemas.formats import row_format
 from schemas.rows import RowFile
-from schemas.spec.raw_columns import OFFSET, SPLIT, raw_columns
-from schemas.spec.table import SPLITS
-from trainer.export.graph_values import graph_values, opened_graph, strict_spec
+from schemas.spec.table import OFFSET, SPLIT, SPLITS, raw_columns
+from trainer.export.warmup import graph_values, opened_graph, strict_spec
 from trainer.report.row_match import Candidate, Nearest, Place, equal_pairs
 from trainer.spec.transform_graph import transformed
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
-from schemas.spec import image_keys
+from schemas.spec import images
 from trainer.export.receivers import key_name
 from trainer.report.feature_text import FeatureText
 
@@ -67,9 +67,7 @@ def described(
         values = {name: _values(feature) for name, feature in example.features.feature.items()}
         entry: dict[str, Any] = {"shard": shard, "record": record}
         if text is None:
-            entry["files"] = [
-                _text(v[0]) for name, v in sorted(values.items()) if name.endswith(image_keys.FILENAME) and v
-            ]
+            entry["files"] = [_text(v[0]) for name, v in sorted(values.items()) if name.endswith(images.FILENAME) and v]
         else:
             key = key_name(dataset)
             if key in values:

@@ -13,9 +13,9 @@ import numpy as np
 
 from schemas.dataset import Dataset
 from schemas.spec.features import Numeric
-from trainer.export.graph_values import graph_values
-from trainer.export.parity_records import read_parity_records
 from trainer.export.receivers import raw_example_spec, record_columns
+from trainer.export.skew_check import read_parity_records
+from trainer.export.warmup import graph_values
 
 _CLOSE = 1e-3  # of the spread of the raw values: how well a line must fit
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from schemas.images.header import BadImage
-from schemas.images.limits import check_image, decoding_bytes
+from schemas.images.header import BadImage, check_image, decoding_bytes
 from schemas.spec.images import ImageSchema
 
 

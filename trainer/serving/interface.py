@@ -13,8 +13,7 @@ from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.raw_columns import serving_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, serving_columns
 
 RAW, WITHOUT_KEY, EXAMPLES = "serving_default", "without_key:serving_default", "examples:serving_default"
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from schemas.errors import MillraceError
 from schemas.exports.notes import Notes, read_notes
-from trainer.export.compare import first_difference
 from trainer.export.saved_model import ServedModel, check_export
+from trainer.export.skew_check import first_difference
 from trainer.export.warmup import read_warmup
 from trainer.serving.exports import GRAPH
 from trainer.serving.fetched import on_local_disk

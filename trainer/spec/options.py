@@ -10,7 +10,7 @@ from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
-from schemas.storage.tensorflow_paths import check_characters
+from schemas.storage.paths import check_characters
 
 ROWS, IMAGES = 512, 64  # default batch sizes
 EVALUATIONS = 10  # of a training, by default

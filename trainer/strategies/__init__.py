@@ -4,12 +4,8 @@ The models and the loop know none of this. They get a `RunConfig`, which `run_co
 """
 
 __all__ = [
-    "chief_first",
     "cluster",
-    "devices",
     "multi_worker",
     "run_config",
     "tpu",
-    "tpu_cores",
-    "whole_variables",
 ]

@@ -1,4 +1,4 @@
-"""The `RunConfig` of a training, and how many examples of a batch each replica gets."""
+"""The devices that replicas of a model train on: GPUs, or parts of the CPU that TensorFlow takes for devices."""
 
 from __future__ import annotations
 
@@ -12,12 +12,75 @@ import tensorflow as tf
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import all_reduce_strategy, is_all_reduce
-from trainer.estimator.threads import with_threads
+from trainer.estimator.sessions import with_threads
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import check_cluster, trains
-from trainer.strategies.devices import check_bfloat16, count_gpus, replica_devices, split_cpu
 from trainer.strategies.multi_worker import STEP_SECONDS
 from trainer.strategies.tpu import tpu_run_config
+
+
+def split_cpu(count: int | None) -> None:
+    """Makes this machine's CPU `count` devices that share its cores. Does nothing for None, or the second time.
+
+    Raises:
+      UsageError: TensorFlow has already run something in this process, with another number of devices.
+    """
+    if count is None:
+        return
+    try:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    except RuntimeError:  # the devices are settled
+        found = len(tf.config.list_logical_devices("CPU"))
+        if found != count:
+            raise UsageError(
+                f"--logical_cpus {count}: TensorFlow has already started in this process, with {found}; use a process "
+                "of its own for this training"
+            ) from None
+
+
+def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
+    """The devices of the replicas: the GPUs; on a machine without one, the logical CPUs.
+
+    Args:
+      num_gpus: how many GPUs to use; None: all.
+
+    Raises:
+      UsageError: there are fewer, or the CPU is the only device.
+    """
+    count = count_gpus(num_gpus)
+    gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
+    if not gpus and len(cpus) < 2:
+        raise UsageError(
+            "--strategy mirrored: TensorFlow finds no GPU on this machine. Train with --strategy none, or try replicas "
+            "on the CPU with --logical_cpus 2."
+        )
+    return tuple(device.name for device in (gpus[:count] if gpus else cpus))
+
+
+def count_gpus(asked: int | None) -> int:
+    """How many GPUs train: as many as asked for, or all of this machine.
+
+    Raises:
+      UsageError: there are fewer.
+    """
+    found = len(tf.config.list_logical_devices("GPU"))
+    if asked is not None and asked > found:
+        raise UsageError(f"--num_gpus {asked}: TensorFlow finds {found} GPUs on this machine")
+    return found if asked is None else asked
+
+
+def check_bfloat16() -> None:
+    """Refuses mixed precision where it is not bfloat16.
+
+    Raises:
+      UsageError: there is a GPU.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        raise UsageError(
+            "--mixed_precision: on a GPU, TensorFlow rewrites a graph to float16 only, in which small gradients become "
+            "0 unless the loss is scaled, and Estimator's optimizers scale none. Train without it."
+        )
 
 
 def run_config(options: TrainOptions, model_dir: str, **settings: Any) -> Any:
@@ -124,3 +187,20 @@ def as_exported(estimator: Any) -> Any:
     graph.optimizer_options.ClearField("global_jit_level")
     graph.optimizer_options.ClearField("cpu_global_jit")
     return tf_estimator.Estimator(estimator.model_fn, config=estimator.config.replace(session_config=session))
+
+
+def with_whole_variables(spec: Any) -> Any:
+    """An `EstimatorSpec` for TRAIN whose graph counts no parts as variables; as it is, without a strategy."""
+    if not tf.distribute.has_strategy():
+        return spec
+    return spec._replace(training_hooks=[_LeaveOutParts(), *spec.training_hooks])
+
+
+class _LeaveOutParts(tf.compat.v1.train.SessionRunHook):
+    """Removes the parts before the saver and the initializers are made, which a session does after this."""
+
+    def begin(self) -> None:
+        strategy = tf.distribute.get_strategy()
+        variables = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+        parts = {id(part) for v in variables for part in strategy.experimental_local_results(v) if part is not v}
+        variables[:] = [v for v in variables if id(v) not in parts]

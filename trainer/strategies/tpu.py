@@ -1,18 +1,137 @@
-"""Training by TPUEstimator: its steps on a TPU, everything else on the host. `--tpu cpu` takes the same way on the CPU.
-
-A TPU compiles a step, so batches have one size, and the host computes what cannot be compiled: see
-`trainer.data.host_features`. Evaluations, predictions and exports run on the host, from checkpoints, as without a TPU.
-"""
+"""Whether a TPU can be reached from here, and why not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import importlib.metadata
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
+from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.spec.options import TrainOptions
-from trainer.strategies.tpu_runtime import resolver
-from trainer.strategies.tpu_summaries import take_scalars, write_scalars
+
+SHUTDOWN = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
+
+
+def resolver(name: str) -> Any:
+    """The cluster resolver of a TPU.
+
+    Raises:
+      UsageError: this TensorFlow is built without TPUs, or finds no such TPU.
+    """
+    if not has_kernels():
+        version = importlib.metadata.version("tensorflow")
+        raise UsageError(
+            f"--tpu {name}: TensorFlow {version} is built without TPUs, whether libtpu is installed or not. The "
+            "package tensorflow-tpu, which has them, ends at 2.20, and this project needs 2.21. Train on a GPU or CPU, "
+            "or try the same way on the CPU with --tpu cpu."
+        )
+    # At the end, TPUEstimator would call a part of TensorFlow that is gone, to save once more when preempted.
+    os.environ.setdefault(SHUTDOWN, "")
+    try:
+        found = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        found.cluster_spec()
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise UsageError(f"--tpu {name}: no such TPU ({str(error).splitlines()[0]})") from error
+    return found
+
+
+def has_kernels() -> bool:
+    """Whether this build of TensorFlow can run a step on a TPU."""
+    kernels: Any = importlib.import_module("tensorflow.python.framework.kernels")  # private: tf.sysconfig tells of GPUs
+    return bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
+
+
+Gradients = Sequence[tuple[Any, Any]]  # (gradient, variable)
+
+
+def compiles_step(mode: str, config: Any) -> bool:
+    """Whether a `model_fn` builds a step for a TPU, or one that takes the same way on the CPU.
+
+    Args:
+      mode: TRAIN, EVAL or PREDICT; only training steps are compiled.
+      config: the Estimator's `RunConfig`, which is one of `tf_estimator.tpu` if a TPU trains.
+    """
+    return mode == tf_estimator.ModeKeys.TRAIN and isinstance(config, tf_estimator.tpu.RunConfig)
+
+
+def cores() -> int | None:
+    """How many cores make the step that is being built; None outside of a TPU's step, as on the CPU."""
+    tpu_function: Any = importlib.import_module("tensorflow.python.tpu.tpu_function")  # private: the only place
+    count = tpu_function.get_tpu_context().number_of_shards
+    return None if count is None else int(count)
+
+
+def across_cores(optimizer: Any) -> Any:
+    """A `tf.compat.v1.train.Optimizer` that applies the mean of the cores' gradients; on the CPU, as it is."""
+    return optimizer if cores() is None else tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+
+
+def keras_settings() -> dict[str, Any]:
+    """The same for an optimizer of Keras 2, which `CrossShardOptimizer` does not take: arguments of its constructor."""
+    return {} if cores() is None else {"gradient_transformers": [mean_over_cores]}
+
+
+def mean_over_cores(gradients: Gradients) -> list[tuple[Any, Any]]:
+    """Replaces each core's gradients by their mean over all cores, in a TPU's step."""
+    count = cores() or 1
+    everyone = [list(range(count))]
+    return [
+        (tf.raw_ops.CrossReplicaSum(input=tf.convert_to_tensor(gradient) / count, group_assignment=everyone), variable)
+        for gradient, variable in gradients
+    ]
+
+
+def take_scalars() -> dict[str, tf.Tensor]:
+    """The scalars that the model of this graph has summarized, by tag, but for its loss, which Estimator writes.
+
+    No summary of the model remains in the graph's collection: a TPU writes none, and nothing else can read a value out
+    of its step. Histograms and images are lost.
+    """
+    summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+    scalars = {
+        tf.make_ndarray(summary.op.inputs[0].op.get_attr("value")).item().decode(): summary.op.inputs[1]
+        for summary in summaries
+        if summary.op.type == "ScalarSummary"
+    }
+    summaries.clear()
+    scalars.pop("loss", None)
+    return scalars
+
+
+def write_scalars(config: Any, scalars: dict[str, tf.Tensor], *, after: tf.Operation) -> Any:
+    """A host call, which writes the mean over the cores of each scalar.
+
+    Args:
+      config: the `RunConfig`: where, and after how many steps again.
+      scalars: by tag, `[]`.
+      after: the step; the values are told of the step number that it leads to.
+
+    Returns:
+      A function, and the tensors that it is called with: of each core `[1]`, of all together `[cores]`.
+    """
+    tags, every = list(scalars), config.save_summary_steps
+    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
+    with tf.control_dependencies([after]):
+        step = tf.identity(tf.compat.v1.train.get_global_step())
+
+    def write(steps: tf.Tensor, *values: tf.Tensor) -> Any:
+        if not every:
+            return []
+        written = tf.equal(steps[0] % every, 1 % every)  # the first step, and then again after each so many
+        writer = tf.summary.create_file_writer(config.model_dir)
+        with writer.as_default(step=tf.cast(steps[0], tf.int64)), tf.summary.record_if(written):
+            for tag, value in zip(tags, values, strict=True):
+                # as tf.summary.scalar does, for which TensorBoard must be installed
+                tf.summary.write(tag, tf.reduce_mean(value), metadata=metadata)
+            return tf.compat.v1.summary.all_v2_summary_ops()
+
+    return write, [tf.reshape(x, [1]) for x in (step, *(tf.cast(value, tf.float32) for value in scalars.values()))]
+
 
 CPU = "cpu"
 LOOP = 100  # steps that a TPU makes before it comes back to the host

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from schemas import interrupts
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
-from trainer.model_dir.evaluations_json import Metrics
+from trainer.model_dir.model_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric
 from trainer.tuning.commands import TrialCommand
 from trainer.tuning.progress import Progress, given

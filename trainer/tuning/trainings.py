@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from schemas.errors import MillraceError, UsageError
-from trainer.model_dir.evaluations_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.tuning import trial_process
 
 LOG = "log.txt"

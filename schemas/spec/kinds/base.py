@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
 
-from schemas.spec.cell_error import CellError
-from schemas.spec.drift import Drift
-from schemas.spec.forms import Input, RawColumn, Vocabulary
-from schemas.spec.strict import MAX_COLUMNS, ColumnRef, Name, Strict
+from schemas.spec.forms import MAX_COLUMNS, CellError, ColumnRef, Input, Name, Positive, RawColumn, Strict, Vocabulary
+from schemas.spec.gates import Drift
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
 
 NUMBERED = re.compile(r"(.*?)(?<![0-9])([0-9]{1,18})", re.DOTALL)
 
@@ -231,3 +230,19 @@ def numbers_of(columns: tuple[ColumnRef, ColumnRef]) -> range:
             "such as [pixel0, pixel783]"
         )
     return range(int(a[2]), int(b[2]) + 1)
+
+
+class FromWords(Single, ReadAsStrings, Watched, FeatureKind):
+    """A string to ids, by a vocabulary."""
+
+    top_k: Positive | None = None
+    frequency_threshold: Positive | None = None
+    oov_buckets: Positive = 1
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        return Vocabulary(self.name, self.top_k, self.frequency_threshold)
+
+    @property
+    def measures(self) -> bool:
+        return self.vocabulary is not None

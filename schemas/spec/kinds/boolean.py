@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import model_validator
 
-from schemas.spec.cell_error import CellError, shown
-from schemas.spec.forms import Dense, Input
+from schemas.spec.forms import CellError, Dense, Input, Token, shown
 from schemas.spec.kinds.base import FeatureKind, ReadAsStrings, Single, Watched
-from schemas.spec.strict import Token
 
 if TYPE_CHECKING:
     import pyarrow as pa

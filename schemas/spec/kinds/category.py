@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.spec.forms import Ids, Input, Vocabulary
-from schemas.spec.kinds.base import ReadAsStrings, Single, Watched
-from schemas.spec.kinds.words import FromWords
-from schemas.spec.strict import Positive, Token, alike
+from schemas.spec.forms import ColumnRef, Ids, Input, Name, Positive, Token, Vocabulary, alike
+from schemas.spec.kinds.base import FeatureKind, FromWords, ReadAsStrings, Single, Watched
 
 
 class Category(FromWords):
@@ -99,3 +97,58 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
     @property
     def measures(self) -> bool:
         return self.vocabulary is not None
+
+
+class Cross(FeatureKind):
+    """The combination of the ids of other features, hashed into buckets."""
+
+    kind: Literal["cross"]
+    of: Annotated[tuple[Name, ...], Field(min_length=2)]
+    buckets: Annotated[int, Field(ge=2)]
+
+    @property
+    def refs(self) -> tuple[ColumnRef, ...]:
+        return ()
+
+    @property
+    def width(self) -> int:
+        return 0
+
+    @property
+    def raw(self) -> None:
+        return None
+
+    @property
+    def measures(self) -> bool:
+        return False
+
+    def inputs(self, words: int) -> tuple[Input, ...]:
+        return (Ids(self.name, self.buckets, crossed=True),)
+
+    def not_meant(self) -> Iterator[tuple[str, str]]:
+        for name in sorted({name for name in self.of if self.of.count(name) > 1}):
+            yield "of", f"{name!r} is crossed with itself; name each feature only once"
+
+
+MAX_LENGTH = 100_000  # ids of a text
+
+
+class Text(FromWords):
+    """A string split at white space into token ids: `length` of them, padded with 0, or a bag of any number."""
+
+    splits_into_words: ClassVar[bool] = True
+
+    kind: Literal["text"]
+    lower: bool = True
+    length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
+
+    @property
+    def if_missing(self) -> None:
+        return None
+
+    @property
+    def stored_length(self) -> int:
+        return self.length or 1
+
+    def inputs(self, words: int) -> tuple[Input, ...]:
+        return (Ids(self.name, 1 + words + self.oov_buckets, self.length),)

@@ -9,9 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.spec.forms import Dense, Ids, Input, RawColumn
+from schemas.spec.forms import Dense, Ids, Input, RawColumn, Strict, as_float32
 from schemas.spec.kinds.base import FeatureKind, Ranged, ReadAsNumbers, Single
-from schemas.spec.strict import Strict, as_float32
 
 MAX_BUCKETS = 100_000  # of quantiles
 

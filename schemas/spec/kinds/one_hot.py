@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import model_validator
 
-from schemas.spec.cell_error import CellError
-from schemas.spec.forms import Ids, Input, RawColumn
+from schemas.spec.forms import CellError, ColumnRef, Ids, Input, RawColumn
 from schemas.spec.kinds.base import FeatureKind, ReadAsNumbers, check_range, columns_of, numbers_of
-from schemas.spec.strict import ColumnRef
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from schemas.spec.cell_error import CellError
-from schemas.spec.forms import Input
+from schemas.spec.forms import CellError, Input
 from schemas.spec.kinds.base import FeatureKind, Ranged, ReadAsNumbers, ReadAsStrings, Single
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from beam_jobs.append.options import AppendOptions
 from beam_jobs.append.run import run_append
 from beam_jobs.core import progress
-from beam_jobs.transform import kept
-from schemas.csv import blocks, stream
+from beam_jobs.transform import analyze
+from schemas.csv import reader, stream
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from tests.support.appending import ROWS, Days, assert_holds, copied
@@ -61,7 +61,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[tuple[str, str]
         def __getattr__(self, name: str) -> Any:
             return getattr(self.file, name)
 
-    monkeypatch.setattr(blocks, "open_at", Counted)
+    monkeypatch.setattr(reader, "open_at", Counted)
     return found
 
 
@@ -125,16 +125,14 @@ def test_the_analysis_reads_nothing_of_known_runs_and_measures_the_same(days, re
 def test_what_cannot_be_used_is_not_and_all_is_read(days, read, monkeypatch, change, why):
     name, value = change
     if name == "read_entries":
-        from beam_jobs.transform import analyze
-
-        complete = kept.read_entries
+        complete = analyze.read_entries
 
         def without_one(*args: Any) -> dict[bytes, bytes]:
             return dict(sorted(complete(*args).items())[1:])
 
         monkeypatch.setattr(analyze, "read_entries", without_one)
     else:
-        monkeypatch.setattr(kept, name, value)
+        monkeypatch.setattr(analyze, name, value)
     notes: list[str] = []
     run_append(AppendOptions(days.output, (days.day(2),), reanalyze=True, quiet=True), report=notes.extend)
     assert any("reads all input after all" in note and why in note for note in notes)
@@ -202,17 +200,17 @@ def test_sketches_are_stored_without_pickles():
     combiner = QuantilesCombiner(4, 0.01, np.float32, has_weights=False, output_shape=[1, 3], feature_shape=[])
     sketch = combiner.add_input(combiner.create_accumulator(), [np.arange(1000.0)])
     coder = combiner.accumulator_coder
-    kind, state = kept.to_stored(coder.encode_cache(sketch))
+    kind, state = analyze.to_stored(coder.encode_cache(sketch))
     assert kind == "quantiles"
     assert b"QuantilesSketch" not in state
-    again = coder.decode_cache(kept.from_stored(kind, state))
+    again = coder.decode_cache(analyze.from_stored(kind, state))
     np.testing.assert_array_equal(combiner.extract_output(again), combiner.extract_output(sketch))
-    assert kept.to_stored(b"[1.5, NaN]") == ("json", b"[1.5, NaN]")
+    assert analyze.to_stored(b"[1.5, NaN]") == ("json", b"[1.5, NaN]")
     for wrong in (b"\x80\x03cos\nsystem\n(S'true'\ntR.", b"{"):
         with pytest.raises(ValueError, match=r"unknown kind|EOF while parsing"):
-            kept.to_stored(wrong)
+            analyze.to_stored(wrong)
     with pytest.raises(ValueError, match="kind 'pickle'"):
-        kept.from_stored("pickle", b"")
+        analyze.from_stored("pickle", b"")
 
 
 def test_kept_files_are_arrow_and_nothing_else(days):

@@ -22,7 +22,7 @@ from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.output import encode
 from beam_jobs.preprocess import main
 from beam_jobs.runtime import job
-from schemas.csv import cells, reader
+from schemas.csv import lines, reader
 from schemas.csv import parse as csv_parse
 from schemas.csv.file import split_ranges
 from schemas.csv.rows import CsvRows
@@ -76,7 +76,7 @@ def doubled(column: pa.Array) -> pa.Array:
 def test_columns_that_lose_merge_or_double_lines_fail_the_job(people, fails, monkeypatch, lie, quoted_newlines):
     if quoted_newlines:
         people.schema.write_text(people.schema.read_text().replace("csv: {", "csv: {quoted_newlines: true, "))
-    take = cells.take_columns
+    take = lines.take_columns
     monkeypatch.setattr(csv_parse, "take_columns", lambda *args: {p: lie(c) for p, c in take(*args).items()})
     assert "this is a bug in the reader; no rows were used" in fails()
 

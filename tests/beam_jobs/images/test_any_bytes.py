@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from beam_jobs.images.ingest import Ingest
 from beam_jobs.images.reader import ImageReader
 from schemas.images.listing import bundles, list_folders
-from schemas.spec.image_options import Exact, ImageOptions, ImageSplit, Shorter
+from schemas.spec.images import Exact, ImageOptions, ImageSplit, Shorter
 from tests.support.image_bytes import GRADIENT, bmp, gif, jpeg_header, png
 
 ROOT = Path(__file__).parents[3]
@@ -187,7 +187,7 @@ import tensorflow as tf
 from beam_jobs.images.reader import ImageReader
 from beam_jobs.images.ingest import Ingest
 from schemas.images.listing import bundles, list_folders
-from schemas.spec.image_options import ImageOptions, ImageSplit, Shorter
+from schemas.spec.images import ImageOptions, ImageSplit, Shorter
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024

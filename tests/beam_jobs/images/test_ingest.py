@@ -12,11 +12,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.images.decode import scaled_jpeg
-from beam_jobs.images.ingest import Ingest, save_ingest, saved_ingest, stored_and_pixels, todays_ingest
-from schemas.images.header import JPEG_SCANS, BadImage
-from schemas.images.limits import check_image, decoding_ratio
-from schemas.spec.image_options import Exact, ImageOptions, Shorter
+from beam_jobs.images.ingest import Ingest, save_ingest, saved_ingest, scaled_jpeg, stored_and_pixels, todays_ingest
+from schemas.images.header import JPEG_SCANS, BadImage, check_image, decoding_ratio
+from schemas.spec.images import Exact, ImageOptions, Shorter
 from tests.support.image_bytes import GRADIENT, bmp, gif, png
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -12,9 +12,8 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.images.ingest import stored_and_pixels
-from schemas.images.header import BadImage, read_header
-from schemas.images.limits import check_image
-from schemas.spec.image_options import Exact, ImageOptions
+from schemas.images.header import BadImage, check_image, read_header
+from schemas.spec.images import Exact, ImageOptions
 from tests.support.drawn_images import draw
 
 IMAGES = ImageOptions(resize=Exact(exact=(24, 32)))

@@ -16,10 +16,9 @@ import tensorflow as tf
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
 from beam_jobs.images import reader as image_batches
-from beam_jobs.images.reader import ImageReader
-from beam_jobs.images.records import KEYED_RECORDS, MOMENTS, RECORDS, ImageBatch, moments
+from beam_jobs.images.reader import KEYED_RECORDS, MOMENTS, RECORDS, ImageBatch, ImageReader, moments
 from schemas.images.listing import bundles, list_folders
-from schemas.spec.image_options import Exact, ImageOptions, ImageSplit
+from schemas.spec.images import Exact, ImageOptions, ImageSplit
 from tests.support.image_bytes import GRADIENT, gif, png
 
 RAW = ImageOptions(resize=Exact(exact=(9, 12)), store="raw", max_pixels=10_000)
@@ -218,7 +217,7 @@ from pathlib import Path
 import numpy as np
 from beam_jobs.images.reader import ImageReader
 from schemas.images.listing import bundles, list_folders
-from schemas.spec.image_options import ImageOptions, ImageSplit, Shorter
+from schemas.spec.images import ImageOptions, ImageSplit, Shorter
 folder, bomb = Path(sys.argv[1]), Path(sys.argv[2])
 from tests.support.image_bytes import png
 bomb.mkdir()

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.images.resize import resize
+from beam_jobs.images.ingest import resize
 
 RESIZE = tf.function(
     resize, input_signature=[tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2], tf.int32)], autograph=False

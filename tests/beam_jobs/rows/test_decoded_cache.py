@@ -8,7 +8,7 @@ import resource
 import pyarrow as pa
 import pytest
 
-from beam_jobs.rows.decoded_cache import cache_path, read_cache, write_through
+from beam_jobs.rows.read import cache_path, read_cache, write_through
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rows import Decoded

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.preprocess import main
-from beam_jobs.rows.groups import GROUP_BYTES, GROUP_RANGES, JOINED_ROWS, Group, grouped, joined, range_bytes
+from beam_jobs.rows.ranges import GROUP_BYTES, GROUP_RANGES, JOINED_ROWS, Group, grouped, joined, range_bytes
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import open_dataset
 from schemas.rejects import read_rejects

@@ -14,7 +14,7 @@ from beam_jobs.replay.options import ReplayOptions, parse_replay
 from beam_jobs.replay.run import run_replay
 from beam_jobs.runtime.cluster_checks import check_cluster
 from schemas.errors import UsageError
-from schemas.storage.gcs_location import Location, location_of
+from schemas.storage.gcs_access import Location, location_of
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 DATAFLOW = ("--project=p", "--region=us-central1", "--temp_location=gs://b/tmp")

@@ -28,7 +28,7 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import prune
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from tests.beam_jobs.conftest import Run
 from tests.support.people import people_csv
 from tests.support.prism import Prism
@@ -113,7 +113,7 @@ def other_job(output: str) -> Callable[[], None]:
 
     def work() -> None:
         with contextlib.suppress(LeaseError), hold(output, run=OTHER, has_ended=lambda _: True) as held:
-            seen = compare_and_swap.look(layout.join(output, layout.MANIFEST))
+            seen = folders.look(layout.join(output, layout.MANIFEST))
             old = read_manifest(output)
             new = old.model_copy(update={"created": "later", "previous": tuple(sorted(old.runs))})
             held.put(layout.MANIFEST, new.to_json(), seen)
@@ -339,7 +339,7 @@ def test_a_disk_that_fails_in_the_middle_changes_nothing_and_the_next_attempt_co
         raise MillraceError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(compare_and_swap, "create", fails)
+        patch.setattr(folders, "create", fails)
         with pytest.raises(MillraceError, match="No space left"):
             scene.commit()
     assert scene.there.is_held_remotely

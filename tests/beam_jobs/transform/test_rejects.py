@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from beam_jobs.preprocess import main
 from schemas.dataset import Dataset, layout, open_dataset
-from schemas.dataset.stored_features import stored_features
+from schemas.dataset.records import stored_features
 from schemas.errors import MillraceError
 from schemas.rejects import Reject, read_rejects
 from tests.support.replaying import Folder, accounts_hold, rejects_of

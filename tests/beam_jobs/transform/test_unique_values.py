@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_jobs.transform.preprocessing import steps_of, transform_bool, transform_cross
-from beam_jobs.transform.unique_values import UniqueValues
+from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label
 
 MISSING = ("?", "", "n/a")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.submit.package import Packages
-from millrace.submit.pools import Pools
-from millrace.submit.vertex_request import JobSettings, custom_job
+from millrace.submit.training import Pools
+from millrace.submit.vertex_job import JobSettings, custom_job
 
 IMAGE = "us-docker.pkg.dev/p/r/millrace:1"
 COMMAND = Packages("gs://b/staging/job", {}).command(("--data_dir", "gs://b/data"))

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from millrace.submit.pools import Pools
-from millrace.submit.vertex_request import JobSettings, tuning_job
-from millrace.submit.vertex_study import Study
-from millrace.submit.vertex_trials import Trial, best_trial, read_trials
+from millrace.submit.training import Pools
+from millrace.submit.vertex_job import JobSettings, tuning_job
+from millrace.submit.vertex_study import Study, Trial, best_trial, read_trials
 from trainer.tuning.space import read_parameters
 
 ALL = [

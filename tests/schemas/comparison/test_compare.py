@@ -15,7 +15,7 @@ from schemas.comparison import compare
 from schemas.comparison.cells import edges
 from schemas.comparison.distances import jensen_shannon, l_infinity
 from schemas.comparison.samples import Numbers
-from schemas.spec.drift import Limits
+from schemas.spec.gates import Limits
 from tests.support.samples import sample_of
 
 WORDS = [b"Private", b"Self-emp", b"Local-gov", b"State-gov", b"Never-worked"]

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.csv import reader
-from schemas.csv.binary import binary_kind
-from schemas.spec.raw_columns import OFFSET
+from schemas.csv.file import binary_kind
+from schemas.spec.table import OFFSET
 from tests.support.csv_oracle import Row, Written, line_by_line, whole_text
 from tests.support.csv_reading import Reading, read_bytes
 

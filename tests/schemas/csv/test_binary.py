@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.csv.binary import binary_kind
-from schemas.csv.file import open_csv
+from schemas.csv.file import binary_kind, open_csv
 from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.csv import cells as csv_cells
-from schemas.csv.cells import find_cells, take_columns
-from schemas.csv.fields import join_fields
-from schemas.csv.lines import Records, find_lines, replaced
+from schemas.csv import lines as csv_cells
+from schemas.csv.lines import Records, find_cells, find_lines, replaced, take_columns
+from schemas.csv.parse import join_fields
 from schemas.errors import MillraceError
 
 

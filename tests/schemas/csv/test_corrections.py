@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from schemas.csv import reader
-from schemas.csv.corrections import csv_from_manifest, decode_records
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
+from schemas.csv.rows import csv_from_manifest, decode_records
 from schemas.rows import Decoded
-from schemas.spec.raw_columns import OFFSET
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, Schema
 from tests.support.csv_reading import schema_of
 
 FEATURES = (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.csv.fields import join_fields, split_fields
+from schemas.csv.parse import join_fields, split_fields
 
 
 @pytest.mark.parametrize(

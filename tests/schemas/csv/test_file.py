@@ -12,7 +12,7 @@ from schemas import storage
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.raw_columns import OFFSET
+from schemas.spec.table import OFFSET
 from tests.support.csv_reading import TEXTS, read_all, read_bytes, schema_of
 
 ROWS = b"1,2,3\n4,5,6\n"

@@ -19,8 +19,7 @@ from schemas.csv import reader
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, Schema
 from tests.support.csv_oracle import Row, Written, line_by_line, whole_text
 from tests.support.csv_reading import TEXTS, read_bytes, schema_of
 

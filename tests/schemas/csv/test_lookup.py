@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
-from schemas.csv import blocks
+from schemas.csv import reader
 from schemas.csv.file import open_csv
-from schemas.csv.lookup import read_records
+from schemas.csv.rows import read_records
 from schemas.csv.stream import open_stream
 from schemas.errors import MillraceError
 from tests.support.csv_reading import schema_of
@@ -26,7 +26,7 @@ def test_records_are_looked_up_unchanged(tmp_path: Path, zipped: bool, monkeypat
     path.write_bytes(gzip.compress(DATA) if zipped else DATA)
     file = open_csv(str(path), schema_of())
     counted = mock.Mock(side_effect=open_stream)
-    monkeypatch.setattr(blocks, "open_stream", counted)
+    monkeypatch.setattr(reader, "open_stream", counted)
     found = read_records(file, schema_of(), OFFSETS, block_bytes=64)
     assert found == dict(zip(OFFSETS, (LINES[400], LINES[3], LINES[499]), strict=True))
     assert counted.call_count == zipped  # a stream is read once, however many are wanted

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.spec.raw_columns import SPLIT
-from schemas.spec.table import Schema
+from schemas.spec.table import SPLIT, Schema
 from tests.support.csv_reading import read_all, schema_of
 from tests.support.shipped import csv_schema
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.rejects import Reject
-from schemas.spec.raw_columns import OFFSET
+from schemas.spec.table import OFFSET
 from tests.support.csv_reading import read_bytes, schema_of
 
 SCHEMA = schema_of(

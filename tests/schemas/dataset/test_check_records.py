@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.dataset.check_records import RecordCheck, StoredImages
-from schemas.dataset.stored_features import StoredFeature
-from schemas.spec.image_options import Exact, ImageOptions, Shorter
-from schemas.spec.images import ImageFolderSchema
+from schemas.dataset.records import StoredFeature
+from schemas.spec.images import Exact, ImageFolderSchema, ImageOptions, Shorter
 
 FEATURES = (
     StoredFeature("age", "float32"),

@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from schemas import storage
-from schemas.dataset.checksums import check_graphs, checksums, sha256
 from schemas.dataset.manifest import File, Manifest
+from schemas.dataset.opening import check_graphs, checksums, sha256
 from schemas.errors import MillraceError
 
 RUN = "20261121T074500Z-3f2a"

@@ -18,7 +18,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import Holder, this_process
 from schemas.dataset.lease import LeaseError, hold
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 
 HOLD = """
 import sys, time
@@ -136,10 +136,10 @@ def test_an_unreadable_lease_has_no_holder(data_dir):
 def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
     path = layout.join(data_dir, layout.LEASE)
     with hold(data_dir, run="mine", beat_seconds=0.01):
-        beats = {Holder.model_validate_json(compare_and_swap.look(path).data or b"").beat}
+        beats = {Holder.model_validate_json(folders.look(path).data or b"").beat}
         deadline = time.monotonic() + 300  # reached only if the thread writes no heartbeat
         while len(beats) < 5 and time.monotonic() < deadline:
-            beats.add(Holder.model_validate_json(compare_and_swap.look(path).data or b"").beat)
+            beats.add(Holder.model_validate_json(folders.look(path).data or b"").beat)
         assert len(beats) == 5
         with pytest.raises(LeaseError), hold(data_dir, run="other"):
             pass
@@ -148,7 +148,7 @@ def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
 def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
     path = layout.join(data_dir, layout.MANIFEST)
     with hold(data_dir, run="mine", beat_seconds=1000) as mine:
-        seen = compare_and_swap.look(path)
+        seen = folders.look(path)
         with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
             with pytest.raises(LeaseError, match=r"run mine\) did not renew its lease .* by run theirs"):
                 mine.put(layout.MANIFEST, b"mine", seen)
@@ -172,7 +172,7 @@ def test_who_wakes_up_does_not_remove_the_lease_of_another(data_dir):
 
 def test_a_manifest_that_changed_without_a_lease_is_not_replaced(data_dir):
     with hold(data_dir, run="mine") as mine:
-        seen = compare_and_swap.look(layout.join(data_dir, layout.MANIFEST))
+        seen = folders.look(layout.join(data_dir, layout.MANIFEST))
         storage.write_bytes(layout.join(data_dir, layout.MANIFEST), b"by hand")
         with pytest.raises(LeaseError, match="was changed while this job ran, by something that took no lease"):
             mine.put(layout.MANIFEST, b"mine", seen)
@@ -184,7 +184,7 @@ def test_a_stopped_process_loses_its_lease_and_fails_when_it_continues(tmp_path:
         "sys.stdin.readline()",
         "sys.stdin.readline()\n"
         "    from schemas.errors import MillraceError\n"
-        "    from schemas.storage.compare_and_swap import Seen\n"
+        "    from schemas.storage.folders import Seen\n"
         "    try:\n        lease.put('manifest.json', b'late', Seen(None))\n"
         "    except MillraceError as error:\n        print(error, flush=True)",
     )
@@ -233,7 +233,7 @@ def test_a_process_stopped_during_a_swap_blocks_no_other_and_commits_nothing(tmp
             _, status = os.waitpid(process.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
             with hold(root, run="mine", stale_seconds=-1) as mine:
-                seen = compare_and_swap.look(layout.join(root, layout.MANIFEST))
+                seen = folders.look(layout.join(root, layout.MANIFEST))
                 os.kill(process.pid, signal.SIGCONT)
                 printed, _ = process.communicate(timeout=300)
                 assert "did not renew its lease in time, and the lease was taken over by run mine" in printed

@@ -17,7 +17,7 @@ from schemas import storage
 from schemas.dataset import Dataset, local_cache, open_dataset
 from schemas.dataset.local_cache import LocalCache
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import gcs_credentials
+from schemas.storage import gcs_access
 from tests.support import written_datasets
 from tests.support.built_once import built_once
 
@@ -136,7 +136,7 @@ def test_a_cache_too_small_for_what_tensorflow_cannot_read_is_a_usage_error(
     monkeypatch.setattr(local_cache, "tensorflow_problem", lambda path: "cannot use the credentials in x")
     with pytest.raises(UsageError, match=r"^--cache_gb 0\.\d+: .*no room.*cannot use the credentials.*Give --cache_gb"):
         hold(folder, dataset, caches, size_of(dataset) - 1)
-    assert gcs_credentials.tensorflow_problem(dataset.path) is None
+    assert gcs_access.tensorflow_problem(dataset.path) is None
 
 
 def test_a_cache_too_small_for_the_graphs_is_a_usage_error(dataset, folder, caches) -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.check_counts import verify_account
+from schemas.dataset.checks import verify_account
 from schemas.dataset.holders import RemoteHolder
 from schemas.dataset.lease import LeaseError, act_for, hold, holder_of
 from schemas.dataset.manifest import Manifest, Shard, Split
 from schemas.dataset.prune import is_left_over, leftovers
 from schemas.dataset.submitted import JobReference, Replaced, Submitted, may_be_committed
 from schemas.errors import MillraceError
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from tests.support.small_jobs import manifest, run_folder
 
 RUN, OTHER = "20260131T120000Z-0001", "20260131T120000Z-0002"
@@ -59,7 +59,7 @@ def test_where_the_runner_cannot_be_asked_it_stays(data_dir):
 def test_any_number_of_processes_act_for_it_and_one_put_succeeds(data_dir):
     hand_over(data_dir)
     leases = [act_for(data_dir, REMOTE, lambda _: False) for _ in range(3)]
-    seen = compare_and_swap.look(storage.join(data_dir, layout.MANIFEST))
+    seen = folders.look(storage.join(data_dir, layout.MANIFEST))
     leases[0].put(layout.MANIFEST, b"one", seen)
     for late in leases[1:]:
         with pytest.raises(LeaseError):
@@ -72,7 +72,7 @@ def test_any_number_of_processes_act_for_it_and_one_put_succeeds(data_dir):
 
 def test_who_acts_for_a_job_whose_lease_was_taken_commits_nothing(data_dir):
     hand_over(data_dir)
-    seen = compare_and_swap.look(storage.join(data_dir, layout.MANIFEST))
+    seen = folders.look(storage.join(data_dir, layout.MANIFEST))
     late = act_for(data_dir, REMOTE, lambda _: True)
     with hold(data_dir, run=OTHER, has_ended=lambda _: True), pytest.raises(LeaseError, match="taken over by run"):
         late.put(layout.MANIFEST, b"late", seen)
@@ -87,7 +87,7 @@ def test_a_free_lease_is_taken_again_for_the_job_and_that_of_another_process_is_
 
 
 def submitted(replaces: bytes | None) -> Submitted:
-    seen = compare_and_swap.Seen(replaces)
+    seen = folders.Seen(replaces)
     job = JobReference(runner="DataflowRunner", id="1", project="p", region="r")
     return Submitted(
         run=RUN, job=job, submitted=1.8e9, options={}, replaces=Replaced.of(seen), input_files=1, input_parts=1

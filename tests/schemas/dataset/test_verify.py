@@ -12,7 +12,7 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import open_dataset
-from schemas.dataset.issues import Tally
+from schemas.dataset.checks import Tally
 from schemas.dataset.verify import total_bytes, verify_dataset
 from schemas.errors import MillraceError
 from tests.support.dataset_faults import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorflow.core.framework import graph_pb2
 
-from schemas.graphs.walk import Graph, Root, Walk
+from schemas.graphs.check import Graph, Root, Walk
 
 
 def walked(graph_def: graph_pb2.GraphDef) -> Walk:

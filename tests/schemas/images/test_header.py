@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schemas.images.header import BadImage, ImageHeader, ends_early, read_header
-from schemas.images.limits import check_image, decoding_branches, decoding_bytes, decoding_ratio
-from schemas.spec.image_options import Exact, ImageOptions, Shorter
+from schemas.images.header import (
+    BadImage,
+    ImageHeader,
+    check_image,
+    decoding_branches,
+    decoding_bytes,
+    decoding_ratio,
+    ends_early,
+    read_header,
+)
+from schemas.spec.images import Exact, ImageOptions, Shorter
 from tests.support.image_bytes import GRADIENT, bmp, gif, jpeg_header, png
 
 PIXELS = np.zeros((3, 5, 3), np.uint8)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import UsageError
-from schemas.images.listing import bundles, list_csv, list_folders
-from schemas.images.paths import plain
+from schemas.images.listing import bundles, list_csv, list_folders, plain
 from schemas.rejects import Reject
 
 

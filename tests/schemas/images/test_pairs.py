@@ -7,7 +7,7 @@ import collections
 import pytest
 
 from schemas.images.pairs import TooFewPairs, draw_pairs, split_identities
-from schemas.spec.image_options import PairOptions, SplitPairs
+from schemas.spec.images import PairOptions, SplitPairs
 
 LABELS = [f"person {i % 40}" for i in range(200)] + ["the famous"] * 300
 

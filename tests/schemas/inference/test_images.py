@@ -10,8 +10,7 @@ import pytest
 from schemas.errors import UsageError
 from schemas.inference.check_images import check_images
 from schemas.inference.images import are_images, infer_images
-from schemas.spec.image_options import Exact, Shorter
-from schemas.spec.images import ImageFolderSchema
+from schemas.spec.images import Exact, ImageFolderSchema, Shorter
 from schemas.spec.loader import parse_schema
 from tests.support.image_bytes import png
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.predictions import csv_text, json_lines
-from schemas.predictions.columns import predictions
+from schemas.predictions import encoding
+from schemas.predictions.encoding import predictions
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 FLOATS = st.floats(width=32)
@@ -50,7 +50,7 @@ def same(found: float | None, given: np.float32) -> bool:
 @given(drawn())
 def test_json_gives_every_value_back(case):
     texts, matrix, classes = case
-    text = b"".join(map(bytes, json_lines.encode(batch(texts, matrix, classes), classes))).decode()
+    text = b"".join(map(bytes, encoding.encode_json_lines(batch(texts, matrix, classes), classes))).decode()
     lines = [json.loads(line, parse_int=float) for line in text.split("\n")[:-1]]
     for row, (line, given_text) in enumerate(zip(lines, texts, strict=True)):
         assert list(line) == ["source", "offset", "key", "input", "class", "probabilities"]
@@ -66,7 +66,7 @@ def test_json_gives_every_value_back(case):
 def test_csv_gives_every_value_back(case):
     texts, matrix, classes = case
     given_batch = batch(texts, matrix, classes)
-    data = csv_text.header(given_batch.schema, classes) + bytes(csv_text.encode(given_batch))
+    data = encoding.header(given_batch.schema, classes) + bytes(encoding.encode_csv(given_batch))
     (header, *lines) = csv.reader(io.StringIO(data.decode(), newline=""))
     assert header == [
         "source",
@@ -88,7 +88,7 @@ def test_csv_gives_every_value_back(case):
 def test_as_many_classes_as_there_are(classes):
     matrix = np.random.default_rng(classes).random((3, classes), np.float32)
     names = [f"c{i}" for i in range(classes)]
-    text = b"".join(map(bytes, json_lines.encode(batch(["x", "y", "z"], matrix, names), names)))
+    text = b"".join(map(bytes, encoding.encode_json_lines(batch(["x", "y", "z"], matrix, names), names)))
     found = [json.loads(line)["probabilities"] for line in text.splitlines()]
     assert np.array_equal(np.array([list(row.values()) for row in found], np.float32), matrix)
     assert [list(row) for row in found] == [names] * 3
@@ -97,6 +97,6 @@ def test_as_many_classes_as_there_are(classes):
 def test_a_regression_has_a_value():
     matrix = np.array([[1.5], [np.nan]], np.float32)
     given_batch = batch(["x", "y"], matrix, [], value=True)
-    (data,) = json_lines.encode(given_batch, [])
+    (data,) = encoding.encode_json_lines(given_batch, [])
     assert [json.loads(line)["value"] for line in bytes(data).splitlines()] == [1.5, None]
-    assert bytes(csv_text.encode(given_batch)).splitlines()[1].endswith(b",")
+    assert bytes(encoding.encode_csv(given_batch)).splitlines()[1].endswith(b",")

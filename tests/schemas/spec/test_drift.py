@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.errors import UsageError
-from schemas.spec.drift import Limits
+from schemas.spec.gates import Limits
 from schemas.spec.loader import AnySchema, parse_schema
 
 TEXT = """\

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.spec.image_options import Exact, ImageLabel, ImageOptions, ImageSplit, PairOptions, Shorter
+from schemas.spec.images import Exact, ImageLabel, ImageOptions, ImageSplit, PairOptions, Shorter
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 
 from schemas.spec.features import Feature, Label, ReadAsNumbers, ReadAsStrings
 from schemas.spec.forms import Dense, Ids
-from schemas.spec.raw_columns import raw_columns
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, raw_columns
 
 KINDS = (*get_args(get_args(Feature)[0]), *get_args(get_args(Label)[0]))
 

@@ -8,8 +8,8 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.spec import shipped
-from schemas.spec.command import main
 from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.shipped import main
 
 
 @pytest.fixture(autouse=True)

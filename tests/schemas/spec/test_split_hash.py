@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
-from schemas.spec.raw_columns import SPLIT
 from schemas.spec.split_hash import assign_splits, file_split, hash_rows, hash_strings
-from schemas.spec.table import SPLITS, FileSplit, HashSplit
+from schemas.spec.table import SPLIT, SPLITS, FileSplit, HashSplit
 from tests.support.csv_reading import read_bytes, schema_of
 
 MASK = (1 << 64) - 1

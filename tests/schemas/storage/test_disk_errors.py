@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from schemas.storage.disk_errors import refused_by_disk
+from schemas.storage.local import refused_by_disk
 
 FULL = os.strerror(errno.ENOSPC)
 

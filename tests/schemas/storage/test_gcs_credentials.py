@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import UsageError
-from schemas.storage.gcs_credentials import check_tensorflow
+from schemas.storage.gcs_access import check_tensorflow
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import FileStat, Listing, file_key, list_files, name_hash
-from schemas.storage.external_sort import MAX_RUNS, ExternalSort
+from schemas.storage.listing import MAX_RUNS, ExternalSort
 
 NAMES = ["a.csv", "b.csv", ".hidden.csv", "x/a.csv", "x/y/a.csv", "x/.y/a.csv", "x/[a].csv", "x/a.txt"]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.storage import range_reader
-from schemas.storage.range_reader import AHEAD, PEEK, PIECE, RangeReader
+from schemas.storage import store
+from schemas.storage.store import AHEAD, PEEK, PIECE, RangeReader
 
 DATA = np.random.default_rng(1).bytes(30 << 20)
 
@@ -49,7 +49,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def test_it_reads_what_a_file_in_memory_reads(pool, size: int, steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("PIECE", 16), ("AHEAD", 40), ("PEEK", 8)):
-            patch.setattr(range_reader, name, value)
+            patch.setattr(store, name, value)
         file, expected = RangeReader(Requests().fetch, size, pool), io.BytesIO(DATA[:size])
         for step, amount in steps:
             if step == "read":

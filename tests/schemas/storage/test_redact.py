@@ -6,7 +6,7 @@ import pytest
 
 from schemas import storage
 from schemas.errors import MillraceError
-from schemas.storage.redact import redacted
+from schemas.storage.store import redacted
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from beam_jobs import preprocess
 from schemas.errors import UsageError
-from schemas.storage.tensorflow_paths import check_characters
+from schemas.storage.paths import check_characters
 from trainer import task
 
 GOOD = ["plain", "a[b", "a]b", "*", "?", "{a,b}", "a b#%41 ü"]

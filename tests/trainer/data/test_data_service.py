@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
 from tests.support.training import run
-from trainer.data.data_service import check_reachable
-from trainer.data.input_fn import input_fn
-from trainer.data.reading import input_options
+from trainer.data.input_fn import check_reachable, input_fn
+from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
 from trainer.spec.options import TrainOptions
 

@@ -14,7 +14,7 @@ from trainer.data import host_features as module
 from trainer.data.host_features import host_features, longest_bags, note_host_features
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.images.normalize import normalized
+from trainer.images.inputs import normalized
 
 
 def read(dataset, **options):

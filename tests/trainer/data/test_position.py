@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from trainer.data.input_fn import input_fn
-from trainer.data.input_options import InputOptions
-from trainer.data.position import Position
+from trainer.data.input_options import InputOptions, Position
 from trainer.estimator import tf_estimator
 
 TRAIN = tf_estimator.ModeKeys.TRAIN

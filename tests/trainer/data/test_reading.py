@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from trainer.data.input_fn import input_fn
-from trainer.data.input_options import InputOptions
-from trainer.data.reading import input_options
+from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
 from trainer.spec.options import TrainOptions
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.estimator_problem import ROWS, eval_input, feature_columns, train_input
 from trainer.estimator import tf_estimator
-from trainer.export.graph_values import plain_session
+from trainer.export.warmup import plain_session
 
 
 def _build(name: str, model_dir: Path, **options: Any) -> Any:

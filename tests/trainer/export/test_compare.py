@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.export.compare import first_difference
+from trainer.export.skew_check import first_difference
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from schemas.dataset.checksums import checksums
+from schemas.dataset.opening import checksums
 from schemas.errors import SkewError, UsageError
 from schemas.exports.notes import NOTES_FORMAT, check_files, read_notes
 from trainer.estimator import tf_estimator

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import bmp, gif, png
-from trainer.export.image_isolation import is_ordinary, map_ignoring_errors, map_isolated
-from trainer.export.image_receivers import load_ingest
+from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors, map_isolated
 
 PIXELS = striped("lying", 1)
 GRID = np.indices((50, 70)).sum(0) // 6 % 2

@@ -16,10 +16,9 @@ from tests.support.changed_parity import change_records, copy_of
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import bmp, gif, png
 from trainer import verify
-from trainer.export.parity_records import read_parity_records
 from trainer.export.restore import restore_estimator
 from trainer.export.saved_model import ServedModel
-from trainer.export.skew_check import check_export, check_transform, judge
+from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
 
 pytestmark = pytest.mark.long
 
@@ -183,9 +182,9 @@ class TestProof:
 
     def test_large_files_are_fewer(self, stripes, monkeypatch):
         whole = read_parity_records(stripes)
-        monkeypatch.setattr("trainer.export.parity_records.MAX_BYTES", len(whole.raw[0]) + len(whole.raw[1]))
+        monkeypatch.setattr("trainer.export.skew_check.MAX_BYTES", len(whole.raw[0]) + len(whole.raw[1]))
         assert read_parity_records(stripes).raw == whole.raw[:2]
-        monkeypatch.setattr("trainer.export.parity_records.MAX_BYTES", 1)
+        monkeypatch.setattr("trainer.export.skew_check.MAX_BYTES", 1)
         assert read_parity_records(stripes).transformed == whole.transformed[:1]
 
     @pytest.mark.parametrize(("data", "model"), [("stripes", "stripes_model"), ("patterns", "patterns_model")])

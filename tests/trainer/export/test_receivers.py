@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.spec.raw_columns import serving_columns
+from schemas.spec.table import serving_columns
 from tests.support.shipped import csv_schema
 from trainer.export.receivers import EXAMPLES, RAW, WITHOUT_KEY, serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR

@@ -18,8 +18,8 @@ from schemas.errors import UsageError
 from trainer.data.input_fn import find_unreadable_shard, input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.images.normalize import normalized
-from trainer.spec.augmentation import Augmentation, augmentation
+from trainer.images.inputs import normalized
+from trainer.spec.hparams import Augmentation, augmentation
 from trainer.spec.task_spec import read_image_task_spec
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))

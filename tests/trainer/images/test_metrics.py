@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer.images.metrics import recall_at, top
-from trainer.images.plots import png
+from trainer.images.hooks import png, recall_at, top
 
 
 def recall(k: int, batches) -> float:

@@ -12,8 +12,7 @@ import pytest
 
 from schemas.dataset import Dataset
 from tests.support.forking_trainer import Forking
-from trainer.data.input_options import InputOptions
-from trainer.data.position import Position
+from trainer.data.input_options import InputOptions, Position
 from trainer.model_dir.input_order import INPUT_JSON, resume_input
 
 pytestmark = pytest.mark.long

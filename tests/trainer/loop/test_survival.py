@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from tests.support.forking_trainer import NO_DISK, Forking
 from trainer.export.saved_model import ServedModel
-from trainer.model_dir.checkpoints import checkpoint_fault
-from trainer.model_dir.cleanup import remove_temporary_exports, remove_temporary_files
+from trainer.model_dir.checkpoints import checkpoint_fault, remove_temporary_exports, remove_temporary_files
 
 pytestmark = pytest.mark.long
 

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
-from trainer.export.graph_values import plain_session
-from trainer.model_dir.checkpoint_saver import SaveCheckpoints, with_safe_saving
-from trainer.model_dir.checkpoints import checkpoint_fault
+from trainer.export.warmup import plain_session
+from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, with_safe_saving
 
 
 def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = float("nan"), save_graph: bool = False):

@@ -12,9 +12,9 @@ from tests.support.training import Trained, brief_config
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
-from trainer.models import BUILT_IN, FacePairsHparams, face_pairs_net
-from trainer.models.face_pairs_net import contrast_loss, embed, likeness
-from trainer.models.squeezenext_blocks import LayerOptions
+from trainer.models import BUILT_IN, FacePairsHparams, face_pairs
+from trainer.models.face_pairs import contrast_loss, embed, likeness
+from trainer.models.squeezenext import LayerOptions
 from trainer.report.ranking import rank
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.task_spec import read_task_spec
@@ -108,7 +108,7 @@ class TestContrastLoss:
         assert found == pytest.approx(loss, abs=1e-5)
 
     def test_is_of_the_first_pairs_of_a_large_batch(self, monkeypatch):
-        monkeypatch.setattr(face_pairs_net, "MOST_CONTRASTED", 2)
+        monkeypatch.setattr(face_pairs, "MOST_CONTRASTED", 2)
         left, right, labels = [[9.0], [0.0], [0.0], [0.0]], [[0.0], [0.0], [0.0], [50.0]], [0, 1, 1, 1]
         found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
         assert found == pytest.approx(np.log(2), abs=1e-5)

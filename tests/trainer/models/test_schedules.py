@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer.models.schedules import polynomial_decay
+from trainer.models.optimizers import polynomial_decay
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,16 @@ import tensorflow as tf
 from tests.support.training import brief_config
 from trainer.estimator import tf_estimator
 from trainer.models.model_stats import count
-from trainer.models.squeezenext_blocks import LayerOptions, batch_norm, grouped_conv
-from trainer.models.squeezenext_net import CLASSIFIER, SCOPE, default_stem_stride, embed, squeezenext
+from trainer.models.squeezenext import (
+    CLASSIFIER,
+    SCOPE,
+    LayerOptions,
+    batch_norm,
+    default_stem_stride,
+    embed,
+    grouped_conv,
+    squeezenext,
+)
 from trainer.models.squeezenext_variants import VARIANTS, Variant
 
 TINY = Variant(width=0.5, units=(1, 1, 1, 1))

@@ -21,10 +21,9 @@ from trainer.export.outputs import with_keys_and_classes
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, SqueezenextHparams
-from trainer.models.squeezenext_net import CLASSIFIER, SCOPE
+from trainer.models.squeezenext import CLASSIFIER, SCOPE
 from trainer.models.squeezenext_variants import VARIANTS, Variant
-from trainer.spec.augmentation import Augmentation
-from trainer.spec.hparams import parse_hparams
+from trainer.spec.hparams import Augmentation, parse_hparams
 from trainer.spec.task_spec import read_image_task_spec, read_task_spec
 
 pytestmark = pytest.mark.long

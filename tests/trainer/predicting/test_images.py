@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from schemas.images.items import Item
-from schemas.images.paths import plain
+from schemas.images.listing import plain
 from schemas.rejects import Reject
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import png

@@ -9,7 +9,7 @@ from pathlib import Path
 from beam_jobs.images.reader import ImageReader
 from schemas.images.listing import bundles, list_folders
 from schemas.rejects import Reject
-from schemas.spec.image_options import ImageOptions, ImageSplit
+from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import gif, png
 from trainer import predict

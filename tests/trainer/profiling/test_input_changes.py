@@ -16,7 +16,7 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.profiling.input_changes import changes
 from trainer.profiling.source import Source
-from trainer.spec.augmentation import Augmentation
+from trainer.spec.hparams import Augmentation
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 STREAMED = InputOptions(batch_size=16, cache_bytes=0, num_epochs=1)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from schemas.spec.promotion import PromoteRules
+from schemas.spec.gates import PromoteRules
 from trainer.promotion.gate import judge, metrics_of
 from trainer.promotion.metrics import Answers
 from trainer.promotion.scoring import Scored

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import MillraceError
-from trainer.replica import ends
-from trainer.replica.cluster import Task
-from trainer.replica.ends import Ends
+from trainer.replica import cluster
+from trainer.replica.cluster import Ends, Task
 
 CHIEF, EVALUATOR = Task("chief", 0), Task("evaluator", 0)
 
@@ -41,7 +40,7 @@ def test_a_task_that_is_started_again_has_not_ended(tmp_path: Path) -> None:
 
 
 def test_a_task_that_nobody_starts_again_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ends, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "RESTART_SECONDS", 0.0)
     waiting = Ends(str(tmp_path), "job")
     waiting.write(EVALUATOR, 143)
     with pytest.raises(MillraceError, match="evaluator-0: ended with exit code 143, and was not started again"):

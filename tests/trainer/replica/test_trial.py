@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer import task
-from trainer.replica.trial import trial_arguments
+from trainer.replica.command import trial_arguments
 
 DIRS = ["--data_dir", "d", "--model_dir", "m"]
 

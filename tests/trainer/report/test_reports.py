@@ -13,7 +13,7 @@ from tests.support.light_commands import assert_light
 from tests.support.summaries import pixels, read_summaries
 from tests.support.training import run
 from trainer import evaluate, task
-from trainer.model_dir.evaluations_json import read_evaluations
+from trainer.model_dir.model_json import read_evaluations
 
 pytestmark = pytest.mark.slow
 ABOUT_PEOPLE = ("--slice_by", "work", "city,pet")

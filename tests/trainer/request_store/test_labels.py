@@ -212,7 +212,7 @@ def test_a_kill_at_any_moment_leaves_each_row_in_one_file(store, tmp_path):
 
 def answered(schema: Schema, rows: int) -> Batch:
     """Requests of a schema, of zeros and empty strings, with an error in the last row."""
-    from schemas.spec.raw_columns import serving_columns
+    from schemas.spec.table import serving_columns
 
     columns = {
         c.name: np.array([b"x"] * rows, object)

@@ -12,8 +12,8 @@ import tensorflow as tf
 from schemas.errors import UsageError
 from tests.support.task_cluster import free_ports, task_cluster
 from tests.support.waiting import until
-from trainer.strategies.chief_first import initialized
 from trainer.strategies.cluster import check_cluster
+from trainer.strategies.multi_worker import initialized
 
 pytestmark = pytest.mark.long
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from schemas.errors import MillraceError
 from tests.support.task_cluster import free_ports, task_cluster
 from tests.support.waiting import until
-from trainer.data.interleave import part_rows
+from trainer.data.epochs import part_rows
 from trainer.estimator.all_reduce import TaskLost
 from trainer.spec.options import TrainOptions
 from trainer.strategies.multi_worker import addresses, explained, unreachable

@@ -15,7 +15,7 @@ from tests.support.tpu_steps import Step
 from tests.support.training import run
 from trainer import task
 from trainer.models.squeezenext_variants import VARIANTS, Variant
-from trainer.strategies import tpu_runtime
+from trainer.strategies import tpu
 
 pytestmark = pytest.mark.long
 
@@ -59,7 +59,7 @@ def test_refuses(late, flags, told, tmp_path, capsys):
 
 
 def test_this_tensorflow_has_no_kernels_for_tpus():
-    assert not tpu_runtime.has_kernels()
+    assert not tpu.has_kernels()
 
 
 def test_trains_as_without_a_tpu(people, tmp_path, capsys):

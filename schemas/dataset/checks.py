@@ -1,23 +1,55 @@
-"""Checks the manifest's numbers and file names against each other, and against the run's rejects files.
-
-`open_dataset` raises the first issue in the manifest itself; `verify_dataset` reports all issues.
-"""
+"""The issues that a verification finds, and its progress."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
+import threading
 from collections.abc import Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.check_inputs import verify_part, verify_summed
-from schemas.dataset.input_files import InputPart
-from schemas.dataset.issues import Issue
-from schemas.dataset.manifest import Manifest, Shard
+from schemas.dataset.input_files import InputPart, read_inputs, totals_of
+from schemas.dataset.manifest import Count, Manifest, Shard
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import parse_json
+
+
+@dataclasses.dataclass(frozen=True)
+class Issue:
+    """A difference from the manifest or the schema.
+
+    Attributes:
+      path: the file, relative to the dataset directory.
+      kind: 'missing', 'extra', 'unreadable', 'cut', 'damaged', 'changed', 'swapped', 'record', 'rows', 'graph',
+        'schema', 'manifest', 'link' or 'account'.
+      message: what was found, and what was expected.
+    """
+
+    path: str
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class Tally:
+    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early."""
+
+    def __init__(self) -> None:
+        self.bytes = self.rows = self.files = 0
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def add(self, **amounts: int) -> None:
+        """Adds to the counts by name."""
+        with self._lock:
+            for name, amount in amounts.items():
+                setattr(self, name, getattr(self, name) + amount)
+
 
 _NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")
 _NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
@@ -180,3 +212,100 @@ def _read(data_dir: str, path: str, found: _Reasons) -> Iterator[Issue]:
 
 def _issue(message: str) -> Issue:
     return Issue(layout.MANIFEST, "account", message)
+
+
+def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
+    """Issues in the entries of some inputs, which stand in the file `path`."""
+    for name, times in collections.Counter(file.path for file in part.inputs).items():
+        if times > 1:
+            yield Issue(path, "manifest", f"names the input {name} {times} times")
+    by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
+    for count in part.counts:
+        by_outcome[count.input, count.outcome] += count.rows
+        if count.rows < 0:
+            yield _input_issue(path, f"{count.input}, {count.reason or count.split}: rows is {count.rows:,}")
+        given = (count.split is not None, count.stage is not None, count.reason is not None)
+        if given != ((True, False, False) if count.outcome == "written" else (False, True, True)):
+            yield _input_issue(
+                path,
+                f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
+                f"the stage {count.stage!r} and the reason {count.reason!r}; written records must have the first, "
+                "rejected records the others",
+            )
+    for file in part.inputs:
+        for name in ("bytes", "read", "written", "rejected"):
+            if (number := getattr(file, name)) < 0:
+                yield _input_issue(path, f"{file.path}: {name} is {number:,}")
+        if file.header is not None and not 0 <= file.header < len(part.headers):
+            yield _input_issue(path, f"{file.path}: has the header {file.header}, of {len(part.headers)}")
+        lost = file.read - file.written - file.rejected
+        if lost:
+            yield _input_issue(
+                path,
+                f"{file.path}: {file.read:,} records read, {file.written:,} written and {file.rejected:,} rejected: "
+                f"{abs(lost):,} {'unaccounted for' if lost > 0 else 'too many'}",
+            )
+        for outcome, total in (("written", file.written), ("rejected", file.rejected)):
+            counted = by_outcome.pop((file.path, outcome), 0)
+            if counted != total:
+                yield _input_issue(path, f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}")
+    for (name, outcome), rows in by_outcome.items():
+        if rows:
+            yield _input_issue(
+                path, f"{name}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset"
+            )
+
+
+def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
+    """Issues in the files that hold the inputs, and whether they sum to what the manifest says."""
+    if not manifest.input_files:
+        return
+    inputs = 0
+    issues: list[Issue] = []
+
+    def counts() -> Iterator[Count]:
+        nonlocal inputs
+        for name, part in zip(manifest.input_files, read_inputs(data_dir, manifest), strict=True):
+            inputs += len(part.inputs)
+            issues.extend(verify_part(part, name))
+            yield from part.counts
+
+    try:
+        totals = totals_of(counts())
+    except MillraceError:
+        return  # missing or unreadable, which is reported elsewhere
+    yield from issues
+    if inputs != manifest.input_count:
+        yield _input_issue(
+            layout.MANIFEST, f"has {manifest.input_count:,} inputs, but the files of inputs list {inputs:,}"
+        )
+    if totals != manifest.totals:
+        yield _input_issue(layout.MANIFEST, "totals differ from the sums of the counts in the files of inputs")
+
+
+def verify_summed(manifest: Manifest) -> Iterator[Issue]:
+    """Issues in a manifest whose inputs are in files, apart from what is in these files."""
+    if manifest.inputs or manifest.headers or manifest.counts:
+        yield _input_issue(layout.MANIFEST, "lists inputs itself, and names files of inputs as well")
+    names = {file.path for file in manifest.files}
+    for path in manifest.input_files:
+        if path not in names:
+            yield Issue(layout.MANIFEST, "manifest", f"names the file of inputs {path}, which is not among its files")
+    for outcome in ("written", "rejected"):
+        total = sum(count.rows for count in manifest.totals if count.outcome == outcome)
+        if getattr(manifest, outcome) != total:
+            yield _input_issue(
+                layout.MANIFEST, f"{outcome} is {getattr(manifest, outcome):,}, but its totals sum to {total:,}"
+            )
+    if manifest.read != manifest.written + manifest.rejected:
+        yield _input_issue(
+            layout.MANIFEST,
+            f"{manifest.read:,} records read, {manifest.written:,} written and {manifest.rejected:,} rejected",
+        )
+    for count in manifest.totals:
+        if count.rows < 0:
+            yield _input_issue(layout.MANIFEST, f"{count.reason or count.split}: rows is {count.rows:,}")
+
+
+def _input_issue(path: str, message: str) -> Issue:
+    return Issue(path, "account", message)

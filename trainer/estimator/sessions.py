@@ -1,8 +1,4 @@
-"""`--inter_op_threads` and `--intra_op_threads`: how many threads run a model's operations.
-
-The threads of single operations belong to the process, and TensorFlow starts them once, before anything else runs. The
-threads on which operations run side by side belong to the sessions.
-"""
+"""An Estimator's steps check for a signal whose exception was dropped (`schemas.interrupts`)."""
 
 from __future__ import annotations
 
@@ -10,7 +6,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from schemas import interrupts
 from schemas.errors import UsageError
+
+
+def with_interrupts(spec: Any) -> Any:
+    """Adds `CheckInterrupts` to an `EstimatorSpec`, for training, evaluation and prediction."""
+    kinds = ("training_hooks", "evaluation_hooks", "prediction_hooks")
+    return spec._replace(**{kind: [CheckInterrupts(), *getattr(spec, kind)] for kind in kinds})
+
+
+class CheckInterrupts(tf.compat.v1.train.SessionRunHook):
+    """Raises a dropped exception before the next step."""
+
+    def before_run(self, run_context: Any) -> None:
+        interrupts.check()
 
 
 def set_threads(*, inter_op: int | None, intra_op: int | None) -> None:

@@ -1,0 +1,229 @@
+"""The columns of predictions, the same in every format that they are written in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SOURCE, OFFSET, KEY, CLASS, PROBABILITIES, VALUE = "source", "offset", "key", "class", "probabilities", "value"
+INPUT = "input."  # before the name of an input's column that is passed through
+
+
+def source_name(path: str) -> str:
+    """A file's path as text: bytes of its name that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def predictions(
+    *,
+    sources: pa.DictionaryArray,
+    offsets: np.ndarray,
+    keys: pa.StringArray | None,
+    passed: Mapping[str, pa.StringArray],
+    outputs: Mapping[str, np.ndarray],
+    classes: Sequence[str],
+) -> pa.RecordBatch:
+    """Predictions as columns `[rows]`: source, offset, key, what is passed through; class and probabilities, or value.
+
+    Args:
+      sources: the file of each row.
+      offsets: int64, where each row begins in it.
+      keys: the rows' keys; None: they have none.
+      passed: further columns of the input, by name.
+      outputs: `class_id` int64 `[rows]` and `probabilities` float32 `[rows, classes]`, or `value` float32 `[rows]`.
+      classes: the names of the classes by id; none for a regression.
+    """
+    columns: dict[str, pa.Array] = {SOURCE: sources, OFFSET: pa.array(offsets, pa.int64())}
+    if keys is not None:
+        columns[KEY] = keys
+    columns |= {f"{INPUT}{name}": values for name, values in passed.items()}
+    if classes:
+        ids = pa.array(outputs["class_id"].astype(np.int32))
+        columns[CLASS] = pa.DictionaryArray.from_arrays(ids, pa.array(classes, pa.string()))
+        flat = pa.array(np.ascontiguousarray(outputs["probabilities"], np.float32).reshape(-1))
+        columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
+    else:
+        columns[VALUE] = pa.array(np.asarray(outputs["value"], np.float32))
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def probabilities(batch: pa.RecordBatch) -> np.ndarray:
+    """float32 `[rows, classes]`."""
+    column = batch.column(PROBABILITIES)
+    return np.asarray(column.flatten()).reshape(len(column), -1)
+
+
+_QUOTE = '"'
+_SPECIAL = '",\r\n'
+_TO_QUOTE = f"[{_SPECIAL}]"
+_EMPTY = pa.scalar("")
+
+
+def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
+    """The names of the columns, as the first line of a file."""
+    names: list[str] = []
+    for name in schema.names:
+        names += [f"probability.{label}" for label in classes] if name == PROBABILITIES else [name]
+    return f"{','.join(map(_quoted, names))}\n".encode()
+
+
+def encode_csv(batch: pa.RecordBatch) -> pa.Buffer:
+    """The rows as lines. NaN and infinity are empty."""
+    cells: list[pa.StringArray] = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name == PROBABILITIES:
+            cells += [_floats(values) for values in np.ascontiguousarray(probabilities(batch).T)]
+        elif field.name == VALUE:
+            cells.append(_floats(np.asarray(column)))
+        elif pa.types.is_dictionary(field.type):
+            cells.append(_strings(column.dictionary).take(column.indices))
+        else:
+            cells.append(_strings(column) if pa.types.is_string(field.type) else integers(np.asarray(column)))
+    pieces = [piece for cell in cells for piece in (cell, ",")]
+    return lines([*pieces[:-1], "\n"])
+
+
+def _floats(values: np.ndarray) -> pa.StringArray:
+    text = pa.array(values).cast(pa.string())
+    finite = np.isfinite(values)
+    return text if finite.all() else pc.if_else(pa.array(finite), text, _EMPTY)
+
+
+def _strings(values: pa.StringArray) -> pa.StringArray:
+    if not pc.any(pc.match_substring_regex(values, _TO_QUOTE)).as_py():
+        return values
+    return pa.array([_quoted(value) for value in values.to_pylist()], pa.string())
+
+
+def _quoted(value: str) -> str:
+    """A cell, in quotes if it needs them; Python's writer leaves out those of a carriage return alone."""
+    return f'"{value.replace(_QUOTE, 2 * _QUOTE)}"' if any(sign in value for sign in _SPECIAL) else value
+
+
+_TO_ESCAPE = r'["\\\x00-\x1f]'
+_NULL = pa.scalar("null")
+_MANY = 64  # columns; a join of more of them takes longer than a join of all their values
+
+Piece: TypeAlias = str | pa.StringArray  # the same text in each row, or each row's own
+
+
+def quoted(text: str) -> str:
+    """A string as JSON has it; only what must be is escaped."""
+    return encode_basestring(text)
+
+
+def strings(values: pa.StringArray) -> pa.StringArray:
+    """Strings as JSON has them, `[rows]`."""
+    special = pc.match_substring_regex(values, _TO_ESCAPE)
+    if pc.any(special).as_py():
+        return pa.array([encode_basestring(value) for value in values.to_pylist()], pa.string())
+    return pc.binary_join_element_wise(_scalar('"'), values, _scalar('"'), _scalar(""))
+
+
+def named(values: pa.DictionaryArray) -> pa.StringArray:
+    """The same of few distinct strings, each of which is written once."""
+    words = pa.array([encode_basestring(value) for value in values.dictionary.to_pylist()], pa.string())
+    return words.take(values.indices)
+
+
+def integers(values: np.ndarray) -> pa.StringArray:
+    """Integers, `[rows]`."""
+    return pa.array(values).cast(pa.string())
+
+
+def floats(values: np.ndarray) -> pa.StringArray:
+    """Floats `[rows]`, each in as few digits as it needs to be restored; null for NaN and infinity."""
+    text = pa.array(values).cast(pa.string())
+    finite = np.isfinite(values)
+    return text if finite.all() else pc.if_else(pa.array(finite), text, _NULL)
+
+
+def objects(values: np.ndarray, names: Sequence[str]) -> list[Piece]:
+    """Floats `[rows, names]` as an object for each row, such as `{"a": 0.25, "b": 0.75}`."""
+    labels = [f"{', ' if place else '{'}{quoted(name)}: " for place, name in enumerate(names)]
+    if len(names) > _MANY:
+        return [_joined_rows(values, labels), "}"]
+    pieces: list[Piece] = []
+    for label, column in zip(labels, np.ascontiguousarray(values.T), strict=True):
+        pieces += [label, floats(column)]
+    return [*pieces, "}"]
+
+
+def _joined_rows(values: np.ndarray, labels: Sequence[str]) -> pa.StringArray:
+    """Each row's labels and values: one join of all values, whose text is then cut into rows."""
+    rows, width = values.shape
+    places = np.tile(np.arange(width, dtype=np.int32), rows)
+    before = pa.array(labels, pa.string()).take(pa.array(places))
+    _, offsets, data = pc.binary_join_element_wise(before, floats(values.reshape(-1)), _scalar("")).buffers()
+    starts = np.frombuffer(offsets, np.int32, rows * width + 1)[::width]
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(np.ascontiguousarray(starts)), data)
+
+
+def lines(pieces: Sequence[Piece]) -> pa.Buffer:
+    """The text of all rows, of each its pieces one after the other.
+
+    Args:
+      pieces: at least one is a column; texts that follow one another are joined first.
+    """
+    merged: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    arguments = [_scalar(piece) if isinstance(piece, str) else piece for piece in merged]
+    return text_of(pc.binary_join_element_wise(*arguments, _scalar("")))
+
+
+def text_of(rows: pa.StringArray) -> pa.Buffer:
+    """The bytes of strings, one after the other."""
+    _, offsets, data = rows.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset)
+    return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
+
+
+def _scalar(text: str) -> pa.Scalar:
+    return pa.scalar(text, pa.string())
+
+
+_AT_ONCE = 1 << 19  # probabilities, whose text is in memory at once
+
+
+def encode_json_lines(batch: pa.RecordBatch, classes: Sequence[str]) -> list[pa.Buffer]:
+    """One JSON object a row. NaN and infinity, which JSON does not know, are null.
+
+    What is passed through is an object `input`, by the columns' names.
+    """
+    rows = max(1, _AT_ONCE // max(1, len(classes)))
+    return [_encode(batch.slice(start, rows), classes) for start in range(0, batch.num_rows, rows)]
+
+
+def _encode(batch: pa.RecordBatch, classes: Sequence[str]) -> pa.Buffer:
+    passed = [name for name in batch.schema.names if name.startswith(INPUT)]
+    pieces: list[Piece] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        pieces.append(", " if pieces else "{")
+        if name in passed:
+            opening = '"input": {' if name == passed[0] else ""
+            closing = "}" if name == passed[-1] else ""
+            pieces += [f"{opening}{quoted(name.removeprefix(INPUT))}: ", strings(column), closing]
+            continue
+        pieces.append(f'"{name}": ')
+        match name:
+            case "source" | "class":
+                pieces.append(named(column))
+            case "offset":
+                pieces.append(integers(np.asarray(column)))
+            case "probabilities":
+                pieces += objects(probabilities(batch), classes)
+            case "value":
+                pieces.append(floats(np.asarray(column)))
+            case _:
+                pieces.append(strings(column))
+    return lines([*pieces, "}\n"])

@@ -1,0 +1,109 @@
+"""Checks Google's credentials for TensorFlow, whose gs:// client supports fewer kinds than Google's Python libraries.
+
+TensorFlow reads the same file as they do, or else asks the metadata server of the machine. If it does not support the
+credentials, it only logs a line and continues without any; requests are then refused without naming the cause.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from schemas.errors import MillraceError, UsageError
+from schemas.storage.gcs import PREFIX
+from schemas.storage.gcs_client import client, credentials_file
+from schemas.storage.json_files import parse_json
+from schemas.storage.paths import check_characters, is_local, tensorflow_reads, wrap_errors
+
+USABLE = ("authorized_user", "service_account")
+_CACHE = "To train on data in a bucket, give --cache_dir and a local --model_dir"
+
+
+def check_tensorflow(path: str) -> None:
+    """Refuses a path that TensorFlow would have to read or write itself if it cannot.
+
+    Args:
+      path: a path; local paths need no credentials.
+
+    Raises:
+      UsageError: TensorFlow takes the path for a pattern, has no client for the store, or does not support the kind of
+        credentials, such as workload identity federation.
+    """
+    check_characters(path)
+    problem = tensorflow_problem(path)
+    if problem is None:
+        return
+    if not tensorflow_reads(path):
+        raise UsageError(f"{path}: TensorFlow {problem}; use a local folder. {_CACHE}")
+    raise UsageError(
+        f"{path}: TensorFlow reads or writes it, and {problem}; use {' or '.join(USABLE)}, a machine with a "
+        f"service account, or a local folder. {_CACHE}"
+    )
+
+
+def tensorflow_problem(path: str) -> str | None:
+    """Why TensorFlow cannot read a path, or cannot with these credentials; None if it can, and for local paths."""
+    if not tensorflow_reads(path):
+        return f"cannot read or write {path.partition('://')[0]}://"
+    if is_local(path) or "GOOGLE_AUTH_TOKEN_FOR_TESTING" in os.environ:
+        return None
+    file = credentials_file()
+    try:
+        with open(file, "rb") as opened:
+            kind = parse_json(opened.read()).get("type")
+    except (OSError, ValueError, AttributeError):  # no file, or an invalid one, which Google's library reports
+        return None
+    return None if kind in USABLE else f"cannot use the credentials in {file}, which are of type {kind!r}"
+
+
+# The multi-regions, by how the names of their regions begin, and the predefined pairs of regions.
+_MULTI = {"us": ("us-",), "eu": ("europe-",), "asia": ("asia-",)}
+_PAIRS = {
+    "asia1": ("asia-northeast1", "asia-northeast2"),
+    "eur4": ("europe-north1", "europe-west4"),
+    "eur5": ("europe-west1", "europe-west2"),
+    "eur7": ("europe-west2", "europe-west3"),
+    "eur8": ("europe-west3", "europe-west6"),
+    "nam4": ("us-central1", "us-east1"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+    """A bucket's location as Google names it, and its regions where it was given a pair of them by name."""
+
+    name: str
+    regions: tuple[str, ...] = ()
+
+    def serves(self, region: str) -> bool:
+        """Whether a machine in `region` reads the bucket without the data leaving a region or multi-region.
+
+        An unknown code of several regions counts as serving, since nothing is known against it.
+        """
+        name, region = self.name.lower(), region.lower()
+        if self.regions:
+            return region in {each.lower() for each in self.regions}
+        if name in _MULTI:
+            return region.startswith(_MULTI[name])
+        return region in _PAIRS.get(name, (name,)) if "-" in name or name in _PAIRS else True
+
+
+def location_of(path: str) -> Location | None:
+    """The location of the bucket of a gs:// path; None if these credentials may not see it.
+
+    Raises:
+      UsageError: there is no such bucket.
+      MillraceError: the server cannot be asked.
+    """
+    bucket = path[len(PREFIX) :].partition("/")[0]
+    try:
+        with wrap_errors(f"{PREFIX}{bucket}"):
+            found = client().get_bucket(bucket)
+    except MillraceError as error:
+        kind = type(error.__cause__).__name__
+        if kind == "Forbidden":  # roles/storage.objectUser does not include storage.buckets.get
+            return None
+        if kind == "NotFound":
+            raise UsageError(f"{PREFIX}{bucket}: no such bucket") from error
+        raise
+    return Location(found.location or "", tuple(found.data_locations or ()))
