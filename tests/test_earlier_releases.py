@@ -13,12 +13,15 @@ import pytest
 
 from beam_jobs import job, preprocess
 from beam_jobs import predict as batch_predict
+from millrace import promote
+from millrace.label import command as label
+from millrace.tune import command as tune
 from schemas.dataset import open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.predictions.manifest import read_predictions
 from tests.support.dataset_faults import assert_every_damage_is_found
 from tests.support.model_server import Client, serving
-from trainer import evaluate, label, predict, promote, task, tune, verify
+from trainer import evaluate, predict, task, verify
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TRAIN_ROWS = {"v0_1_0/csv": 226, "v0_1_0/images": 31, "v0_2_0/csv": 200, "v0_2_0/images": 28}

@@ -24,9 +24,10 @@ import pytest
 
 from beam_jobs import preprocess
 from beam_jobs.output.result import read_result
+from millrace import promote
+from millrace.store.emitted import Emitted
 from schemas.errors import MillraceError
-from trainer import evaluate, promote, verify
-from trainer.request_store.emitted import Emitted
+from trainer import evaluate, verify
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(
@@ -39,7 +40,7 @@ YAML = {"load", "load_all", "unsafe_load", "unsafe_load_all", "full_load", "full
 METHODS = {"PickleCoder", "DillCoder", "load_model", "read_pickle"}
 OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's body, and a line from the parent process
     "schemas/storage/json_files.py",
-    "trainer/serving/json_body.py",
+    "millrace/serve/bodies.py",
     "trainer/profiling/training_process.py",
 }
 KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True

@@ -53,17 +53,16 @@ ORDER = """
     trainer.export
     trainer.report
     trainer.predicting
-    trainer.promotion trainer.request_store
-    trainer.loop trainer.serving
+    trainer.promotion
+    trainer.loop
     trainer.profiling
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor trainer.serve
-    trainer.promote trainer.label
+    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
     trainer.replica
-    trainer.tuning
-    trainer.tune
     millrace.version millrace.columns
     millrace.columns
     millrace.dataset millrace.model
+    millrace.store
+    millrace.serve millrace.label millrace.promote millrace.tune
     millrace.api millrace.cli millrace.submit
     millrace.completion millrace.__main__
 """

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from millrace.submit.training import TRAIN, Training, read_training
+from millrace.tune import space
 from schemas import storage
 from schemas.errors import UsageError
 from trainer.replica.command import trial_arguments
 from trainer.spec.metrics import higher_is_better
-from trainer.tuning import space
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from millrace.serve.exports import find_source
+from millrace.serve.server import Server
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.storage import folders
@@ -16,8 +18,6 @@ from tests.support.cloud import Cloud
 from tests.support.faults import Fault
 from tests.support.model_server import Client, serving
 from tests.support.small_exports import Flaw, write_export
-from trainer.serving.exports import find_source
-from trainer.serving.server import Server
 
 NOTES = "assets.extra/millrace.json"
 POLL = 0.2  # seconds

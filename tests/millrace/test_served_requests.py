@@ -15,14 +15,14 @@ from beam_jobs.append.run import run_append
 from beam_jobs.compare import main as compare
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runtime.job import run_job
+from millrace.label import command
+from millrace.store.options import StoreOptions
+from millrace.store.store import RequestStore
 from schemas.dataset import open_dataset
 from schemas.samples.tables import covertype_rows
 from schemas.spec.loader import parse_schema
 from tests.support.built_once import built_once
 from tests.support.stored_requests import Batch
-from trainer import label
-from trainer.request_store.options import StoreOptions
-from trainer.request_store.store import RequestStore
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "covertype.yaml"
 ROWS, BATCH = 400, 100
@@ -123,7 +123,7 @@ def test_labelled_and_appended(rows: np.ndarray, tmp_path: Path) -> None:
     store(tmp_path / "store", new)
     (tmp_path / "labels.csv").write_text("_id,cover_type\n" + "".join(f"r{i},{row[54]}\n" for i, row in enumerate(new)))
     places = {"store": "store", "join": "labels.csv", "output": "labelled"}
-    assert label.main([arg for name, at in places.items() for arg in (f"--{name}", str(tmp_path / at))]) == 0
+    assert command.main([arg for name, at in places.items() for arg in (f"--{name}", str(tmp_path / at))]) == 0
     labelled = tmp_path / "labelled" / "labelled-000001.csv"
     assert (np.loadtxt(labelled, delimiter=",", quotechar='"') == new).all()
     run_append(AppendOptions(append_to=str(tmp_path / "out"), input=(str(labelled),), quiet=True))

@@ -67,8 +67,8 @@ COMMANDS = {
     "evaluate": ["trainer.evaluate", "--data_dir", str(CSV / "data"), "--model_dir", str(CSV / "model")],
     "verify": ["trainer.verify", "--data_dir", str(CSV / "data"), "--saved_model", EXPORT],
     "predict": ["trainer.predict", "--saved_model", EXPORT, *RAW],
-    "serve": ["trainer.serve", "--model_dir", EXPORT, "--port", "0"],
-    "promote": ["trainer.promote", "--from", EXPORT, "--to", "new", "--data_dir", str(CSV / "data")],
+    "serve": ["millrace.serve.command", "--model_dir", EXPORT, "--port", "0"],
+    "promote": ["millrace.promote", "--from", EXPORT, "--to", "new", "--data_dir", str(CSV / "data")],
 }
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.serving.options import ServeOptions
-from trainer.serving.server import Server
-from trainer.serving.sink import RequestSink
+from millrace.serve.options import ServeOptions
+from millrace.serve.server import Server
+from millrace.serve.sink import RequestSink
 
 ROOT = Path(__file__).parent.parent.parent
 _PORT = re.compile(r"^serving \w+, version \d+: http://127\.0\.0\.1:(\d+)\n", re.MULTILINE)
@@ -39,11 +39,11 @@ def started(log: Path, *argv: str) -> tuple[subprocess.Popen[str], int]:
 
     Args:
       log: takes what it prints on standard error.
-      argv: of `python -m trainer.serve`, without the port.
+      argv: of `millrace serve`, without the port.
     """
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "trainer.serve", "--port", "0", *argv],
+            [sys.executable, "-m", "millrace", "serve", "--port", "0", *argv],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -63,7 +63,7 @@ def trying_out(folder: object) -> list[int]:
     for each in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (each / "cmdline").read_bytes()
-            if b"trainer.serving.candidate" in command and f"{folder}/".encode() in command:
+            if b"millrace.serve.versions" in command and f"{folder}/".encode() in command:
                 found.append(int(each.name))
     return found
 

@@ -9,7 +9,7 @@ import pytest
 from millrace.submit.training import Pools
 from millrace.submit.vertex_job import JobSettings, tuning_job
 from millrace.submit.vertex_study import Study, Trial, best_trial, read_trials
-from trainer.tuning.space import read_parameters
+from millrace.tune.space import read_parameters
 
 ALL = [
     "learning_rate=double:0.0001:0.1:log",

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from millrace import promote
 from schemas.dataset import Dataset
 from tests.support import training
 from tests.support.csv_datasets import LATE, write_dataset
 from tests.support.training import TrainedModel
-from trainer import promote, task
+from trainer import task
 from trainer.promotion.serving_folder import ServingFolder
 
 pytestmark = pytest.mark.slow

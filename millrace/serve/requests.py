@@ -1,0 +1,358 @@
+"""JSON values of one input to an array for the model: NumPy does the work per value, and an error names the value.
+
+The array is float32 `[rows]` or `[rows, width]`, or objects of `bytes` `[rows]`. What is out of a float32's range
+becomes infinite, which the model's own checks answer with an error of that row.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Literal
+
+import numpy as np
+
+from millrace.serve.interface import EXAMPLES, RAW, WITHOUT_KEY, Interface, Refused, bad_request
+from schemas.spec.forms import RawColumn
+
+_NUMBERS = frozenset({int, float})
+_B64 = "b64"
+_SHOWN = 60  # characters of a value in an error
+
+Place = Callable[[int], str]  # a row's name in an error, such as `instances[3]`
+
+
+def takes(column: RawColumn, *, image: bool = False) -> str:
+    """What an input takes, for an error."""
+    if image:
+        return 'the bytes of an image file, as {"b64": "<base64>"}'
+    if column.dtype == "string":
+        return 'a string, or bytes as {"b64": "<base64>"} ("" where it is missing)'
+    if column.width is None:
+        return "a number (NaN where it is missing)"
+    return f"a list of {column.width} numbers (NaN where one is missing)"
+
+
+def array_of(values: Sequence[Any], column: RawColumn, place: Place, *, image: bool = False) -> np.ndarray:
+    """The values of one input, one a row.
+
+    Args:
+      values: as JSON has them.
+      column: the input.
+      place: names a row in an error.
+      image: whether the input takes files of images.
+
+    Raises:
+      Refused: a value is not what the input takes.
+    """
+    if column.dtype == "string":
+        return strings(values, column, place, image=image)
+    try:
+        if column.width is None:
+            return _floats(values, len(values))
+        if set(map(type, values)) <= {list} and set(map(len, values)) <= {column.width}:
+            size = len(values) * column.width
+            return _floats(list(itertools.chain.from_iterable(values)), size).reshape(len(values), column.width)
+    except (ValueError, OverflowError):
+        pass
+    row = next(row for row, value in enumerate(values) if not _is_numbers(value, column))
+    raise _mistyped(values[row], column, place(row), image=image)
+
+
+def strings(values: Sequence[Any], column: RawColumn, place: Place, *, image: bool = False) -> np.ndarray:
+    """Objects of `bytes` `[rows]`, of strings and of base64."""
+    found = np.empty(len(values), object)
+    for row, value in enumerate(values):
+        if type(value) is str and not image:
+            try:
+                found[row] = value.encode()
+            except UnicodeEncodeError:
+                raise bad_request(
+                    f"{place(row)}, {column.name!r}: holds half of a surrogate pair, which is no character"
+                ) from None
+        elif type(value) is dict and len(value) == 1 and type(value.get(_B64)) is str:
+            found[row] = _base64(value[_B64], column, place(row))
+        else:
+            raise _mistyped(value, column, place(row), image=image)
+    return found
+
+
+def _floats(values: Sequence[Any], size: int) -> np.ndarray:
+    """float32 `[size]`; ValueError where one is no number."""
+    if not set(map(type, values)) <= _NUMBERS:
+        raise ValueError
+    with np.errstate(over="ignore"):
+        return np.fromiter(values, np.float32, size)
+
+
+def _is_numbers(value: Any, column: RawColumn) -> bool:
+    """Whether a value is what a numeric input takes."""
+    if column.width is not None:
+        return type(value) is list and len(value) == column.width and all(map(_is_number, value))
+    return _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in _NUMBERS and float(value) is not None
+    except OverflowError:  # an integer of more than 300 digits
+        return False
+
+
+def _base64(text: str, column: RawColumn, where: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    try:  # without padding, as TensorFlow Serving takes it, too
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request(f"{where}, {column.name!r}: found text that is not base64") from None
+
+
+def _mistyped(value: Any, column: RawColumn, where: str, *, image: bool) -> Refused:
+    return bad_request(
+        f"{where}, {column.name!r}: found {described(value, column)}; takes {takes(column, image=image)}"
+    )
+
+
+def described(value: Any, column: RawColumn | None = None) -> str:
+    """A JSON value in an error: its type, and a short one itself."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f"the string {value[:_SHOWN]!r}{'...' if len(value) > _SHOWN else ''}"
+        case dict():
+            return "an object"
+        case int() | float():
+            text = "an integer of too many digits" if isinstance(value, int) and abs(value) > 10**300 else str(value)
+            return f"the number {text}" if text[0] != "a" else text
+        case list() if column is not None and column.width is not None and len(value) == column.width:
+            bad = next((each for each in value if not _is_number(each)), None)
+            return f"{described(bad)} among its values"
+        case list():
+            return f"a list of {len(value):,}"
+        case _:
+            return type(value).__name__
+
+
+_KINDS = {"float32": "float_list", "string": "bytes_list"}
+
+
+def example_columns(values: Sequence[Any], interface: Interface) -> dict[str, np.ndarray]:
+    """The columns of examples; what an example leaves out is missing.
+
+    Args:
+      values: as JSON has them, each {"b64": ...}.
+      interface: its inputs.
+
+    Raises:
+      Refused: one is not an example, or holds another kind or number of values than an input takes.
+    """
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.example.example_pb2 import Example
+
+    def place(row: int) -> str:
+        return f"{EXAMPLES}[{row}]"
+
+    rows = []
+    for i, data in enumerate(strings(values, RawColumn("examples", "string"), place).tolist()):
+        try:
+            rows.append(Example.FromString(data).features.feature)
+        except DecodeError:
+            raise bad_request(f"{place(i)}: found bytes that are not a serialized tf.Example") from None
+    return {column.name: _column(rows, column, place) for column in interface.columns}
+
+
+def _column(rows: Sequence[Any], column: RawColumn, place: Any) -> np.ndarray:
+    text = column.dtype == "string"
+    size = column.width or 1
+    found: Any = np.full((len(rows), size), b"" if text else np.nan, object if text else np.float32)
+    kind = _KINDS[column.dtype]
+    for i, features in enumerate(rows):
+        if column.name not in features:
+            continue
+        feature = features[column.name]
+        given = feature.WhichOneof("kind")
+        if given is None:
+            continue
+        if given != kind:
+            raise bad_request(f"{place(i)}, {column.name!r}: found a {given}; expected a {kind}")
+        held = getattr(feature, kind).value
+        if len(held) != size:
+            raise bad_request(f"{place(i)}, {column.name!r}: found {len(held)} values; expected {size}")
+        found[i] = held
+    return found if column.width is not None else found[:, 0]
+
+
+INSTANCES, INPUTS, SIGNATURE = "instances", "inputs", "signature_name"
+Form = Literal["rows", "columns", "classify", "regress", "plain"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows for the model.
+
+    Attributes:
+      arrays: by input, a value for each row; NaN and b"" in rows that are wrong.
+      count: how many rows the request has.
+      form: how the answer looks.
+      errors: why rows are wrong, by row.
+      sent: these rows as they were sent, in JSON.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    count: int
+    form: Form
+    errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
+
+
+def predict_rows(body: Any, interface: Interface) -> Rows:
+    """The rows of TensorFlow Serving's predict request, by row (`instances`) or by column (`inputs`).
+
+    Raises:
+      Refused: it lacks an input, has another, or a value is not what its input takes.
+    """
+    if type(body) is not dict:
+        raise bad_request(f'the body is {described(body)}; expected an object with "{INSTANCES}" or "{INPUTS}"')
+    signature = body.get(SIGNATURE, RAW)
+    known = interface.by_signature
+    if (INSTANCES in body) == (INPUTS in body):
+        raise bad_request(f'expected one of "{INSTANCES}" (rows) and "{INPUTS}" (columns)')
+    by_row = INSTANCES in body
+    values = body[INSTANCES] if by_row else body[INPUTS]
+    if signature == EXAMPLES:
+        return _from_examples(values, interface, by_row=by_row)
+    if type(signature) is not str or signature not in known:
+        raise bad_request(f"{SIGNATURE}: {described(signature)}; expected one of {', '.join([*known, EXAMPLES])}")
+    inputs = known[signature]
+    if by_row:
+        return _from_instances(values, inputs, interface)
+    return _from_columns(values, inputs, interface)
+
+
+def label_rows(body: Any, interface: Interface, form: Literal["classify", "regress"]) -> Rows:
+    """The rows of a classify or regress request: `examples`, each an object, and the features that all share.
+
+    Raises:
+      Refused: as `predict_rows`, or the model does not do this.
+    """
+    if interface.classifies != (form == "classify"):
+        other = "classify" if interface.classifies else "regress"
+        raise bad_request(f"the model does not {form}; use :{other} or :predict")
+    if type(body) is not dict or type(body.get("examples")) is not list or not body["examples"]:
+        raise bad_request('expected an object with "examples", a list of objects, at least one')
+    signature = body.get(SIGNATURE, RAW)
+    if type(signature) is not str or signature not in interface.by_signature:
+        raise bad_request(f"{SIGNATURE}: {described(signature)}; expected {RAW}")
+    shared = body.get("context", {})
+    if type(shared) is not dict:
+        raise bad_request(f'"context": found {described(shared)}; expected an object')
+    examples = body["examples"]
+    for i, example in enumerate(examples):
+        if type(example) is not dict:
+            raise bad_request(f"examples[{i}]: found {described(example)}; expected an object")
+        if twice := shared.keys() & example.keys():
+            raise bad_request(f'examples[{i}]: has {min(twice)!r}, which "context" has, too')
+    inputs = interface.by_signature[signature]
+    if signature == RAW and interface.key is not None and not any(interface.key in e for e in (shared, *examples)):
+        inputs = interface.by_signature[WITHOUT_KEY]
+    rows = [_unwrapped({**shared, **example}, inputs) for example in examples]
+    arrays = _arrays_of_rows(rows, inputs, "examples", interface)
+    return Rows(arrays, len(rows), form)
+
+
+def _unwrapped(example: dict[str, Any], inputs: Mapping[str, RawColumn]) -> dict[str, Any]:
+    """A list of one value is this value, as in a `tf.Example`; only where the input is no vector."""
+    return {
+        name: value[0]
+        if type(value) is list and len(value) == 1 and name in inputs and not inputs[name].width
+        else value
+        for name, value in example.items()
+    }
+
+
+def _from_instances(rows: Any, inputs: Mapping[str, RawColumn], interface: Interface) -> Rows:
+    if type(rows) is not list or not rows:
+        raise bad_request(f'"{INSTANCES}": found {described(rows)}; expected a list of rows, at least one')
+    if len(inputs) == 1:
+        name = next(iter(inputs))
+        rows = [row if type(row) is dict and name in row else {name: row} for row in rows]
+    return Rows(_arrays_of_rows(rows, inputs, INSTANCES, interface), len(rows), "rows")
+
+
+def _arrays_of_rows(
+    rows: Sequence[Any], inputs: Mapping[str, RawColumn], where: str, interface: Interface
+) -> dict[str, np.ndarray]:
+    """The arrays of rows, each an object of exactly the inputs."""
+
+    def place(row: int) -> str:
+        return f"{where}[{row}]"
+
+    try:
+        if set(map(type, rows)) == {dict} and set(map(len, rows)) == {len(inputs)}:
+            columns = [list(map(itemgetter(name), rows)) for name in inputs]
+            return _arrays(dict(zip(inputs, columns, strict=True)), inputs, place, interface)
+    except KeyError:
+        pass
+    for i, row in enumerate(rows):
+        _check_names(row, inputs, place(i), interface)
+    raise AssertionError(where)
+
+
+def _check_names(row: Any, inputs: Mapping[str, RawColumn], where: str, interface: Interface) -> None:
+    """Refuses a row that does not have exactly the inputs."""
+    if type(row) is not dict:
+        raise bad_request(f"{where}: found {described(row)}; expected an object with {', '.join(inputs)}")
+    for name, column in inputs.items():
+        if name not in row:
+            raise bad_request(f"{where}: lacks {name!r}, which takes {takes(column, image=interface.images)}")
+    for name in row:
+        if name not in inputs:
+            raise bad_request(
+                f"{where}: has {name[:60]!r}, which the model does not take; it takes {', '.join(inputs)}"
+            )
+
+
+def _from_columns(columns: Any, inputs: Mapping[str, RawColumn], interface: Interface) -> Rows:
+    if len(inputs) == 1 and not (type(columns) is dict and columns.keys() == inputs.keys()):
+        columns = {next(iter(inputs)): columns}
+    _check_names(columns, inputs, f'"{INPUTS}"', interface)
+    for name, values in columns.items():
+        if type(values) is not list or not values:
+            raise bad_request(f'"{INPUTS}", {name!r}: {described(values)}; expected a list with a value for each row')
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise bad_request(f'"{INPUTS}": columns of different lengths: {found}')
+
+    def place(row: int) -> str:
+        return f'"{INPUTS}", row {row}'
+
+    return Rows(_arrays(columns, inputs, place, interface), next(iter(sizes.values())), "columns")
+
+
+def _arrays(
+    columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, RawColumn], place: Place, interface: Interface
+) -> dict[str, np.ndarray]:
+    return {name: array_of(columns[name], column, place, image=interface.images) for name, column in inputs.items()}
+
+
+def _from_examples(values: Any, interface: Interface, *, by_row: bool) -> Rows:
+    """Rows that are serialized `tf.Example`s."""
+    if by_row and type(values) is list:
+        values = [v["examples"] if type(v) is dict and v.keys() == {"examples"} else v for v in values]
+    elif type(values) is dict and values.keys() == {"examples"}:
+        values = values["examples"]
+    if type(values) is not list or not values:
+        raise bad_request(f"{EXAMPLES}: found {described(values)}; expected a list of tf.Examples, at least one")
+    arrays = example_columns(values, interface)
+    return Rows(arrays, len(values), "rows" if by_row else "columns")

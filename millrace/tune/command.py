@@ -1,0 +1,217 @@
+"""Searches for hyper-parameters: trains many models on a dataset, and says which values did best.
+
+    millrace tune --data_dir out/ --study study/ --space learning_rate=double:0.0001:0.1:log
+
+Run it again to go on where it was, with more --trials to search further.
+
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from millrace.tune.page import Results
+from millrace.tune.records import FAILED, FILE, FIRST_FAILURES, KEEP, PRUNERS, TRIALS, Records, Settings, load_optuna
+from millrace.tune.space import FORMS, SEARCHES, TrialCommand, check, check_alone, read_parameters
+from schemas import command, storage
+from schemas.command import Report
+from schemas.dataset import Dataset, open_dataset
+from schemas.errors import MillraceError, UsageError
+from schemas.interrupts import how_ended, interruptible
+from schemas.storage.paths import check_characters
+from trainer.flags import step_parser
+from trainer.spec.metrics import has_classes, higher_is_better
+from trainer.spec.options import TrainOptions
+from trainer.task import add_training_flags, verify_data
+
+PROG = "millrace tune"
+AGAIN = "best"  # the folder in that of the study to which the command that is printed trains
+EXAMPLES = """\
+examples:
+  %(prog)s --data_dir out/ --study study/ --trials 30 --max_steps 2000 \\
+      --space learning_rate=double:0.0001:0.1:log hidden_units=categorical:64,64:256,128
+  %(prog)s --data_dir out/ --study study/ --space space.yaml --parallel_trials 2 --keep_models best
+
+Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """Parses, searches, reports. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    parser = step_parser(
+        prog,
+        description="Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
+        "Takes the flags of train, too, which are the same for all trials.",
+        examples=EXAMPLES,
+    )
+    add = parser.add_argument_group("the search").add_argument
+    add("--study", required=True, metavar="DIR", help="folder of the study: its trials, their models, a report")
+    add(
+        "--space",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="NAME=KIND:VALUES",
+        help="what to search: hyper-parameters of the model or flags of train, or a YAML file that lists them: "
+        + FORMS,
+    )
+    add("--trials", type=int, metavar="N", help=f"how many trials in all (default: {TRIALS})")
+    add("--parallel_trials", type=int, metavar="N", help="how many run at a time; they share the cores (default: 1)")
+    add(
+        "--failed_trials",
+        type=int,
+        metavar="N",
+        help=f"give up after N failed trials (default: when the first {FIRST_FAILURES} have failed)",
+    )
+    add(
+        "--search",
+        choices=SEARCHES,
+        help="bayesian learns from earlier trials, grid tries all combinations (default: bayesian; a grid if there are "
+        "no more combinations than --trials)",
+    )
+    add(
+        "--pruner",
+        choices=PRUNERS,
+        help="end trials early whose evaluations are worse than others' median, or by Hyperband (default: median)",
+    )
+    add("--timeout_hours", type=float, metavar="H", help="stop after H hours; the same command goes on later")
+    add(
+        "--keep_models",
+        choices=KEEP,
+        help="the models to keep: of all trials, or only of the best; reports and logs stay (default: all)",
+    )
+    add_training_flags(parser.add_argument_group("each trial"))
+    parser.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    return parser
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command line asks for: how to search, the training of a trial, and one such training's options."""
+
+    settings: Settings
+    command: TrialCommand
+    options: TrainOptions
+    verify: bool
+
+
+def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
+    """Reads the command line, and the arguments of trials with values at the ends of the space.
+
+    Raises:
+      UsageError: a flag is missing, unknown or out of its range, or a trial would refuse its arguments.
+      SystemExit: --help (0).
+    """
+    given = vars(parser(prog).parse_args(argv))
+    given.pop("json", None)
+    verify = bool(given.pop("verify_data", False))
+    if "promote_to" in given:
+        raise UsageError(
+            f"--promote_to {given['promote_to']}: every trial would be put in service; promote the best one when the "
+            "study has ended"
+        )
+    names = {field.name for field in dataclasses.fields(Settings)} - {"parameters"}
+    own: dict[str, Any] = {name: given.pop(name) for name in names & given.keys()}
+    own["parameters"] = read_parameters(given.pop("space"), "--space")
+    settings = Settings(**own)
+    if not storage.is_local(settings.study):
+        raise UsageError(f"--study {settings.study}: must be on local disk, where several processes write to it")
+    check_characters(settings.study, "--study ")
+    trial = TrialCommand(given, settings.parallel_trials)
+    ends = {parameter.name: next(parameter.tried) for parameter in settings.parameters}
+    for parameter in settings.parameters:
+        name = parameter.name
+        check(parameter, "--space", lambda value, name=name: trial.check({**ends, name: value}))  # type: ignore[misc]
+    options = trial.check(ends)
+    check_alone(options.strategy)
+    return Asked(settings, trial, options, verify)
+
+
+def _run(argv: Sequence[str], prog: str) -> Report:
+    asked = read_arguments(argv, prog)
+    settings = asked.settings
+    load_optuna()
+    dataset = open_dataset(asked.options.data_dir, trust=asked.options.trust)
+    if asked.verify:
+        verify_data(dataset)
+    Path(settings.study).mkdir(parents=True, exist_ok=True)
+    from millrace.tune.study import Progress
+    from millrace.tune.trainings import only_one
+
+    progress = Progress(settings.most, quiet=asked.options.quiet)
+    try:
+        with interruptible(sigterm=True), only_one(settings.study, progress.line):
+            results = _search(asked, dataset, progress, prog)
+    except OSError as error:
+        raise MillraceError(f"{settings.study}: {error}; run the command again to go on with the study") from error
+    except KeyboardInterrupt as error:
+        how, code = how_ended(error)
+        raise command.Interrupted(f"{how}; run the command again to go on with the study", code) from None
+    return Report(_told(results), results.as_json())
+
+
+def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results:
+    """Runs the study to its end.
+
+    Raises:
+      MillraceError: no trial has come to its end.
+    """
+    from millrace.tune.page import write_page
+    from millrace.tune.study import TRIALS_FOLDER, Study, best_of, reasons
+
+    settings, options = asked.settings, asked.options
+    metric = options.best_metric
+    higher = has_classes(dataset) if metric is None else higher_is_better(metric)
+    same = {
+        "space": [str(parameter) for parameter in settings.parameters],
+        "training": asked.command.identity(),
+        "run of the dataset": dataset.run,
+    }
+    if not Path(settings.study, FILE).exists() and Path(settings.study, TRIALS_FOLDER).exists():
+        raise UsageError(
+            f"--study {settings.study}: has {TRIALS_FOLDER}/ but no {FILE}, so what they were given is unknown; use "
+            "another --study, or move them away"
+        )
+    resource = (options.evaluation_steps, options.max_steps)
+    records = Records(settings, same, higher=higher, seed=options.seed, resource=resource)
+    study = Study(records, settings, asked.command, dataset, metric, progress)
+    ended = study.run()
+    trials = records.trials()
+    best = best_of(trials, higher=higher)
+    again = []
+    if best is not None:
+        train = "python -m trainer.task" if prog == PROG else f"{prog.rpartition(' ')[0]} train"
+        model_dir = str(Path(settings.study, AGAIN))
+        again = [*train.split(" "), *asked.command.arguments(best.values, model_dir)]
+    found = Results(settings.study, records.metric or metric or "value", higher, trials, best, again, ended, "")
+    results = dataclasses.replace(found, page=write_page(found, settings.parameters))
+    failed = [trial for trial in trials if trial.state == FAILED]
+    if failed and len(failed) == len(trials):
+        raise MillraceError(f"{settings.study}: all {len(failed)} trials have failed: {reasons(failed)}")
+    return results
+
+
+def _told(results: Results) -> str:
+    """What a study has found, for people."""
+    lines = [results.table(), "", f"ended    {results.ended}"]
+    if results.best is None:
+        return "\n".join([*lines, "best     none: no trial has come to its end yet", f"report   {results.page}"])
+    lines.append(f"best     trial {results.best.number}: {results.metric} {results.best.value:.6g}")
+    lines.append(f"report   {results.page}")
+    lines.append(f"train it again:\n{shlex.join(results.command)}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

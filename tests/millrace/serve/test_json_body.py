@@ -1,0 +1,157 @@
+"""Bodies against Python's own JSON: the same values, or a clear error; and whole requests against the model itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millrace.serve.bodies import parse
+from millrace.serve.interface import Refused
+from tests.support.model_server import Client, serving
+from tests.support.small_exports import write_export
+
+
+def twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("twice")
+    return dict(pairs)
+
+
+def oracle(text: str, *, not_finite: bool) -> object:
+    def word(name: str) -> float:
+        if not not_finite:
+            raise ValueError(name)
+        return float(name)
+
+    def integer(digits: str) -> int | float:
+        return int(digits) if -(2**63) <= int(digits) < 2**64 else float(digits)  # as the model would read it
+
+    return json.loads(text, object_pairs_hook=twice, parse_constant=word, parse_int=integer)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8)
+NAMES = st.sampled_from(["x", "y", ":", 'a":', "\u00e9", ""]) | st.text(max_size=3)
+VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=4) | st.dictionaries(NAMES, v, max_size=4), max_leaves=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(VALUES, st.booleans(), st.booleans(), st.sampled_from([None, 1]))
+def test_what_json_writes_is_read(value, ascii_only, not_finite, indent):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    try:
+        body = text.encode()
+    except UnicodeEncodeError:
+        return
+    try:
+        expected = oracle(text, not_finite=not_finite)
+    except ValueError:
+        with pytest.raises(Refused):
+            parse(body, not_finite=not_finite)
+        return
+    if "\\ud" in text:  # half of a surrogate pair, which Python reads
+        return
+    np.testing.assert_equal(parse(body, not_finite=not_finite), expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(NAMES, SCALARS | st.dictionaries(NAMES, SCALARS, max_size=2)), max_size=4), st.booleans())
+def test_a_key_that_stands_twice_is_never_lost(pairs, in_a_list):
+    text = "{" + ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in pairs) + "}"
+    text = f'[{{"z":1}},{text}]' if in_a_list else text
+    try:
+        oracle(text, not_finite=True)
+    except ValueError:
+        with pytest.raises(Refused):
+            parse(text.encode(), not_finite=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40) | st.text(alphabet='{}[]",:0123456789eE+-.\\untrfalsNI', max_size=40).map(str.encode))
+def test_any_bytes_are_a_value_or_an_error(body):
+    try:
+        found = parse(body, not_finite=True)
+    except Refused:
+        return
+    np.testing.assert_equal(found, oracle(body.decode(), not_finite=True))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b'{"instances": ["\xed\xa0\x80"]}',
+        b"[" * 100_000,
+        b'{"instances":' + b"[" * 100_000,
+        b"[" * 100_000 + b"NaN",
+        b"1" * 5000,
+        b"NaN" + b"1" * 5000,
+        b'{"instances": [1e999]}',
+        b"nan",
+        b"\xef\xbb\xbf{}",
+    ],
+)
+def test_what_is_no_json(body):
+    with pytest.raises(Refused, match="the body is not JSON"):
+        parse(body, not_finite=True)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with serving(write_export(tmp_path_factory.mktemp("exports"), 1)) as server, Client(server) as client:
+        yield client
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.text(max_size=3), st.just(10**400), st.lists(st.integers(0, 3), max_size=2)
+)
+
+
+@pytest.mark.parametrize("depth", [150, 300, 600, 1000, 1500, 99_999])
+@pytest.mark.parametrize(
+    "body", ["%s", '{"instances": %s}', '{"instances": [{"x": %s}]}', '[{"x": %s}]', '{"x": NaN, "y": %s}']
+)
+def test_no_depth_of_a_body_is_a_fault_of_the_server(client, body, depth):
+    for nested in ("[" * depth, "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        for path in ("/predict", f"{client.model}:predict"):
+            status, answer = client.post(path, (body % nested).encode())
+            refused = status == 400 and "error" in answer
+            assert refused or all("error" in row for row in answer["predictions"]), (status, answer)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.floats(width=32) | st.integers(-(2**60), 2**60), min_size=1, max_size=5), st.none() | JUNK)
+def test_requests_against_the_model_by_hand(client, numbers, junk):
+    """The model adds 1; what is not finite gets an error, and a value that is no number fails its request."""
+    rows = [{"x": x} for x in numbers]
+    if junk is not None:
+        rows.insert(len(rows) // 2, {"x": junk})
+        assert client.predict({"instances": rows})[0] == 400
+        written = [row for row in rows if finite(row["x"])]  # as plain JSON can have it
+        for row, answer in zip(written, client.post("/predict", written or [{}])[1]["predictions"], strict=False):
+            assert ("value" in answer) == (type(row["x"]) in (int, float) or is_number(row["x"]))
+        return
+    status, answer = client.predict({"instances": rows})
+    assert status == 200
+    for x, found in zip(numbers, answer["predictions"], strict=True):
+        if math.isnan(x):
+            assert found["error"] == "x: missing_value"
+        elif math.isinf(x):
+            assert found["error"] == "x: out_of_range"
+        else:
+            assert np.float32(found["value"]) == np.float32(x) + np.float32(1)
+
+
+def finite(value: object) -> bool:
+    return not isinstance(value, int | float) or abs(value) < 1e300  # nor NaN
+
+
+def is_number(value: object) -> bool:
+    """Whether a text is a number, as in a file."""
+    return isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\.?\d*\s*", value, re.ASCII) is not None

@@ -1,0 +1,286 @@
+"""Labels joined to stored requests: what preprocessing takes, each row once, however often and in whatever order."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from millrace.label import command
+from millrace.store.columns import columns_of
+from millrace.store.file_layout import layout_of
+from millrace.store.options import StoreOptions
+from millrace.store.store import RequestStore
+from schemas.spec.features import CategoryLabel
+from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.table import Schema
+from tests.support.csv_datasets import LATE, write_dataset
+from tests.support.image_bytes import png
+from tests.support.stored_requests import CLASSES, SCHEMA, Batch, late_batch
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def store(tmp_path) -> Path:
+    """200 requests in several files."""
+    folder = tmp_path / "store"
+    stored = RequestStore(
+        StoreOptions(path=str(folder), segment_bytes=5000), SCHEMA, classes=CLASSES, schema_yaml=LATE.encode()
+    )
+    for i in range(20):
+        stored.append(late_batch([f"{i}-{k}" for k in range(10)], age=20 + i))
+    stored.close()
+    return folder
+
+
+@pytest.fixture
+def join(capfd, tmp_path, store):
+    """`join(lines, *flags)`: the exit code and the counts, or the error."""
+
+    def join(lines: list[str], *flags: str) -> tuple[int, dict]:
+        (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+        argv = ["--store", str(store), "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
+        capfd.readouterr()
+        code = command.main([*argv, "--json", *flags])
+        return code, json.loads(capfd.readouterr().out)
+
+    return join
+
+
+def emitted(tmp_path: Path) -> list[dict[str, str]]:
+    rows = []
+    for path in sorted((tmp_path / "out").glob("*.csv")):
+        with open(path, newline="") as file:
+            rows += list(csv.DictReader(file))
+    return rows
+
+
+def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
+    some = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]
+    code, first = join(["id,late", *some, "unknown,yes"], "--on", "id")
+    assert code == 0
+    assert (first["stored"], first["written"], first["unlabelled"], first["unmatched_labels"]) == (200, 100, 100, 1)
+    code, again = join(["id,late", *some], "--on", "id")
+    assert (code, again["written"], again["before"], again["file"]) == (0, 0, 100, None)
+    rest = [f"{i}-{k},no" for i in range(20) for k in range(10)]
+    code, more = join(["id,late", *rest], "--on", "id")
+    assert (more["written"], more["before"], more["contradicted"]) == (100, 100, 50)
+    rows = emitted(tmp_path)
+    assert sorted(row["id"] for row in rows) == sorted(f"{i}-{k}" for i in range(20) for k in range(10))
+    assert {row["id"]: row["late"] for row in rows if row["id"].startswith("3-")} == {
+        f"3-{k}": "yes" if k % 2 else "no" for k in range(10)
+    }
+
+
+def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
+    code, found = join(["_id,late", "0-0,yes", "0-0,yes", "0-1,yes", "0-1,no", "0-2,no"])
+    assert (code, found["written"], found["duplicate_labels"], found["conflicting_keys"]) == (0, 2, 1, 1)
+    assert found["conflicting"] == 1
+    assert join(["_id,late", "0-1,no"])[1]["written"] == 1
+    assert [(row["id"], row["late"]) for row in emitted(tmp_path)] == [("0-0", "yes"), ("0-2", "no"), ("0-1", "no")]
+
+
+def test_a_label_that_preprocessing_would_reject_waits_for_a_right_one(join, tmp_path):
+    lines = ["id,late", "0-0,yes", "0-1,maybe", "0-2,", "0-3,YES", "0-4,no", "0-4,perhaps", "0-5, no "]
+    code, found = join(lines, "--on", "id")
+    assert (code, found["written"], found["unlabelled"], found["conflicting"]) == (0, 3, 197, 0)
+    path = tmp_path / "labels.csv"
+    expected = "expected one of no, yes"
+    assert (found["invalid_labels"], found["examples"]) == (
+        4,
+        [
+            f"{path}: row 2: late: label_not_in_values (found 'maybe', {expected})",
+            f"{path}: row 3: late: missing_label (found '', which means missing; expected a label)",
+            f"{path}: row 4: late: label_not_in_values (found 'YES', {expected})",
+            f"{path}: row 6: late: label_not_in_values (found 'perhaps', {expected})",
+        ],
+    )
+    assert join(["id,late", "0-1,yes", "0-2,no", "0-3,yes"], "--on", "id")[1]["written"] == 3
+    assert {row["id"]: row["late"].strip() for row in emitted(tmp_path)} == {
+        "0-0": "yes",
+        "0-4": "no",
+        "0-5": "no",
+        "0-1": "yes",
+        "0-2": "no",
+        "0-3": "yes",
+    }
+
+
+NUMBER = LATE.replace('kind: category, values: ["no", "yes"]', "kind: numeric")
+WEIGHTED = LATE.replace("label:", "  - {name: w, kind: weight}\nlabel:")
+SPLIT = LATE.replace("label:", "  - {name: month, kind: ignore}\nlabel:").replace("by: row", "by: [month]")
+MARKED = LATE.replace("{header: present}", "{header: present, delimiter: ';', missing: ['?']}")
+
+
+@pytest.mark.parametrize(
+    ("schema_yaml", "header", "labels"),
+    [
+        (NUMBER, "id,late", {"1.5": "", " 2 ": "", "x": "not_a_number", "1e99": "out_of_range", "inf": "not_a_number"}),
+        (NUMBER, "id,late", {"-3": "", "": "missing_label", "nan": "not_a_number"}),
+        (WEIGHTED, "id,late,w", {"yes,2": "", "no,-1": "w: negative_weight", "yes,much": "w: not_a_number"}),
+        (SPLIT, "id,late,month", {"yes,": "", "no,May": "", "never,May": "late: label_not_in_values"}),
+        (MARKED, "id;late", {"yes": "", "?": "missing_label", "yes,": "label_not_in_values"}),
+        (MARKED, "id,late", {"yes": "", "?": "missing_label", "yes;": "label_not_in_values"}),
+    ],
+)
+def test_which_labels_preprocessing_would_reject(tmp_path, capfd, schema_yaml, header, labels):
+    folder = str(tmp_path / "store")
+    schema = parse_schema(schema_yaml.encode(), "s.yaml")
+    stored = RequestStore(StoreOptions(path=folder), schema, schema_yaml=schema_yaml.encode())
+    stored.append(late_batch([f"r{i}" for i in range(len(labels))]))
+    stored.close()
+    mark = header[2]
+    (tmp_path / "first.csv").write_text("id,late,w,month\n")  # of another form than the one that follows it
+    (tmp_path / "l.csv").write_text("\n".join([header, *(f"r{i}{mark}{text}" for i, text in enumerate(labels))]) + "\n")
+    files = [str(tmp_path / "first.csv"), str(tmp_path / "l.csv")]
+    assert (
+        command.main(["--store", folder, "--join", *files, "--on", "id", "--output", str(tmp_path / "out"), "--json"])
+        == 0
+    )
+    found = json.loads(capfd.readouterr().out)
+    wrong = {i: reason for i, reason in enumerate(labels.values(), start=1) if reason}
+    assert (found["written"], found["invalid_labels"]) == (len(labels) - len(wrong), len(wrong))
+    for (i, reason), example in zip(wrong.items(), found["examples"], strict=True):
+        assert example.startswith(f"{tmp_path / 'l.csv'}: row {i}: ")
+        assert reason in example
+
+
+def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, monkeypatch):
+    (tmp_path / "labels.csv").write_text("id,late\n0-0,yes\n0-1,maybe\n")
+    argv = ["--store", str(store), "--join", str(tmp_path / "labels.csv"), "--on", "id", "--output"]
+    for flags, shown in ([], True), (["--quiet"], False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert command.main([*argv, str(tmp_path / f"out{len(flags)}"), *flags]) == 0
+        told = capsys.readouterr()
+        assert ("%, 2 rows" in told.err, told.err.endswith("\r\x1b[K")) == (shown, shown)
+        assert "        1 labels are left out, since preprocessing would reject their rows:\n" in told.out
+        assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in told.out
+
+
+@pytest.mark.slow
+def test_preprocessing_takes_the_files(join, tmp_path):
+    labels = [f"{i}-{k},{'yes' if i > 9 else 'no'}" for i in range(20) for k in range(10)]
+    found = join(["id,late", *labels])[1]
+    (tmp_path / "job").mkdir()
+    dataset = write_dataset(tmp_path / "job", schema=LATE, csv=Path(found["file"]))
+    assert (dataset.manifest.written, dataset.manifest.rejected) == (200, 0)
+
+
+@pytest.mark.parametrize(
+    ("header", "flags", "message"),
+    [
+        ("id,label", [], "has no column 'late'"),
+        ("key,late", ["--on", "key"], "--on key: stored requests have no such column"),
+        ("key,late", [], "has no column 'id'"),
+        ("id,late", ["--name", "x.csv"], "{} stands for the number"),
+        ('id,late\n"a,yes', [], "row 1 has 1 cells"),
+        ("id,late\na,b,c", [], "row 1 has 3 cells, and the header 2"),
+    ],
+)
+def test_usage(join, header, flags, message):
+    code, error = join([header], *flags)
+    assert code == 2
+    assert message in error["error"]
+
+
+def test_no_store(tmp_path, capsys):
+    assert command.main(["--store", str(tmp_path / "x"), "--join", "x.csv", "--output", str(tmp_path / "out")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_moment_leaves_each_row_in_one_file(store, tmp_path):
+    wanted = [f"{i}-{k}" for i in range(20) for k in range(10)]
+    command = [sys.executable, "-m", "millrace", "label", "--store", str(store), "--on", "id", "--json"]
+    command += ["--output", str(tmp_path / "out"), "--join", str(tmp_path / "labels.csv")]
+    for known in range(20, 201, 20):
+        (tmp_path / "labels.csv").write_text("id,late\n" + "".join(f"{name},yes\n" for name in wanted[:known]))
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            time.sleep(0.25 + known / 1000)
+            process.kill()
+    assert subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert sorted(row["id"] for row in emitted(tmp_path)) == sorted(wanted)
+
+
+def answered(schema: Schema, rows: int) -> Batch:
+    """Requests of a schema, of zeros and empty strings, with an error in the last row."""
+    from schemas.spec.table import serving_columns
+
+    columns = {
+        c.name: np.array([b"x"] * rows, object)
+        if c.dtype == "string"
+        else np.arange(rows * (c.width or 1), dtype=np.float32).reshape((rows, c.width) if c.width else (rows,))
+        for c in serving_columns(schema)
+    }
+    errors = np.array([b""] * (rows - 1) + [b"x: missing_value"], object)
+    outputs = {"class": np.array([b"1"] * rows, object), "error": errors}
+    return Batch([f"r{i}" for i in range(rows)], [True] * rows, columns, outputs, "1", [1.0] * rows, 2.0)
+
+
+@pytest.mark.parametrize("name", ["covertype", "census", "titanic"])
+def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, capfd):
+    """By position without a header, by names that the schema gives, and by a header."""
+    path = ROOT / "schemas" / f"{name}.yaml"
+    schema = load_schema(str(path))
+    assert isinstance(schema, Schema)
+    folder = str(tmp_path / "store")
+    stored = RequestStore(StoreOptions(path=folder), schema, classes=("1", "2"), schema_yaml=path.read_bytes())
+    stored.append(answered(schema, 4))
+    stored.close()
+    more = layout_of(schema, columns_of(schema).names).required  # which the split is by
+    lines = [",".join(["_id", schema.label.name, *more])]
+    assert isinstance(schema.label, CategoryLabel)
+    (known, *_) = schema.label.values or ()
+    lines += [",".join([f"r{i}", known, *("x" for _ in more)]) for i in range(4)]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    argv = ["--store", folder, "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
+    code = command.main([*argv, "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert code == 0, found
+    assert (found["written"], found["not_predicted"]) == (3, 1)
+    from schemas.formats import row_format
+
+    form = row_format(schema)
+    file = form.open_file(found["file"], schema, label="required", max_input_ratio=10)
+    (part,) = form.plan_ranges(file, range_bytes=1 << 20)
+    read = list(form.read_range(part, schema, with_split=False))
+    assert sum(d.read for d in read) == 3
+    assert {r.reason for d in read for r in d.rejects} <= {"not_one_hot", "label_not_in_values", "not_a_bool"}
+
+
+def test_images_go_into_the_folder_of_their_class(tmp_path, capfd):
+    schema_yaml = b"name: s\nformat: image_folder\nimages: {resize: {exact: [8, 8]}}\n"
+    schema = parse_schema(schema_yaml, "s.yaml")
+    folder = str(tmp_path / "store")
+    stored = RequestStore(StoreOptions(path=folder), schema, classes=("cat", "dog"), schema_yaml=schema_yaml)
+    images = [png(np.full((8, 8, 3), i, np.uint8)) for i in range(3)]
+    for _ in range(2):  # the second time it is stored already
+        batch = Batch(
+            ["a", "b", "c"],
+            [True] * 3,
+            {"image": np.array(images, object)},
+            {"class": np.array([b"cat"] * 3, object), "error": np.array([b""] * 3, object)},
+            "1",
+            [1.0] * 3,
+            2.0,
+        )
+        stored.append(batch)
+    stored.close()
+    (tmp_path / "labels.csv").write_text("_id,label\na,cat\nb,dog\nc,dog/cat\nc,..\n")
+    argv = ["--store", folder, "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
+    for written in (2, 0):
+        assert command.main([*argv, "--json"]) == 0
+        told = json.loads(capfd.readouterr().out)
+        assert (told["written"], told["invalid_labels"], told["unlabelled"]) == (written, 2, 1)
+        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in told["examples"][0]
+    found = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
+    assert found == {"cat": images[0], "dog": images[1]}
+    assert sum(len(files) for _, _, files in os.walk(Path(folder, "images"))) == 3
