@@ -148,8 +148,12 @@ def modules() -> dict[str, str]:
     for line in HELP:
         name, *rest = line.split()[1:-1] or [""]
         if line.startswith("millrace") and name not in ("", "completion"):
-            module = cli.COMMANDS[name].module.removesuffix(".command")
-            found[" ".join(["python", "-m", module, *rest, "--help"])] = line
+            module = cli.COMMANDS[name].module
+            room = module.rpartition(".")[0]
+            if module.startswith("millrace.") and room != "millrace.submit":
+                continue  # it is a command of `millrace` alone
+            module = room if (ROOT / room.replace(".", "/") / "__main__.py").exists() else module
+                found[" ".join(["python", "-m", module, *rest, "--help"])] = line
     return found | {f"{module} --help": f"{name} --help" for module, name in OTHER_ENTRIES.items()}
 
 
