@@ -153,7 +153,7 @@ def modules() -> dict[str, str]:
             if module.startswith("millrace.") and room != "millrace.submit":
                 continue  # it is a command of `millrace` alone
             module = room if (ROOT / room.replace(".", "/") / "__main__.py").exists() else module
-                found[" ".join(["python", "-m", module, *rest, "--help"])] = line
+            found[" ".join(["python", "-m", module, *rest, "--help"])] = line
     return found | {f"{module} --help": f"{name} --help" for module, name in OTHER_ENTRIES.items()}
 
 
