@@ -54,7 +54,7 @@ def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable
 
 
 def _find_cause(dataset: Dataset, options: TrainOptions, error: tf.errors.OpError) -> None:
-    print("a read failed; reading the shards one by one to find the damaged one", file=sys.stderr, flush=True)
+    print("a step failed; reading the shards one by one, in case one is damaged", file=sys.stderr, flush=True)
     for split in dataset.splits:
         unreadable = find_unreadable_shard(dataset, split)
         if unreadable is not None:
