@@ -1,13 +1,11 @@
-"""The records of a text according to Python's csv module, to check the reader against."""
+"""The records of a text by the oracle of `make attack`, which reads them by Python's csv module, and their values."""
 
 from __future__ import annotations
 
 import codecs
-import csv
 import dataclasses
 import functools
 import gzip
-import io
 import math
 import re
 import struct
@@ -16,13 +14,13 @@ from typing import Any, Literal
 
 from schemas.spec.table import Schema
 from tests.support.csv_reading import schema_of
+from tools.attack.oracle_records import Dialect, fields, records
 
 FEATURES = ({"name": "t", "kind": "text", "column": 0}, {"name": "n", "kind": "numeric", "column": 1})
 LABEL = {"name": "l", "kind": "category", "column": 2}
 DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 WHITE = b" \t\n\v\f\r"
 Row = tuple[bytes, float, bytes]
-csv.field_size_limit(1 << 30)  # the reader has no limit either
 Encoding = Literal["utf-8", "marked utf-8", "latin-1", "utf-16", "marked utf-16-le", "marked utf-16-be"]
 
 
@@ -65,24 +63,12 @@ class Written:
         if not self.members:
             return data
         step = max(1, -(-len(data) // self.members))
-        return (
-            b"".join(gzip.compress(data[i : i + step], 1) for i in range(0, max(1, len(data)), step))
-            if self.members
-            else data
-        )
+        return b"".join(gzip.compress(data[i : i + step], 1) for i in range(0, max(1, len(data)), step))
 
     @property
     def first(self) -> int:
         """The offset of the text's first byte."""
         return 3 if self.encoding.startswith("marked") else 0
-
-    def reader(self, lines: Any) -> Any:
-        """Python's own reader of this dialect."""
-        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
-
-    def fields(self, row: list[str]) -> list[bytes]:
-        """The bytes of fields that were read as one character per byte."""
-        return [f.encode("utf-8" if self.encoding == "latin-1" else "latin-1") for f in row]
 
 
 def parsed(fields: list[bytes]) -> Row | None:
@@ -101,44 +87,14 @@ def parsed(fields: list[bytes]) -> Row | None:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _row(row: tuple[str, ...], written: Written) -> Row | None:
-    return parsed(written.fields(list(row)))
+def _row(raw: bytes, dialect: Dialect) -> Row | None:
+    cells, faults = fields(raw, dialect)
+    if dialect.encoding == "latin-1":
+        cells = [cell.decode("latin-1").encode() for cell in cells]
+    return None if faults else parsed(cells)
 
 
-def csv_rows(text: str, written: Written) -> list[list[str]]:
-    """The rows of a complete text; it holds one character per byte."""
-    return list(written.reader(io.StringIO(text, newline="")))
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def line_alone(line: bytes, written: Written) -> Row | None:
-    """One line that is not empty, without its line end; quotes must come in pairs."""
-    # Stricter than csv in one case: an unclosed quote, which csv closes at the end.
-    closed = line.replace(b"\r", b" ").decode("latin-1") + f"\n\n{3 * written.delimiter}\n"
-    unterminated = len(csv_rows(closed, written)) == 1
-    try:
-        rows = list(written.reader([line.decode("latin-1")]))
-    except csv.Error:
-        rows = []
-    stray = line.count(written.quote.encode()) % 2 == 1
-    return parsed(written.fields(rows[0])) if len(rows) == 1 and not unterminated and not stray else None
-
-
-def line_by_line(text: bytes, written: Written) -> list[tuple[int, Row | None]]:
-    """(offset, row or None) for each line that is not empty; each line is read alone."""
-    found = []
-    offset = 0
-    for line in text.split(b"\n"):
-        if content := line.rstrip(b"\r"):
-            found.append((offset, line_alone(content, written)))
-        offset += len(line) + 1
-    return found
-
-
-def whole_text(text: bytes, written: Written) -> list[Row | None]:
-    """Each record of the text that is not empty; an unclosed quote makes the last one invalid."""
-    characters = text.decode("latin-1")
-    rows = csv_rows(characters, written)
-    more = csv_rows(characters + "\n\n" + 3 * written.delimiter + "\n", written)
-    expected = [_row(tuple(row), written) for row in rows if row]
-    return [*expected[:-1], None] if len(more) == len(rows) and expected else expected
+def expected_rows(text: bytes, written: Written, *, quoted_newlines: bool) -> list[tuple[int, Row | None]]:
+    """(offset, row or None) for each record that is not empty."""
+    dialect = Dialect(written.delimiter, written.quote, quoted_newlines, written.encoding)
+    return [(record.offset, _row(record.raw, dialect)) for record in records(text, 0, dialect)]
