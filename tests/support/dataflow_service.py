@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import worker_environment
-from tests.support.loopback_service import JsonHandler, serving
+from tests.support.loopback_service import JobService, JsonHandler, serving
 from tests.support.staged_job import StagedJob
 from tests.support.worker_environment import WorkerEnvironment
 
@@ -47,26 +47,18 @@ class Job:
     ended: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
-class DataflowService:
+class DataflowService(JobService):
     """The jobs of a service.
 
     Attributes:
-      endpoint: the address, for `--dataflow_endpoint`.
-      jobs: all jobs by id, in the order in which they were submitted.
       requests: what was asked, as `METHOD path`.
-      status: answers every request with this HTTP status; None: answers what is asked.
     """
 
     def __init__(self, folder: Path, environment: WorkerEnvironment) -> None:
+        super().__init__()
         self._folder = folder
         self._environment = environment
-        self._open = threading.Event()  # unset: jobs stay in the queue
-        self._open.set()
-        self._threads: list[threading.Thread] = []
-        self.endpoint = ""
-        self.jobs: dict[str, Job] = {}
         self.requests: list[str] = []
-        self.status: int | None = None
 
     def beam_args(self, bucket: str, *, setup_file: Path | None = None) -> tuple[str, ...]:
         """The options of a job that runs here, beside `--runner DataflowRunner`.
@@ -78,15 +70,6 @@ class DataflowService:
         place = ("--project", PROJECT, "--region", REGION, "--dataflow_endpoint", self.endpoint, "--no_auth")
         files = ("--temp_location", f"{bucket}/temp", "--staging_location", f"{bucket}/staging")
         return (*place, *files, *(() if setup_file is None else ("--setup_file", str(setup_file))))
-
-    @contextlib.contextmanager
-    def queueing(self) -> Iterator[None]:
-        """Jobs that are submitted in the block stay in the queue until it ends."""
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
 
     def submit(self, submitted: Any) -> Job:
         """Takes a job, and starts it."""
@@ -105,9 +88,7 @@ class DataflowService:
             StagedJob(url, self._environment, folder, tell),
             messages,
         )
-        self.jobs[job.id] = job
-        self._threads.append(threading.Thread(target=self._work, args=(job,), name=job.id))
-        self._threads[-1].start()
+        self.start(job, self._work)
         return job
 
     def cancel(self, job: Job) -> None:
@@ -118,16 +99,7 @@ class DataflowService:
             job.state = "JOB_STATE_CANCELLING"
         job.staged.cancel()
 
-    def close(self) -> None:
-        """Cancels what is running, and waits for it."""
-        for job in self.jobs.values():
-            self.cancel(job)
-        self._open.set()
-        for thread in self._threads:
-            thread.join()
-
     def _work(self, job: Job) -> None:
-        self._open.wait()
         ended = "JOB_STATE_CANCELLED"
         try:
             if job.state == "JOB_STATE_QUEUED":
@@ -168,7 +140,7 @@ class Handler(JsonHandler):
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import dataflow
 
-        body = self._body()
+        body = self.body()
         if self._refused():
             return
         if _JOBS.fullmatch(self.path) is None:
@@ -179,7 +151,7 @@ class Handler(JsonHandler):
     def do_PUT(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import dataflow
 
-        wanted = dataflow.Job.from_json(self._body()).requested_state
+        wanted = dataflow.Job.from_json(self.body()).requested_state
         job, _ = self._asked_for()
         if job is None:
             return
@@ -206,9 +178,6 @@ class Handler(JsonHandler):
         if service.status is not None:
             self.send_error(service.status)
         return service.status is not None
-
-    def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def _answer(self, message: Any) -> None:
         self.send_json(type(message).to_json(message).encode())
@@ -245,11 +214,8 @@ def running(folder: Path) -> Iterator[DataflowService]:
     """Starts the service. The files of its jobs and its workers' environment are in `folder`."""
     (folder / "workers").mkdir()
     service = DataflowService(folder, worker_environment.make(folder / "workers"))
-    with serving(service, Handler) as service.endpoint:
-        try:
-            yield service
-        finally:
-            service.close()
+    with serving(service, Handler):
+        yield service
 
 
 def copy_of_package(folder: Path) -> Path:

@@ -31,11 +31,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support import resumable_uploads
-from tests.support.faults import Fault, Faults
+from tests.support.faults import Fault, Faults, Traffic
 from tests.support.logins import Logins
 from tests.support.loopback_certificate import Certificate
 from tests.support.resumable_uploads import ResumableUploads, Upload
-from tests.support.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 CONTROL = "/control-of-the-gateway"
