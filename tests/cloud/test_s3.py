@@ -46,26 +46,6 @@ def test_a_fence_keeps_what_the_manifest_says_and_fails_a_swap_that_has_compared
         seen = fenced
 
 
-def test_an_object_that_changes_while_it_is_read_is_not_mixed(bucket: str) -> None:
-    storage.write_bytes(f"{bucket}/x", b"a" * 3_000_000)
-    with storage.open_read(f"{bucket}/x") as file:
-        assert file.read(10) == b"a" * 10
-        storage.write_bytes(f"{bucket}/x", b"b" * 3_000_000)
-        file.seek(2_500_000)
-        with pytest.raises(MillraceError, match="changed while it was being read"), storage.wrap_errors(f"{bucket}/x"):
-            file.read()
-
-
-@pytest.mark.parametrize("name", ["a b", "a#1?x=2", "a%41", "a[1]", "ü", "a+b&c"])
-def test_odd_names_are_read_as_they_are(bucket: str, name: str) -> None:
-    path = f"{bucket}/raw/{name}.csv"
-    storage.write_bytes(path, b"1")
-    assert storage.read_bytes(path) == b"1"
-    assert storage.expand([path]) == storage.expand([f"{bucket}/raw/*"]) == [path]
-    folders.move(path, f"{path}.moved")
-    assert list(folders.walk(f"{bucket}/raw")) == [f"{name}.csv.moved"]
-
-
 def test_a_training_reads_a_dataset_in_a_bucket_through_its_cache(tmp_path: Path, bucket: str) -> None:
     storage.write_bytes(f"{bucket}/people.csv", people_csv(300).encode())
     there = jobs.written(tmp_path, LEAN_SCHEMA, f"{bucket}/people.csv", output=f"{bucket}/out")
