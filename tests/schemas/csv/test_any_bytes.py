@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from schemas.csv import reader
 from schemas.csv.file import binary_kind
 from schemas.spec.table import OFFSET
-from tests.support.csv_oracle import Row, Written, expected_rows
-from tests.support.csv_reading import Reading, read_bytes
+from tests.support.csv_reading import Reading, Row, Written, expected_rows, read_bytes
 
 FIELDS = [
     b"",

@@ -20,8 +20,7 @@ from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, Schema
-from tests.support.csv_oracle import Row, Written, expected_rows
-from tests.support.csv_reading import TEXTS, read_bytes, schema_of
+from tests.support.csv_reading import TEXTS, Row, Written, expected_rows, read_bytes, schema_of
 
 LINES = 36_000  # of three values each
 PLAIN = [b"a text of %03d byt,%012d.5,a label of %02d by" % (i, 37 * i, i % 17) for i in range(600)]
