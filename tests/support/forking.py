@@ -245,6 +245,8 @@ class Forking:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it ends with its input, and removes its files
+            self._process.communicate(timeout=10)
         self._process.kill()
         self._process.communicate()
 

@@ -74,9 +74,9 @@ def attack(kinds: Sequence[str], work: Path, tally: Tally, *, seconds: float, se
             now = Round(kind, random.Random(name), children, folder, tally, name)
             try:
                 importlib.import_module(f"tools.attack.{KINDS[kind]}").play(now)
-                now.tell()
             except Exception as error:  # the attack goes on, and this counts
                 now.fault(f"the attack itself: {type(error).__name__}", repr(error))
+            now.tell()
             spent[kind] += time.monotonic() - started
             done[kind] += 1
             now.count("rounds")
