@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 OURS = "Millrace"
@@ -52,54 +53,6 @@ class Contest:
     quick: bool = False
 
 
-def _csv(name: str, title: str, *, quick: bool = False, tfds: bool = True) -> Contest:
-    rivals = {
-        "tf.Transform, census example": "csv_tf_transform",
-        "Python loop over tf.train.Example": "csv_python_loop",
-        "pandas + TFRecordWriter": "csv_pandas",
-        **({"TFDS CSV builder": "csv_tfds"} if tfds else {}),
-    }
-    return Contest(
-        name=name,
-        title=title,
-        kind="write",
-        unit="rows",
-        table=name,
-        quick=quick,
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_writing:write_csv", source=name),
-            *(Entry(name=n, does=f"benchmarks.rivals.{m}:write", source=name) for n, m in rivals.items()),
-            Entry(name=FLOOR, does="benchmarks.rivals.csv_floor:write", source=name, bound=True),
-        ),
-    )
-
-
-def _photos(name: str, title: str, source: str, *, large: bool) -> Contest:
-    """For large photos, also ways that decode at a scale; small photos are less than twice the stored size."""
-    rivals = {
-        "tf.data loop": "image_tf_data:write",
-        **({"tf.data loop, decoding at a scale": "image_tf_data:write_scaled"} if large else {}),
-        "TFDS ImageFolder, stored": "image_tfds:write",
-        WEBDATASET: "image_webdataset:write",
-    }
-    bounds = {
-        **({BARE_SCALED: "image_tf_data:write_nothing_scaled"} if large else {BARE: "image_tf_data:write_nothing"}),
-        BARE_PILLOW: "image_pillow:write_nothing",
-    }
-    return Contest(
-        name=name,
-        title=title,
-        kind="write",
-        unit="images",
-        quick=not large,
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_writing:write_images", source=source),
-            *(Entry(name=n, does=f"benchmarks.rivals.{does}", source=source) for n, does in rivals.items()),
-            *(Entry(name=n, does=f"benchmarks.rivals.{does}", source=source, bound=True) for n, does in bounds.items()),
-        ),
-    )
-
-
 FLOOR = "the floor: pyarrow, C++ encoder and writer"
 BARE = "bare decode, resize, encode"
 BARE_SCALED = "bare decode at a scale, resize, encode"
@@ -113,6 +66,48 @@ RAW_HELD = "raw records, all in memory"
 RAW_BUFFER = "raw records, tf.data's shuffle buffer"
 IMPORTS = "importing TensorFlow, Beam, tf.Transform"
 
+
+Way = tuple[str, str, str]  # its name, what it does in this package, and the name of what it reads
+
+
+def _ways(*ways: Way, bounds: Sequence[Way] = ()) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(name=name, does=f"benchmarks.{does}", source=source, bound=bound)
+        for some, bound in ((ways, False), (bounds, True))
+        for name, does, source in some
+    )
+
+
+def _csv(name: str, title: str, *, quick: bool = False, tfds: bool = True) -> Contest:
+    entries = _ways(
+        (OURS, "ours_writing:write_csv", name),
+        ("tf.Transform, census example", "rivals.csv_tf_transform:write", name),
+        ("Python loop over tf.train.Example", "rivals.csv_python_loop:write", name),
+        ("pandas + TFRecordWriter", "rivals.csv_pandas:write", name),
+        *([("TFDS CSV builder", "rivals.csv_tfds:write", name)] if tfds else []),
+        bounds=[(FLOOR, "rivals.csv_floor:write", name)],
+    )
+    return Contest(name=name, title=title, kind="write", unit="rows", table=name, quick=quick, entries=entries)
+
+
+def _photos(name: str, title: str, source: str, *, large: bool) -> Contest:
+    """For large photos, also ways that decode at a scale; small photos are less than twice the stored size."""
+    scaled = ("tf.data loop, decoding at a scale", "rivals.image_tf_data:write_scaled", source)
+    bare = (BARE_SCALED, "write_nothing_scaled") if large else (BARE, "write_nothing")
+    entries = _ways(
+        (OURS, "ours_writing:write_images", source),
+        ("tf.data loop", "rivals.image_tf_data:write", source),
+        *([scaled] if large else []),
+        ("TFDS ImageFolder, stored", "rivals.image_tfds:write", source),
+        (WEBDATASET, "rivals.image_webdataset:write", source),
+        bounds=[
+            (bare[0], f"rivals.image_tf_data:{bare[1]}", source),
+            (BARE_PILLOW, "rivals.image_pillow:write_nothing", source),
+        ],
+    )
+    return Contest(name=name, title=title, kind="write", unit="images", quick=not large, entries=entries)
+
+
 CONTESTS = (
     _csv("covertype", "Covertype CSV to TFRecords", quick=True),
     _csv("census", "Census CSV to TFRecords, eight vocabularies", tfds=False),  # TFDS would double the time of a round
@@ -123,9 +118,9 @@ CONTESTS = (
         kind="write",
         unit="rows",
         table="covertype",
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_writing:write_csv", source="covertype_6m"),
-            Entry(name=FLOOR, does="benchmarks.rivals.csv_floor:write", source="covertype_6m", bound=True),
+        entries=_ways(
+            (OURS, "ours_writing:write_csv", "covertype_6m"),
+            bounds=[(FLOOR, "rivals.csv_floor:write", "covertype_6m")],
         ),
     ),
     Contest(
@@ -135,10 +130,10 @@ CONTESTS = (
         unit="rows",
         table="covertype",
         quick=True,
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_writing:write_csv", source="covertype_tiny"),
-            Entry(name="Millrace, census", does="benchmarks.ours_writing:write_csv", source="census_tiny"),
-            Entry(name=IMPORTS, does="benchmarks.imports:write", source="covertype_tiny", bound=True),
+        entries=_ways(
+            (OURS, "ours_writing:write_csv", "covertype_tiny"),
+            ("Millrace, census", "ours_writing:write_csv", "census_tiny"),
+            bounds=[(IMPORTS, "imports:write", "covertype_tiny")],
         ),
     ),
     _photos("images", "Photos of 500 pixels to TFRecords", "photos", large=False),
@@ -151,35 +146,25 @@ CONTESTS = (
         unit="rows",
         table="covertype",
         quick=True,
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_reading:read", source="rows"),
-            Entry(name=HELD, does="benchmarks.ours_reading:read_held", source="rows"),
-            Entry(name="feed_dict, all in memory", does="benchmarks.rivals.rows_tf1:feed_dict", source="rows.csv"),
-            Entry(name="queue runners, shuffle_batch", does="benchmarks.rivals.rows_tf1:queue_runner", source="rows"),
-            Entry(
-                name="queue runners, shuffle_batch_join", does="benchmarks.rivals.rows_tf1:queue_join", source="rows"
-            ),
-            Entry(
-                name="custom runner, RandomShuffleQueue",
-                does="benchmarks.rivals.rows_tf1:custom_runner",
-                source="rows.csv",
-            ),
-            Entry(
-                name="custom runner, all in memory",
-                does="benchmarks.rivals.rows_tf1:custom_runner_held",
-                source="rows.csv",
-            ),
-            Entry(name="from_generator", does="benchmarks.rivals.rows_tf_data:from_generator", source="rows.csv"),
-            Entry(name="text lines, decode_csv", does="benchmarks.rivals.rows_tf_data:text_lines", source="rows.csv"),
-            Entry(
-                name="map(parse_single_example)", does="benchmarks.rivals.rows_tf_data:single_example", source="rows"
-            ),
-            Entry(name="TFDS", does="benchmarks.rivals.rows_tf_data:tfds", source="rows_tfds"),
-            Entry(name="TFDS, all in memory", does="benchmarks.rivals.rows_tf_data:tfds_cached", source="rows_tfds"),
-            Entry(name="webdataset", does="benchmarks.rivals.rows_webdataset:read", source="rows_webdataset"),
-            Entry(name=RAW, does="benchmarks.ours_reading:read_raw", source="rows", bound=True),
-            Entry(name=RAW_HELD, does="benchmarks.ours_reading:read_raw_held", source="rows", bound=True),
-            Entry(name=RAW_BUFFER, does="benchmarks.rivals.rows_tf_data:raw_records", source="rows", bound=True),
+        entries=_ways(
+            (OURS, "ours_reading:read", "rows"),
+            (HELD, "ours_reading:read_held", "rows"),
+            ("feed_dict, all in memory", "rivals.rows_tf1:feed_dict", "rows.csv"),
+            ("queue runners, shuffle_batch", "rivals.rows_tf1:queue_runner", "rows"),
+            ("queue runners, shuffle_batch_join", "rivals.rows_tf1:queue_join", "rows"),
+            ("custom runner, RandomShuffleQueue", "rivals.rows_tf1:custom_runner", "rows.csv"),
+            ("custom runner, all in memory", "rivals.rows_tf1:custom_runner_held", "rows.csv"),
+            ("from_generator", "rivals.rows_tf_data:from_generator", "rows.csv"),
+            ("text lines, decode_csv", "rivals.rows_tf_data:text_lines", "rows.csv"),
+            ("map(parse_single_example)", "rivals.rows_tf_data:single_example", "rows"),
+            ("TFDS", "rivals.rows_tf_data:tfds", "rows_tfds"),
+            ("TFDS, all in memory", "rivals.rows_tf_data:tfds_cached", "rows_tfds"),
+            ("webdataset", "rivals.rows_webdataset:read", "rows_webdataset"),
+            bounds=[
+                (RAW, "ours_reading:read_raw", "rows"),
+                (RAW_HELD, "ours_reading:read_raw_held", "rows"),
+                (RAW_BUFFER, "rivals.rows_tf_data:raw_records", "rows"),
+            ],
         ),
     ),
     Contest(
@@ -190,46 +175,22 @@ CONTESTS = (
         batch_size=64,
         shuffle_buffer=1000,
         quick=True,
-        entries=(
-            Entry(name=OURS, does="benchmarks.ours_reading:read", source="images_jpeg"),
-            Entry(name="Millrace, stored raw", does="benchmarks.ours_reading:read", source="images_raw"),
-            Entry(name=ORIGINAL, does="benchmarks.rivals.image_original:read", source="photos_once"),
-            Entry(name=ORIGINAL_PLAIN, does="benchmarks.rivals.image_original:read_plain", source="photos_once"),
-            Entry(name="feed_dict", does="benchmarks.rivals.image_tf1:feed_dict", source="photos_once"),
-            Entry(
-                name="queue runners, shuffle_batch",
-                does="benchmarks.rivals.image_tf1:queue_runner",
-                source="photos_once",
-            ),
-            Entry(
-                name="queue runners, shuffle_batch_join",
-                does="benchmarks.rivals.image_tf1:queue_join",
-                source="photos_once",
-            ),
-            Entry(
-                name="custom runner, RandomShuffleQueue",
-                does="benchmarks.rivals.image_tf1:custom_runner",
-                source="photos_once",
-            ),
-            Entry(name="from_generator", does="benchmarks.rivals.image_tf1:from_generator", source="photos_once"),
-            Entry(
-                name="from_generator, of paths",
-                does="benchmarks.rivals.image_tf1:from_generator_of_paths",
-                source="photos_once",
-            ),
-            Entry(name="TFDS ImageFolder", does="benchmarks.rivals.image_tfds:read_folder", source="photos_once"),
-            Entry(name="TFDS, stored resized", does="benchmarks.rivals.image_tfds:read", source="images_tfds"),
-            Entry(
-                name="TFDS, stored resized, all in memory",
-                does="benchmarks.rivals.image_tfds:read_cached",
-                source="images_tfds",
-            ),
-            Entry(
-                name="webdataset, stored resized",
-                does="benchmarks.rivals.image_webdataset:read",
-                source="images_webdataset",
-            ),
-            Entry(name=RAW, does="benchmarks.ours_reading:read_raw", source="images_jpeg", bound=True),
+        entries=_ways(
+            (OURS, "ours_reading:read", "images_jpeg"),
+            ("Millrace, stored raw", "ours_reading:read", "images_raw"),
+            (ORIGINAL, "rivals.image_original:read", "photos_once"),
+            (ORIGINAL_PLAIN, "rivals.image_original:read_plain", "photos_once"),
+            ("feed_dict", "rivals.image_tf1:feed_dict", "photos_once"),
+            ("queue runners, shuffle_batch", "rivals.image_tf1:queue_runner", "photos_once"),
+            ("queue runners, shuffle_batch_join", "rivals.image_tf1:queue_join", "photos_once"),
+            ("custom runner, RandomShuffleQueue", "rivals.image_tf1:custom_runner", "photos_once"),
+            ("from_generator", "rivals.image_tf1:from_generator", "photos_once"),
+            ("from_generator, of paths", "rivals.image_tf1:from_generator_of_paths", "photos_once"),
+            ("TFDS ImageFolder", "rivals.image_tfds:read_folder", "photos_once"),
+            ("TFDS, stored resized", "rivals.image_tfds:read", "images_tfds"),
+            ("TFDS, stored resized, all in memory", "rivals.image_tfds:read_cached", "images_tfds"),
+            ("webdataset, stored resized", "rivals.image_webdataset:read", "images_webdataset"),
+            bounds=[(RAW, "ours_reading:read_raw", "images_jpeg")],
         ),
     ),
 )

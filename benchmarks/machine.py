@@ -49,3 +49,21 @@ def _first(path: Path, key: str) -> str:
     except OSError:
         return ""
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
+
+
+def peak_bytes(pid: int | str = "self") -> int | None:
+    """The peak memory of a process so far; None if it has ended, or the system does not provide it.
+
+    It is the kernel's figure for the program, because `ru_maxrss` includes the memory of the parent process.
+    """
+    found = _first(Path(f"/proc/{pid}/status"), "VmHWM:").split()
+    return int(found[0]) << 10 if found else None
+
+
+def cpu_seconds(pid: int | None) -> float:
+    """The CPU time of another process so far; 0 if it has ended, or the system does not provide it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -17,17 +17,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 from benchmarks import curves, kept, report, results, sources
 from benchmarks.kept import Kept
 from schemas.dataset.manifest import read_manifest
 
-# Not getrusage's ru_maxrss, which a process inherits from its parent.
 JOB = """
-import pathlib, re, sys
+import sys
 from beam_jobs.preprocess import main
+from benchmarks.machine import peak_bytes
 status = main(sys.argv[1:])
-print("peak", re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+print("peak", peak_bytes())
 sys.exit(status)
 """
 
@@ -44,14 +45,22 @@ def repeat_lines(source: str | None, target: str, rows: int) -> int:
     return os.path.getsize(target)
 
 
-def job(schema: str, source: str, output: str, shards: int) -> dict[str, float]:
-    """Runs one job. Returns its rows per second, seconds, and peak memory in megabytes."""
-    options = ["--schema", schema, "--input", source, "--output", output, "--num_shards", str(shards), "--quiet"]
-    command = [sys.executable, "-c", JOB, *options, "--overwrite"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+def job(schema: str, inputs: Sequence[str], output: str, *flags: str) -> dict[str, float]:
+    """Runs one job in a process of its own.
+
+    Returns:
+      Its rows per second and its seconds, of its pipeline and commit, as in the manifest; and of its process the CPU
+      seconds and the peak memory in megabytes.
+    """
+    options = ["--schema", schema, "--input", *inputs, "--output", output, "--quiet", "--overwrite", *flags]
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", JOB, *options], check=True, stdout=subprocess.PIPE, text=True)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
     manifest = read_manifest(output)
-    peak = int(done.stdout.splitlines()[-1].split()[1]) / 1024
-    return {"rows_per_second": manifest.read / manifest.seconds, "seconds": manifest.seconds, "peak_mb": peak}
+    peak = int(done.stdout.splitlines()[-1].split()[1]) / 2**20
+    rate = manifest.read / manifest.seconds
+    return {"rows_per_second": rate, "seconds": manifest.seconds, "peak_mb": peak, "cpu": cpu}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         for rows in options.rows:
             repeat_lines(options.input, source, rows)
             turns = [
-                {shards: job(options.schema, source, output, shards) for shards in options.shards}
+                {n: job(options.schema, [source], output, "--num_shards", str(n)) for n in options.shards}
                 for _ in range(options.rounds)
             ]
             for shards in options.shards:

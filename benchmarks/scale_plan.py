@@ -16,7 +16,6 @@ import io
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 from unittest import mock
 
+from benchmarks.machine import peak_bytes
 from schemas.storage import FileStat
 
 if TYPE_CHECKING:
@@ -143,9 +143,7 @@ def submit(options: JobOptions, build: Callable[[beam.Pipeline], None], **_: obj
 
 def peak_mb() -> float:
     """The peak memory of this process so far."""
-    status = pathlib.Path("/proc/self/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+)", status)
-    return int(found[1]) / 1024 if found else 0.0
+    return (peak_bytes() or 0) / 2**20
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,8 +15,6 @@ import argparse
 import contextlib
 import os
 import pathlib
-import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,11 +22,12 @@ import threading
 import time
 from collections.abc import Iterator
 
+from benchmarks import machine
 from benchmarks.scale import repeat_lines
 from schemas.dataset.manifest import read_manifest
+from tests.support import prism
 
 ROOT = pathlib.Path(__file__).parent.parent
-PRISM = ROOT / ".cloud" / "bin" / "prism"
 SECONDS = 3600.0  # a job that takes longer is ended
 
 
@@ -55,7 +54,7 @@ class Watched:
             self.own = max(self.own, peak_mb(self.pid))
             self.below = max([self.below, *map(peak_mb, below)])
             for pid in (self.pid, *below):
-                self._cpu[pid] = max(self._cpu.get(pid, 0.0), cpu_seconds(pid))
+                self._cpu[pid] = max(self._cpu.get(pid, 0.0), machine.cpu_seconds(pid))
 
     @property
     def cpu(self) -> float:
@@ -63,22 +62,9 @@ class Watched:
         return sum(self._cpu.values())
 
 
-def peak_mb(pid: int) -> float:
+def peak_mb(pid: int | str) -> float:
     """The peak memory of a process so far; 0 if it has ended."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0.0
-    return int(found[1]) / 1024 if found else 0.0
-
-
-def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process so far; 0 if it has ended."""
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (machine.peak_bytes(pid) or 0) / 2**20
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -90,72 +76,27 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(child)
 
 
-def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return int(listener.getsockname()[1])
-
-
-@contextlib.contextmanager
-def server(command: list[str], port: int, folder: str) -> Iterator[int]:
-    """Runs a server until the `with` block ends, once it listens. Yields its process id."""
-    with open(os.path.join(folder, f"{port}.log"), "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
-                break
-            time.sleep(0.1)
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-@contextlib.contextmanager
-def engine(name: str, workers: int, folder: str) -> Iterator[tuple[list[str], int | None, int | None]]:
-    """The job's options for an engine, and the process ids of Prism and of the worker pool."""
-    if name == "local":
-        yield ["--direct_num_workers", str(workers), "--direct_running_mode", "multi_processing"], None, None
-        return
-    port, pool = free_port(), free_port()
-    os.environ["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    worker_pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={pool}"]
-    with (
-        server(worker_pool, pool, folder) as pool_pid,
-        server([str(PRISM), "-job_port", str(port), "-serve_http=false"], port, folder) as prism_pid,
-    ):
-        options = [
-            "--runner",
-            "PortableRunner",
-            "--job_endpoint",
-            f"localhost:{port}",
-            "--environment_type",
-            "EXTERNAL",
-        ]
-        yield [*options, "--environment_config", f"localhost:{pool}"], prism_pid, pool_pid
-
-
 def run(name: str, workers: int, source: str, folder: str) -> None:
     """Runs one job, and prints its figures."""
     output = os.path.join(folder, "out")
+    options = ("--direct_num_workers", str(workers), "--direct_running_mode", "multi_processing")
+    pids: tuple[int, ...] = ()
     with contextlib.ExitStack() as stack:
-        options, prism_pid, pool_pid = stack.enter_context(engine(name, workers, folder))
+        if name == "prism":
+            engine = stack.enter_context(prism.running(pathlib.Path(folder)))
+            options, pids = ("--runner", "PortableRunner", *engine.beam_args), (engine.pool_pid, engine.pid)
         command = [sys.executable, "-m", "beam_jobs.preprocess", "--schema", "covertype", "--input", source]
         job = subprocess.Popen([*command, "--output", output, "--overwrite", "--quiet", *options], cwd=ROOT)
-        pids = (job.pid, pool_pid, prism_pid)
-        launcher, pool, prism = (pid and stack.enter_context(Watched(pid)) for pid in pids)
+        launcher, *others = (stack.enter_context(Watched(pid)) for pid in (job.pid, *pids))
         try:
             status = job.wait(SECONDS)
         finally:
             job.kill()
         if status:
             raise SystemExit(f"{name}: the job ended with {status}")
-    assert isinstance(launcher, Watched)
-    worker = pool.below if isinstance(pool, Watched) else launcher.below
-    engine_peak = prism.own if isinstance(prism, Watched) else 0.0
-    cpu = sum(watched.cpu for watched in (launcher, pool, prism) if isinstance(watched, Watched))
+    worker = others[0].below if others else launcher.below
+    engine_peak = others[1].own if others else 0.0
+    cpu = sum(watched.cpu for watched in (launcher, *others))
     manifest = read_manifest(output)
     print(
         f"{name:<7}{workers:>8}{manifest.read:>12,}{manifest.seconds:>10.1f}{cpu:>8.0f}"

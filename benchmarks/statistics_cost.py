@@ -10,22 +10,17 @@ first, so that both see the machine alike. CPU time is compared, not wall time: 
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
+
+from benchmarks.scale import job
 
 
 def cpu_of_job(schema: str, inputs: list[str], *flags: str) -> float:
     """Runs one job. Returns the CPU seconds of its process."""
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--schema", schema, "--input", *inputs, "--output", f"{folder}/out", "--quiet", *flags]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "beam_jobs.preprocess", *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return job(schema, inputs, f"{folder}/out", *flags)["cpu"]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -16,36 +16,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.task import Task
 
 
 def cpu_seconds() -> float:
     """Seconds of CPU of this process, of its children that have ended, and of running `multiprocessing` children."""
-    running = sum(_cpu_seconds_of(child.pid) for child in multiprocessing.active_children())
+    running = sum(machine.cpu_seconds(child.pid) for child in multiprocessing.active_children())
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system + running
-
-
-def _cpu_seconds_of(pid: int | None) -> float:
-    """Seconds of CPU of another process; 0 if the system does not provide them."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            user, system = file.read().rpartition(")")[2].split()[11:13]
-    except OSError:
-        return 0.0
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_bytes() -> int | None:
-    """The peak memory of this process; None if the system does not provide it.
-
-    It is the kernel's figure for this program, because `ru_maxrss` includes the memory of the parent process.
-    """
-    try:
-        with open("/proc/self/status", encoding="utf-8") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        return None
 
 
 def write(function: Callable[[Task], None], task: Task) -> dict[str, Any]:
@@ -87,7 +66,7 @@ def main(argv: list[str]) -> int:
     task = Task.from_json(text)
     function = getattr(importlib.import_module(module), function_name)
     figures = (write if task.output else read)(function, task)
-    print(json.dumps({**figures, "peak_bytes": peak_bytes()}), flush=True)
+    print(json.dumps({**figures, "peak_bytes": machine.peak_bytes()}), flush=True)
     os._exit(0)  # otherwise, threads of an endless reader would keep the process alive
 
 

@@ -12,16 +12,9 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from benchmarks.rivals.csv_python_loop import example, of_floats, of_int
 from benchmarks.tables import TABLES
 from benchmarks.task import Task
-
-
-def _floats(values: list[float]) -> tf.train.Feature:
-    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-
-
-def _int(value: int) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 
 
 def write(task: Task) -> None:
@@ -49,9 +42,7 @@ def write(task: Task) -> None:
     labels = frame.iloc[:, table.label_column].astype(str)
     columns[table.label] = labels.map({value: i for i, value in enumerate(table.labels)}).to_numpy()
 
-    make = [_floats if values.ndim == 2 else _int for values in columns.values()]
+    make = [of_floats if values.ndim == 2 else of_int for values in columns.values()]
     with tf.io.TFRecordWriter(os.path.join(task.output, "train.tfrecord")) as writer:
         for row in zip(*(values.tolist() for values in columns.values()), strict=True):
-            feature = {name: of(value) for name, of, value in zip(columns, make, row, strict=True)}
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
+            writer.write(example({name: of(value) for name, of, value in zip(columns, make, row, strict=True)}))

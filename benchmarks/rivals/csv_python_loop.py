@@ -14,16 +14,21 @@ from benchmarks.tables import TABLES
 from benchmarks.task import Task
 
 
-def _floats(values: list[float]) -> tf.train.Feature:
+def of_floats(values: list[float]) -> tf.train.Feature:
     return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
 
-def _int(value: int) -> tf.train.Feature:
+def of_int(value: int) -> tf.train.Feature:
     return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 
 
-def _bytes(value: str) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
+def of_bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def example(feature: dict[str, tf.train.Feature]) -> bytes:
+    """A serialized `tf.train.Example`."""
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
 def write(task: Task) -> None:
@@ -37,11 +42,10 @@ def write(task: Task) -> None:
         for row in rows:
             feature = {}
             for name, vector in table.numeric.items():
-                feature[name] = _floats([float(value) for value in row[vector.first : vector.last + 1]])
+                feature[name] = of_floats([float(value) for value in row[vector.first : vector.last + 1]])
             for name, (first, last) in table.one_hot.items():
-                feature[name] = _int(row[first : last + 1].index("1"))
+                feature[name] = of_int(row[first : last + 1].index("1"))
             for name, column in table.text.items():
-                feature[name] = _bytes(row[column])
-            feature[table.label] = _int(table.labels.index(row[table.label_column]))
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
+                feature[name] = of_bytes(row[column].encode())
+            feature[table.label] = of_int(table.labels.index(row[table.label_column]))
+            writer.write(example(feature))

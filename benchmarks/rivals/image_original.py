@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.rivals.image_pillow import files
-from benchmarks.rivals.image_tf_data import resized
+from benchmarks.rivals.image_tf_data import labels_of, resized
 from benchmarks.rivals.image_training import augmented, loaded_plain
 from benchmarks.task import Task
 
@@ -28,8 +28,7 @@ def _batches(task: Task, load: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[np.
             lambda path, label: (augmented(load(path)), label), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
         )
     )
-    for _, of in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
-        yield of.numpy()
+    return labels_of(images, task)
 
 
 def read(task: Task) -> Iterator[np.ndarray]:

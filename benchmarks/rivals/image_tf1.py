@@ -1,13 +1,11 @@
-"""Images the ways of TensorFlow 1, on today's TensorFlow through `tf.compat.v1`, from the original files.
+"""Images the ways of TensorFlow 1, and by generators, from the original files.
 
 https://github.com/tensorflow/docs/blob/master/site/en/r1/guide/performance/overview.md and its time's reading guide.
-A step computes the complete batch for a model in the graph, and fetches only its labels.
 What runs in the graph resizes by `tf.image.resize` as it is; what runs in Python by Pillow, which always antialiases.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,49 +14,35 @@ import tensorflow as tf
 
 from benchmarks.rivals.image_pillow import files
 from benchmarks.rivals.image_pillow import resized as pillow_resized
+from benchmarks.rivals.image_tf_data import labels_of
 from benchmarks.rivals.image_training import CROP, augmented, augmented_array, loaded_plain
-from benchmarks.rivals.tf1 import epochs_of, run_queues
+from benchmarks.rivals.tf1 import epochs_of, feed, feed_queue, run_queues, shuffled, tf1
 from benchmarks.task import Task
 
-tf1 = tf.compat.v1
 SHAPE = [CROP, CROP, 3]
 THREADS = 4
 
 
-def queue_runner(task: Task) -> Iterator[np.ndarray]:
-    """`slice_input_producer`, decoding in the graph, `shuffle_batch` with several threads."""
+def _queues(task: Task, producers: int) -> Iterator[np.ndarray]:
     paths, labels = files(task.source)
     with tf.Graph().as_default():
-        path, label = tf1.train.slice_input_producer([[str(p) for p in paths], labels], num_epochs=task.epochs or None)
-        image = tf.ensure_shape(augmented(loaded_plain(path)), SHAPE)
-        images, of = tf1.train.shuffle_batch(
-            [image, label],
-            task.batch_size,
-            capacity=1000 + 3 * task.batch_size,
-            min_after_dequeue=1000,
-            num_threads=THREADS,
-            allow_smaller_final_batch=True,
-        )
+        examples = []
+        for i in range(producers):
+            share = [[str(p) for p in paths[i::producers]], labels[i::producers]]
+            path, label = tf1.train.slice_input_producer(share, num_epochs=task.epochs or None)
+            examples.append([tf.ensure_shape(augmented(loaded_plain(path)), SHAPE), label])
+        images, of = shuffled(task, examples, least=1000, more=1000, threads=THREADS)
         yield from run_queues([of, images.op])
+
+
+def queue_runner(task: Task) -> Iterator[np.ndarray]:
+    """`slice_input_producer`, decoding in the graph, `shuffle_batch` with several threads."""
+    return _queues(task, 1)
 
 
 def queue_join(task: Task) -> Iterator[np.ndarray]:
     """`shuffle_batch_join`: several producers, each with its share of the files and a thread of its own."""
-    paths, labels = files(task.source)
-    with tf.Graph().as_default():
-        examples = []
-        for i in range(THREADS):
-            share = [[str(p) for p in paths[i::THREADS]], labels[i::THREADS]]
-            path, label = tf1.train.slice_input_producer(share, num_epochs=task.epochs or None)
-            examples.append([tf.ensure_shape(augmented(loaded_plain(path)), SHAPE), label])
-        images, of = tf1.train.shuffle_batch_join(
-            examples,
-            task.batch_size,
-            capacity=1000 + 3 * task.batch_size,
-            min_after_dequeue=1000,
-            allow_smaller_final_batch=True,
-        )
-        yield from run_queues([of, images.op])
+    return _queues(task, THREADS)
 
 
 def arrays(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -76,34 +60,12 @@ def arrays(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def feed_dict(task: Task) -> Iterator[np.ndarray]:
     """Each numpy batch is fed to the step that uses it."""
-    with tf.Graph().as_default(), tf1.Session() as session:
-        images = tf1.placeholder(tf.uint8, [None, *SHAPE])
-        labels = tf1.placeholder(tf.int64, [None])
-        step = [tf.identity(labels), tf.identity(images).op]
-        for batch, of in arrays(task):
-            yield session.run(step, {images: batch, labels: of})[0]
+    return feed(arrays(task), tf.uint8, SHAPE)
 
 
 def custom_runner(task: Task) -> Iterator[np.ndarray]:
     """A background thread feeds numpy batches to a RandomShuffleQueue, from which steps take theirs."""
-    with tf.Graph().as_default(), tf1.Session() as session:
-        images = tf1.placeholder(tf.uint8, [None, *SHAPE])
-        labels = tf1.placeholder(tf.int64, [None])
-        queue = tf.queue.RandomShuffleQueue(2000, 500, [tf.uint8, tf.int64], [SHAPE, []])
-        enqueue, close = queue.enqueue_many([images, labels]), queue.close()
-        batch, of = queue.dequeue_up_to(task.batch_size)
-
-        def feed() -> None:
-            for pixels, classes in arrays(task):
-                session.run(enqueue, {images: pixels, labels: classes})
-            session.run(close)
-
-        threading.Thread(target=feed, daemon=True).start()
-        try:
-            while True:
-                yield session.run([of, batch.op])[0]
-        except tf.errors.OutOfRangeError:
-            return
+    return feed_queue(task, lambda: arrays(task), tf.uint8, SHAPE, capacity=2000, least=500)
 
 
 def from_generator(task: Task) -> Iterator[np.ndarray]:
@@ -116,9 +78,8 @@ def from_generator(task: Task) -> Iterator[np.ndarray]:
             yield augmented_array(np.asarray(pillow_resized(paths[i])), rng), labels[i]
 
     signature = (tf.TensorSpec(SHAPE, tf.uint8), tf.TensorSpec([], tf.int64))
-    images = tf.data.Dataset.from_generator(examples, output_signature=signature).repeat(task.epochs or None)
-    for _, of in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
-        yield of.numpy()
+    images = tf.data.Dataset.from_generator(examples, output_signature=signature)
+    return labels_of(images.repeat(task.epochs or None), task)
 
 
 def from_generator_of_paths(task: Task) -> Iterator[np.ndarray]:
@@ -136,5 +97,4 @@ def from_generator_of_paths(task: Task) -> Iterator[np.ndarray]:
         .repeat(task.epochs or None)
         .map(lambda path, label: (augmented(loaded_plain(path)), label), num_parallel_calls=tf.data.AUTOTUNE)
     )
-    for _, of in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
-        yield of.numpy()
+    return labels_of(images, task)

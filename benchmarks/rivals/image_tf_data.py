@@ -7,14 +7,22 @@ antialiased, as Pillow's and this project's is: TensorFlow's default is quicker,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
+from benchmarks.rivals.csv_python_loop import example, of_bytes, of_int
+from benchmarks.rivals.image_pillow import files
 from benchmarks.task import Task
 
 SHORTER = 256  # the resized image's shorter side
+
+
+def labels_of(images: tf.data.Dataset, task: Task) -> Iterator[np.ndarray]:
+    """The labels of (image, label) in batches."""
+    for _, labels in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+        yield labels.numpy()
 
 
 def size_of(image: tf.Tensor) -> tf.Tensor:
@@ -45,15 +53,13 @@ def resized_scaled(path: tf.Tensor) -> tf.Tensor:
 
 def encoded(source: str, resize: Callable[[tf.Tensor], tf.Tensor] = resized) -> tf.data.Dataset:
     """Every image as (JPEG, the number of its class)."""
-    paths = sorted(str(path) for path in Path(source).glob("*/*"))
-    names = sorted({Path(path).parent.name for path in paths})
-    labels = [names.index(Path(path).parent.name) for path in paths]
+    paths, labels = files(source)
 
     def work(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.io.encode_jpeg(resize(path), quality=95), label
 
-    files = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths))
-    return files.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    images = tf.data.Dataset.from_tensor_slices(([str(path) for path in paths], labels)).shuffle(len(paths))
+    return images.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def write(task: Task) -> None:
@@ -69,12 +75,7 @@ def write_scaled(task: Task) -> None:
 def _write(task: Task, resize: Callable[[tf.Tensor], tf.Tensor]) -> None:
     with tf.io.TFRecordWriter(os.path.join(task.output, "train.tfrecord")) as writer:
         for image, label in encoded(task.source, resize).as_numpy_iterator():
-            feature = {
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
+            writer.write(example({"image/encoded": of_bytes(image), "label": of_int(label)}))
 
 
 def write_nothing(task: Task) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.rivals.image_tf_data import antialiased
+from benchmarks.rivals.image_tf_data import antialiased, labels_of
 from benchmarks.rivals.image_training import augmented, resized_plain
 from benchmarks.task import Task
 
@@ -49,8 +49,7 @@ def _batches(images: tf.data.Dataset, task: Task) -> Iterator[np.ndarray]:
     images = images.map(
         lambda example: (augmented(example["image"]), example["label"]), num_parallel_calls=tf.data.AUTOTUNE
     )
-    for _, labels in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
-        yield labels.numpy()
+    return labels_of(images, task)
 
 
 def read(task: Task) -> Iterator[np.ndarray]:

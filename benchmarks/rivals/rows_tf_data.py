@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,24 +15,33 @@ from benchmarks.task import Task
 from schemas.dataset import open_dataset
 
 
+def _files(task: Task) -> tf.data.Dataset:
+    shards = open_dataset(task.source).shards("train")
+    return tf.data.Dataset.from_tensor_slices(list(shards)).shuffle(len(shards))
+
+
+def _shuffled(rows: tf.data.Dataset, task: Task) -> tf.data.Dataset:
+    return rows.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
+
+
+def _batches(rows: tf.data.Dataset, task: Task) -> tf.data.Dataset:
+    return rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+PARALLEL: dict[str, Any] = {"cycle_length": 4, "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": False}
+
+
 def single_example(task: Task) -> Iterator[np.ndarray]:
     """`map(parse_single_example)` after a parallel interleave and a shuffle, and then batched.
 
     https://www.tensorflow.org/guide/data_performance
     """
-    dataset = open_dataset(task.source)
-    spec = tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec()
-    shards = dataset.shards("train")
-    files = tf.data.Dataset.from_tensor_slices(list(shards)).shuffle(len(shards))
-    rows = (
-        files.interleave(
-            tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
-        )
-        .shuffle(task.shuffle_buffer)
-        .repeat(task.epochs or None)
-        .map(lambda serialized: tf.io.parse_single_example(serialized, spec), num_parallel_calls=tf.data.AUTOTUNE)
+    spec = tft.TFTransformOutput(open_dataset(task.source).run_dir).transformed_feature_spec()
+    records = _shuffled(_files(task).interleave(tf.data.TFRecordDataset, **PARALLEL), task)
+    rows = records.map(
+        lambda serialized: tf.io.parse_single_example(serialized, spec), num_parallel_calls=tf.data.AUTOTUNE
     )
-    for batch in rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+    for batch in _batches(rows, task):
         yield batch[TABLES[task.table].label].numpy()
 
 
@@ -40,21 +50,8 @@ def raw_records(task: Task) -> Iterator[np.ndarray]:
 
     https://www.tensorflow.org/guide/data#consuming_tfrecord_data
     """
-    shards = open_dataset(task.source).shards("train")
-    files = tf.data.Dataset.from_tensor_slices(list(shards)).shuffle(len(shards))
-    records = files.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=4,
-        block_length=16,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=False,
-    )
-    for batch in (
-        records.shuffle(task.shuffle_buffer)
-        .repeat(task.epochs or None)
-        .batch(task.batch_size)
-        .prefetch(tf.data.AUTOTUNE)
-    ):
+    records = _files(task).interleave(tf.data.TFRecordDataset, block_length=16, **PARALLEL)
+    for batch in _batches(_shuffled(records, task), task):
         yield np.empty(batch.shape[0], object)  # how many
 
 
@@ -64,7 +61,7 @@ def text_lines(task: Task) -> Iterator[np.ndarray]:
     https://www.tensorflow.org/tutorials/load_data/csv
     """
     columns = len(TABLES[task.table].columns)
-    rows = tf.data.TextLineDataset(task.source).shuffle(task.shuffle_buffer).repeat(task.epochs or None)
+    rows = _shuffled(tf.data.TextLineDataset(task.source), task)
 
     def parse(lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         *features, label = tf.io.decode_csv(lines, [[0.0]] * (columns - 1) + [[0]])
@@ -89,8 +86,7 @@ def from_generator(task: Task) -> Iterator[np.ndarray]:
 
     signature = (tf.TensorSpec([columns], tf.float32), tf.TensorSpec([], tf.int64))
     rows = tf.data.Dataset.from_generator(examples, output_signature=signature)
-    rows = rows.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
-    for _, labels in rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+    for _, labels in _batches(_shuffled(rows, task), task):
         yield labels.numpy()
 
 
@@ -99,8 +95,7 @@ def _tfds(task: Task, **config: bool) -> Iterator[np.ndarray]:
 
     builder = tfds.builder("csv_file", data_dir=task.source)
     rows = builder.as_dataset(split="train", shuffle_files=True, read_config=tfds.ReadConfig(**config))
-    rows = rows.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
-    for batch in rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
+    for batch in _batches(_shuffled(rows, task), task):
         yield batch[TABLES[task.table].label].numpy()
 
 

@@ -1,9 +1,13 @@
-"""Shared by the rivals of TensorFlow 1: a session with queue runners, and passes over the data."""
+"""The input pipelines of TensorFlow 1, on today's TensorFlow through `tf.compat.v1`, for rows and for images.
+
+A step computes the complete batch for a model in the graph, and fetches only its labels.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,11 +16,52 @@ import tensorflow as tf
 from benchmarks.task import Task
 
 tf1 = tf.compat.v1
+Batches = Iterable[tuple[np.ndarray, np.ndarray]]  # examples, and their labels int64
 
 
 def epochs_of(task: Task) -> Iterable[int]:
     """A number for each pass; without end where the task has none."""
     return range(task.epochs) if task.epochs else itertools.count()
+
+
+def feed(batches: Batches, dtype: tf.DType, shape: list[int]) -> Iterator[np.ndarray]:
+    """Each numpy batch is fed to the step that uses it."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x, y = tf1.placeholder(dtype, [None, *shape]), tf1.placeholder(tf.int64, [None])
+        step = [tf.identity(y), tf.identity(x).op]
+        for batch, labels in batches:
+            yield session.run(step, {x: batch, y: labels})[0]
+
+
+def feed_queue(
+    task: Task, batches: Callable[[], Batches], dtype: tf.DType, shape: list[int], *, capacity: int, least: int
+) -> Iterator[np.ndarray]:
+    """A background thread feeds numpy batches to a RandomShuffleQueue, from which steps take theirs."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x, y = tf1.placeholder(dtype, [None, *shape]), tf1.placeholder(tf.int64, [None])
+        queue = tf.queue.RandomShuffleQueue(capacity, least, [dtype, tf.int64], [shape, []])
+        enqueue, close = queue.enqueue_many([x, y]), queue.close()
+        values, labels = queue.dequeue_up_to(task.batch_size)
+
+        def run() -> None:
+            for batch, of in batches():
+                session.run(enqueue, {x: batch, y: of})
+            session.run(close)
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            while True:
+                yield session.run([labels, values.op])[0]
+        except tf.errors.OutOfRangeError:
+            return
+
+
+def shuffled(task: Task, examples: list[Any], *, least: int, more: int, threads: int) -> Any:
+    """`shuffle_batch` of one example with several threads, or `shuffle_batch_join` of several with a thread each."""
+    size = {"capacity": more + 3 * task.batch_size, "min_after_dequeue": least, "allow_smaller_final_batch": True}
+    if len(examples) == 1:
+        return tf1.train.shuffle_batch(examples[0], task.batch_size, num_threads=threads, **size)
+    return tf1.train.shuffle_batch_join(examples, task.batch_size, **size)
 
 
 def run_queues(fetches: list[Any]) -> Iterator[np.ndarray]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ import pytest
 
 from schemas.dataset import Dataset, open_dataset
 from tests.support.built_once import built_once
+from tests.support.forking import Forking
 from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, SCHEMA, Job, make_job
 from tests.support.replaying import Folder, write_rejecting
 
@@ -76,23 +73,7 @@ def rejecting(folder: Folder, shared_rejecting: tuple[Folder, Dataset]) -> Datas
 
 @pytest.fixture(scope="session")
 def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs jobs side by side, each in a process of its own; see `forking_jobs`."""
-    temp = tmp_path_factory.mktemp("tmp")  # a killed process leaves its libraries' temporary files
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forking_jobs"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temp)},
-    )
-    with server:
-        assert server.stdin
-        assert server.stdout
-        stdin, stdout = server.stdin, server.stdout
-
-        def run(*jobs: dict[str, Any]) -> list[dict[str, Any]]:
-            stdin.write(json.dumps(jobs) + "\n")
-            stdin.flush()
-            return json.loads(stdout.readline())
-
-        yield run
+    """Runs jobs side by side, each in a process of its own; see `forking`."""
+    temp = str(tmp_path_factory.mktemp("tmp"))  # a killed process leaves its libraries' temporary files
+    with Forking("tensorflow", "beam_jobs.output.pipeline_end", environment={"TMPDIR": temp}) as forking:
+        yield forking.run

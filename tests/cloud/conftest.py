@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from schemas import storage
+from schemas.storage import s3
 from tests.support import cloud as clouds
-from tests.support import vertex_service
+from tests.support import gcs_gateway, jobs, loopback_certificate, vertex_service
 from tests.support.people import LEAN_SCHEMA, people_csv
+from tests.support.s3_server import S3
 from tests.support.vertex_service import VertexService
 
 HERE = Path(__file__).parent
@@ -38,6 +39,32 @@ def bucket(cloud: clouds.Cloud) -> str:
     return cloud.new_bucket()
 
 
+@pytest.fixture(params=["gs", "s3"])
+def place(request: pytest.FixtureRequest) -> str:
+    """The address of an empty bucket of each store."""
+    if request.param == "gs":
+        return str(request.getfixturevalue("bucket"))
+    return str(request.getfixturevalue("running_s3").new_bucket())
+
+
+@pytest.fixture
+def faulty_s3(running_s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[clouds.Cloud]:
+    """The gateway, which injects faults, on the way to the server of `s3://`."""
+    certificate = loopback_certificate.make(tmp_path, gcs_gateway.HOSTS)
+    with gcs_gateway.running(running_s3.port, certificate) as gateway:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", gateway)
+        s3.client.cache_clear()
+        yield clouds.Cloud({}, gateway)
+    s3.client.cache_clear()
+
+
+@pytest.fixture
+def faulty(place: str, request: pytest.FixtureRequest) -> clouds.Cloud:
+    """The gateway on the way to `place`."""
+    found: clouds.Cloud = request.getfixturevalue("cloud" if place.startswith("gs:") else "faulty_s3")
+    return found
+
+
 @pytest.fixture(scope="session")
 def vertex(running_cloud: clouds.Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VertexService]:
     """Vertex AI, whose machines read and write the buckets of `running_cloud`."""
@@ -47,10 +74,8 @@ def vertex(running_cloud: clouds.Cloud, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def data(running_cloud: clouds.Cloud, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A bucket with a small dataset in `data`, which tests only read."""
+    """A bucket with a small dataset in `data`, of `raw.csv`, which tests only read."""
     folder, bucket = tmp_path_factory.mktemp("people"), running_cloud.new_bucket()
-    (folder / "schema.yaml").write_text(LEAN_SCHEMA)
-    (folder / "raw.csv").write_text(people_csv(400))
-    raw = str(folder / "raw.csv")
-    run_job(JobOptions(str(folder / "schema.yaml"), (raw,), f"{bucket}/data", num_shards=2, quiet=True))
+    storage.write_bytes(f"{bucket}/raw.csv", people_csv(400).encode())
+    jobs.written(folder, LEAN_SCHEMA, f"{bucket}/raw.csv", output=f"{bucket}/data", num_shards=2)
     return bucket

@@ -36,6 +36,13 @@ LARGE = np.random.default_rng(1).bytes(2 * UPLOAD_BYTES + 12345)
 Steps = dict[str, Callable[[], object]]
 
 
+def job_argv(folder: Path, raw: str, bucket: str) -> list[str]:
+    """A job to `bucket/out` over 300 rows, which are written to `raw`."""
+    (folder / "schema.yaml").write_text(LEAN_SCHEMA)
+    storage.write_bytes(raw, people_csv(300).encode())
+    return ["--schema", f"{folder}/schema.yaml", "--input", raw, "--output", f"{bucket}/out", "--quiet"]
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     gcs_client.OUTAGE.answered()  # the test before left it in one
@@ -149,18 +156,16 @@ def test_a_read_of_tensorflow_that_stands_still_is_asked_for_again(cloud, bucket
 def test_a_job_ends_in_one_line_and_commits_nothing_and_the_next_one_cleans_up(
     cloud, bucket, tmp_path: Path, impatient, capsys
 ) -> None:
-    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
-    storage.write_bytes(f"{bucket}/raw.csv", people_csv(300).encode())
-    argv = ["--schema", f"{tmp_path}/schema.yaml", "--input", f"{bucket}/raw.csv", "--output", f"{bucket}/out"]
+    argv = job_argv(tmp_path, f"{bucket}/raw.csv", bucket)
     cloud.inject(Fault("POST /upload.*shard|POST.*rewriteTo", times=ALWAYS, status=503))
-    assert preprocess.main([*argv, "--quiet"]) == 1
+    assert preprocess.main(argv) == 1
     error = capsys.readouterr().err
     assert "status 503" in error
     assert "Traceback" not in error
     assert len(error.strip().splitlines()) == 1
     cloud.inject()
     assert "manifest.json" not in storage.listdir(f"{bucket}/out")
-    assert preprocess.main([*argv, "--quiet"]) == 0
+    assert preprocess.main(argv) == 0
     assert sorted(storage.listdir(f"{bucket}/out")) == [open_dataset(f"{bucket}/out").run, "manifest.json"]
 
 
@@ -180,9 +185,7 @@ class Noted(io.StringIO):
 def test_a_job_whose_bucket_answers_no_more_prints_the_error_and_then_what_its_clean_up_could_not_do(
     cloud, bucket, tmp_path: Path, impatient, monkeypatch
 ) -> None:
-    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
-    (tmp_path / "raw.csv").write_text(people_csv(300))
-    argv = ["--schema", f"{tmp_path}/schema.yaml", "--input", f"{tmp_path}/raw.csv", "--output", f"{bucket}/out"]
+    argv = job_argv(tmp_path, f"{tmp_path}/raw.csv", bucket)
 
     def fails_from_now_on(*_: object) -> object:
         cloud.inject(Fault(".", times=ALWAYS, status=503))
@@ -191,7 +194,7 @@ def test_a_job_whose_bucket_answers_no_more_prints_the_error_and_then_what_its_c
     monkeypatch.setattr(job, "execute", fails_from_now_on)
     noted = Noted(cloud)
     monkeypatch.setattr(sys, "stderr", noted)
-    assert preprocess.main([*argv, "--quiet"]) == 1
+    assert preprocess.main(argv) == 1
     printed, failed_before = noted.getvalue(), noted.failed_before
     assert 2 <= failed_before < cloud.injected <= failed_before + 6  # by a clean-up that asks for nothing twice
     error, *rest = printed.splitlines()
@@ -202,9 +205,7 @@ def test_a_job_whose_bucket_answers_no_more_prints_the_error_and_then_what_its_c
 
 
 def test_ctrl_c_ends_a_job_whose_bucket_answers_no_more(cloud, bucket, tmp_path: Path) -> None:
-    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
-    (tmp_path / "raw.csv").write_text(people_csv(300))
-    argv = ["--schema", f"{tmp_path}/schema.yaml", "--input", f"{tmp_path}/raw.csv", "--output", f"{bucket}/out"]
+    argv = job_argv(tmp_path, f"{tmp_path}/raw.csv", bucket)
     command = [sys.executable, "-m", "beam_jobs.preprocess", *argv]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         until(lambda: storage.exists(f"{bucket}/out/lease.json"), "it has the lease")

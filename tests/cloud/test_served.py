@@ -27,12 +27,10 @@ def until(true: Callable[[], bool]) -> None:
     waiting.until(true, "a look at the bucket")
 
 
-@pytest.fixture(params=["gs", "s3"])
-def folder(request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def folder(place: str) -> str:
     """A folder that is served, in an empty bucket."""
-    if request.param == "gs":
-        return f"{request.getfixturevalue('bucket')}/serving"
-    return f"{request.getfixturevalue('running_s3').new_bucket()}/serving"
+    return f"{place}/serving"
 
 
 @pytest.fixture

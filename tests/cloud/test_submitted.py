@@ -15,7 +15,6 @@ from schemas.dataset.verify import verify_dataset
 from tests.support.cloud import Cloud
 from tests.support.dataflow_service import REGION, DataflowService
 from tests.support.submitting import Submitting, ended, raw_rows
-from tests.support.written_records import records
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,11 +65,7 @@ def test_a_job_is_submitted_watched_and_committed_by_another_process(
     (package,) = dataflow.jobs[job["id"]].staged.packages
     assert package.startswith("millrace_ml-")
 
-    here = str(there.folder / "here")
-    assert there.locally("--output", here).code == 0
-    same = open_dataset(here)
-    assert {s: records(dataset, s) for s in same.splits} == {s: records(same, s) for s in same.splits}
-    assert dataset.manifest.counts == same.manifest.counts
+    there.assert_as_locally(dataset)
 
 
 def test_a_job_is_cancelled_and_its_run_is_removed(there: Submitting, dataflow: DataflowService) -> None:

@@ -1,8 +1,9 @@
-"""Training, evaluation, export and prediction with everything in a bucket."""
+"""Training, evaluation, export, prediction and serving in a bucket: each flag that names a file takes one there."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
 import subprocess
@@ -12,61 +13,74 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs import preprocess
+from millrace import load_model
 from schemas import storage
-from schemas.dataset import open_dataset
+from schemas.dataset import command, open_dataset
 from schemas.storage import folders
 from tests.support import training
+from tests.support.light_commands import assert_light
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.waiting import until
-from trainer import predict, verify
+from trainer import doctor, predict, verify
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
+ROWS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A folder in a bucket: `raw.csv`, `data`, and `model` after 40 steps."""
+    """A folder in a bucket: `schema.yaml`, `raw.csv.gz`, `data`, and `model` after 40 steps."""
 
     path: str
 
     @property
+    def data(self) -> str:
+        return f"{self.path}/data"
+
+    @property
+    def model(self) -> str:
+        return f"{self.path}/model"
+
+    @property
     def export(self) -> str:
-        mark = json.loads(storage.read_bytes(f"{self.path}/model/export/best/best.json"))
-        return f"{self.path}/model/export/best/{mark['export']}"
+        mark = json.loads(storage.read_bytes(f"{self.model}/export/best/best.json"))
+        return f"{self.model}/export/best/{mark['export']}"
 
 
 @pytest.fixture(scope="module")
-def trained(running_cloud, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder, bucket = tmp_path_factory.mktemp("training"), running_cloud.new_bucket()
-    (folder / "schema.yaml").write_text(LEAN_SCHEMA)
-    storage.write_bytes(f"{bucket}/raw.csv", people_csv(400).encode())
-    run_job(JobOptions(str(folder / "schema.yaml"), (f"{bucket}/raw.csv",), f"{bucket}/data", quiet=True))
-    assert training.run(open_dataset(f"{bucket}/data"), f"{bucket}/model", "--quiet") == 0
-    return Trained(bucket)
+def trained(running_cloud) -> Trained:
+    there = f"{running_cloud.new_bucket()}/some folder"
+    storage.write_bytes(f"{there}/schema.yaml", LEAN_SCHEMA.encode())
+    storage.write_bytes(f"{there}/raw.csv.gz", gzip.compress((people_csv(ROWS) + "too,few\n").encode()))
+    argv = ["--schema", f"{there}/schema.yaml", "--input", f"{there}/*.csv.gz", "--output", f"{there}/data"]
+    assert preprocess.main([*argv, "--quiet", "--compression", "gzip"]) == 0
+    assert training.run(open_dataset(f"{there}/data"), f"{there}/model", "--quiet") == 0
+    return Trained(there)
 
 
 def test_a_training_leaves_checkpoints_metrics_and_checked_exports(trained) -> None:
-    model = f"{trained.path}/model"
-    names = storage.listdir(model)
+    names = storage.listdir(trained.model)
     assert {"checkpoint", "model.ckpt-40.index", "model.json", "evaluations.json", "metrics-eval.json"} <= set(names)
-    assert not [name for name in folders.walk(model) if "temp" in name or name.endswith(".tmp")]
-    steps = [evaluation["global_step"] for evaluation in json.loads(storage.read_bytes(f"{model}/evaluations.json"))]
-    assert steps == [20, 40]
-    assert verify.main(["--saved_model", trained.export, "--data_dir", f"{trained.path}/data"]) == 0
+    assert not [name for name in folders.walk(trained.model) if "temp" in name or name.endswith(".tmp")]
+    evaluations = json.loads(storage.read_bytes(f"{trained.model}/evaluations.json"))
+    assert [evaluation["global_step"] for evaluation in evaluations] == [20, 40]
+    argv = ["--saved_model", trained.export, "--data_dir", trained.data, "--model_dir", trained.model]
+    assert verify.main(argv) == 0
 
 
 def test_a_training_resumes_where_it_ended(trained, capsys) -> None:
-    dataset = open_dataset(f"{trained.path}/data")
-    assert training.run(dataset, f"{trained.path}/model", "--quiet", steps=60) == 0
+    assert training.run(open_dataset(trained.data), trained.model, "--quiet", steps=60) == 0
     assert "trained  20 steps" in capsys.readouterr().err
-    assert "model.ckpt-60.index" in storage.listdir(f"{trained.path}/model")
+    assert "model.ckpt-60.index" in storage.listdir(trained.model)
 
 
 def test_a_training_leaves_nothing_in_the_temporary_folder_and_the_next_command_what_a_killed_one_left(
     trained, bucket
 ) -> None:
     """TensorFlow keeps a copy there of each file that it writes to a bucket, and the code that it generates."""
-    argv = ["--data_dir", f"{trained.path}/data", "--model", "dnn", "--batch_size", "64", "--model_dir"]
+    argv = ["--data_dir", trained.data, "--model", "dnn", "--batch_size", "64", "--model_dir"]
     train = [sys.executable, "-m", "trainer.task", *argv]
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**os.environ, "TMPDIR": temporary}
@@ -78,10 +92,55 @@ def test_a_training_leaves_nothing_in_the_temporary_folder_and_the_next_command_
         assert os.listdir(temporary) == []
 
 
-def test_predictions_are_written_to_the_bucket_as_to_local_disk(trained, tmp_path: Path) -> None:
-    argv = ["--saved_model", trained.export, "--input", f"{trained.path}/raw.csv", "--quiet"]
-    assert predict.main([*argv, "--output", f"{trained.path}/predictions.jsonl"]) == 0
-    assert predict.main([*argv, "--output", str(tmp_path / "predictions.jsonl")]) == 0
-    written = storage.read_bytes(f"{trained.path}/predictions.jsonl")
-    assert len(written.splitlines()) == 400
-    assert written == (tmp_path / "predictions.jsonl").read_bytes()
+def test_predictions_and_their_rejects_are_written_to_the_bucket_as_to_local_disk(trained, tmp_path: Path) -> None:
+    written = []
+    for place in (trained.path, str(tmp_path)):
+        files = {"output": f"{place}/p.jsonl", "rejects": f"{place}/r.jsonl"}
+        argv = ["--saved_model", trained.export, "--input", f"{trained.path}/raw.csv.gz", "--quiet"]
+        argv += [part for name, path in files.items() for part in (f"--{name}", path)]
+        assert predict.main(argv) == 0
+        assert predict.main(argv) == 2  # they are there
+        assert predict.main([*argv, "--overwrite"]) == 0
+        written.append([storage.read_bytes(path) for path in files.values()])
+    assert written[0] == written[1]
+    assert [data.count(b"\n") for data in written[0]] == [ROWS, 1]
+
+
+def test_a_job_with_another_datasets_transform(trained, bucket) -> None:
+    argv = ["--schema", f"{trained.path}/schema.yaml", "--input", f"{trained.path}/raw.csv.gz", "--quiet"]
+    assert preprocess.main([*argv, "--output", f"{bucket}/again", "--transform_from", trained.data]) == 0
+    again, first = open_dataset(f"{bucket}/again"), open_dataset(trained.data)
+    assert again.manifest.transform_from == first.run
+    assert again.manifest.written == first.manifest.written == ROWS
+    assert command.main(["verify", "--data_dir", f"{bucket}/again"]) == 0
+
+
+def test_the_doctor_with_its_figures(trained, bucket, tmp_path: Path) -> None:
+    argv = ["--data_dir", trained.data, "--model", "softmax", "--steps", "3", "--rounds", "3", "--quiet"]
+    assert doctor.main([*argv, "--json", f"{bucket}/figures.json"]) == 0
+    figures = json.loads(storage.read_bytes(f"{bucket}/figures.json"))
+    assert doctor.main([*argv, "--json", f"{bucket}/figures.json"]) == 2  # it is there
+    assert doctor.main([*argv, "--cache_dir", str(tmp_path), "--json", f"{bucket}/cached.json"]) == 0
+    assert json.loads(storage.read_bytes(f"{bucket}/cached.json")).keys() == figures.keys()
+
+
+def test_a_model_is_loaded_from_the_bucket(trained, cloud) -> None:
+    predicted = load_model(trained.export).predict([{"id": "k1", "age": 30, "size": 3, "point": [1.0, 2.0, 3.0]}])
+    assert predicted["class"][0] in ("no", "yes")
+
+
+def test_show_of_a_dataset_whose_name_has_a_space(trained, cloud, capsys) -> None:
+    assert command.main(["show", trained.data, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["written"] == ROWS
+
+
+CSV = Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv"
+
+
+@pytest.mark.parametrize(
+    ("module", "argv"),
+    [("trainer.task", ["--model_dir"]), ("trainer.evaluate", ["--model_dir", str(CSV / "model"), "--output"])],
+)
+def test_a_wrong_bucket_is_refused_before_a_heavy_import(cloud, module: str, argv: list[str]) -> None:
+    argv = ["--data_dir", str(CSV / "data"), *argv, "gs://no-such-bucket/model"]
+    assert_light(module, argv, code=2, message="error: gs://no-such-bucket/model: no such bucket")

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.storage import folders
@@ -127,18 +125,12 @@ def test_too_many_rejects_on_dataflow_raise_the_workers_error_and_are_kept(
     job = make_job(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * BAD_ROWS)
     folders.upload(str(job.raw), f"{bucket}/people.csv")
-    options = JobOptions(
-        schema=str(job.schema),
-        input=(f"{bucket}/people.csv",),
-        output=f"{bucket}/out",
-        runner="DataflowRunner",
-        quiet=True,
-        beam_args=dataflow.beam_args(bucket, setup_file=setup_file),
-    )
+    beam_args = dataflow.beam_args(bucket, setup_file=setup_file)
+    there = {"input": (f"{bucket}/people.csv",), "output": f"{bucket}/out", "beam_args": beam_args}
     from beam_jobs.core.accounting import TooManyRejects
 
     with pytest.raises(TooManyRejects) as raised:
-        run_job(options)
+        job.run(runner="DataflowRunner", **there)
     assert len(str(raised.value).splitlines()) == 3
     assert f"{BAD_ROWS} of {300 + BAD_ROWS} records" in str(raised.value)
     assert storage.listdir(f"{bucket}/out") == ["failed"]
@@ -146,5 +138,4 @@ def test_too_many_rejects_on_dataflow_raise_the_workers_error_and_are_kept(
     data = storage.read_bytes(f"{bucket}/out/failed/{run}/rejects-00000.jsonl")
     assert len(data.splitlines()) == BAD_ROWS
     storage.write_bytes(f"{bucket}/people.csv", people_csv(300).encode())
-    run_job(options)  # the next job is not disturbed
-    assert open_dataset(f"{bucket}/out").manifest.written == 300
+    assert job.run(runner="DataflowRunner", **there).manifest.written == 300  # the next job is not disturbed

@@ -10,40 +10,22 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.core.accounting import TooManyRejects
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.dataset.prune import foreign
 from tests.support import failing_bundles
-from tests.support.engine_inputs import KINDS, Inputs
+from tests.support.engine_inputs import KINDS
 from tests.support.people import MEASURED_SCHEMA, make_job, people_csv
 from tests.support.replaying import accounts_hold, contents, rejects_of
 
 pytestmark = pytest.mark.long
 
 
-def run(folder: Path, inputs: Inputs, output: Path, *, runner: str = "FnApiRunner") -> Dataset:
-    run_job(
-        JobOptions(
-            schema=inputs.schema,
-            input=(f"{folder}/{inputs.pattern}",),
-            output=str(output),
-            runner=runner,
-            num_shards=3,
-            range_mb=0.1,
-            max_rejects=30,
-            quiet=True,
-        )
-    )
-    return open_dataset(str(output))
-
-
 @pytest.mark.parametrize("kind", ["covertype", "images", "pairs"])
 def test_records_come_once_where_each_bundle_fails_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "in").mkdir()
     inputs = KINDS[kind](tmp_path / "in")
-    once = run(tmp_path / "in", inputs, tmp_path / "once")
-    retried = run(tmp_path / "in", inputs, tmp_path / "retried", runner=failing_bundles.NAME)
+    once = inputs.written(f"{tmp_path}/in", f"{tmp_path}/once", runner="FnApiRunner")
+    retried = inputs.written(f"{tmp_path}/in", f"{tmp_path}/retried", runner=failing_bundles.NAME)
     accounts_hold(retried)
     assert contents(retried) == contents(once)
     assert retried.manifest.counts == once.manifest.counts

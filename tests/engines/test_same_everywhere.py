@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.leakage import read_leakage
 from schemas.dataset.statistics import read_statistics
@@ -39,23 +37,8 @@ class Written:
 Run = Callable[[Path, Inputs, Path], Written]  # on the inputs in a folder, to an empty folder
 
 
-def options(inputs: Inputs, place: str, output: str, **changes: Any) -> JobOptions:
-    """Small ranges, so that there is more than one bundle to read."""
-    return JobOptions(
-        schema=inputs.schema,
-        input=(f"{place}/{inputs.pattern}",),
-        output=output,
-        num_shards=3,
-        range_mb=0.1,
-        quiet=True,
-        max_rejects=30,
-        **changes,
-    )
-
-
 def on_disk(folder: Path, inputs: Inputs, empty: Path, **changes: Any) -> Written:
-    run_job(options(inputs, str(folder), str(empty / "out"), **changes))
-    return Written(open_dataset(str(empty / "out")), str(folder))
+    return Written(inputs.written(str(folder), str(empty / "out"), **changes), str(folder))
 
 
 # By runner and store: the mark of the tests that need it.
@@ -93,7 +76,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
 
         def in_bucket(folder: Path, inputs: Inputs, empty: Path) -> Written:
             folders.copy(str(folder), f"{bucket}/in")
-            run_job(options(inputs, f"{bucket}/in", f"{bucket}/out", **changes))
+            inputs.written(f"{bucket}/in", f"{bucket}/out", **changes)
             folders.copy(f"{bucket}/out", str(empty / "out"))
             return Written(open_dataset(str(empty / "out")), f"{bucket}/in")
 

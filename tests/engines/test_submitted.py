@@ -28,7 +28,6 @@ from tests.support.prism import Prism
 from tests.support.replaying import rejects_of
 from tests.support.submitting import Submitting, ended, raw_rows
 from tests.support.waiting import until
-from tests.support.written_records import records
 
 pytestmark = pytest.mark.engines
 
@@ -56,12 +55,7 @@ def test_a_submitted_job_is_taken_up_and_committed(there: Submitting) -> None:
     assert "staging" not in os.listdir(there_now.run_dir)
     assert f"{run}/job.json" in {file.path for file in there_now.manifest.files}
 
-    here = f"{there.place}/here"
-    assert there.locally("--output", here).code == 0
-    same = open_dataset(here)
-    assert {s: records(there_now, s) for s in same.splits} == {s: records(same, s) for s in same.splits}
-    for field in ("read", "written", "rejected", "inputs", "counts", "warnings", "classes"):
-        assert getattr(there_now.manifest, field) == getattr(same.manifest, field)
+    there.assert_as_locally(there_now)
 
     again = there.job("commit")
     assert (again.code, open_dataset(there.output).manifest) == (0, there_now.manifest)

@@ -17,7 +17,7 @@ from schemas.samples.tables import write_sample
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema, serving_columns
 from tests.support.people import HEADER, SCHEMA
-from tests.support.shipped import csv_schema
+from tests.support.schema_texts import csv_schema
 
 SWAPPED = """\
 name: swapped

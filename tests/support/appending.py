@@ -12,10 +12,9 @@ import pandas as pd
 
 from beam_jobs.append.options import AppendOptions
 from beam_jobs.append.run import Outcome, run_append
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.verify import verify_dataset
+from tests.support.jobs import written
 from tests.support.written_records import examples
 
 SCHEMA = """\
@@ -70,9 +69,7 @@ class Days:
         return str(path)
 
     def write(self, *inputs: str, output: str | None = None, **changes: Any) -> Dataset:
-        output = output or self.output
-        run_job(JobOptions(schema=self.schema, input=inputs, output=output, quiet=True, **changes))
-        return open_dataset(output)
+        return written(self.path, SCHEMA, *inputs, output=output, **changes)
 
     def append(self, *inputs: str, **changes: Any) -> Outcome:
         return run_append(AppendOptions(self.output, inputs, quiet=True, **changes))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import fake_gcs_server, gcs_gateway, loopback_certificate, server_process
-from tests.support.faults import Fault
-from tests.support.traffic import Traffic
+from tests.support.faults import Fault, Traffic
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,13 +10,12 @@ Prints the exit status of each role as JSON, null for a role that had to be kill
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import json
 import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.estimator_problem import LABELS, eval_input, features, logistic_model_fn, serving_input
+from tests.support.forking import fork
 from trainer.estimator import tf_estimator
 
 MAX_STEPS = 200
 MEET_SECONDS = 300.0
 SECONDS = 600.0  # only a hang reaches this limit
-PR_SET_PDEATHSIG = 1
 
 
 def _wait_for_started(folder: Path, trainers: int) -> None:
@@ -81,8 +80,9 @@ def _train_input(config: Any) -> tf.data.Dataset:
     return rows.shard(config.num_worker_replicas, config.global_id_in_cluster).repeat().batch(32)
 
 
-def perform(model_dir: Path, report_dir: Path) -> None:
+def perform(tf_config: dict[str, Any], model_dir: Path, report_dir: Path) -> int:
     """Performs the role that TF_CONFIG names."""
+    os.environ["TF_CONFIG"] = json.dumps(tf_config)
     config = tf_estimator.RunConfig(
         model_dir=str(model_dir), tf_random_seed=1, save_checkpoints_steps=50, experimental_max_worker_delay_secs=0
     )
@@ -104,33 +104,15 @@ def perform(model_dir: Path, report_dir: Path) -> None:
     )
     if config.task_type != "evaluator":
         (report_dir / f"{name}.json").write_text(json.dumps(trainer.report()))
-
-
-def fork(role: str, tf_config: dict[str, Any], model_dir: Path, report_dir: Path) -> int:
-    """Starts a role in its own process, which ends with this one; returns its id."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        log = os.open(report_dir / f"{role}.log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.environ["TF_CONFIG"] = json.dumps(tf_config)
-        perform(model_dir, report_dir)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    return 0
 
 
 def main(model_dir: Path, report_dir: Path, tf_configs: dict[str, dict[str, Any]]) -> None:
     deadline = time.monotonic() + SECONDS
-    children = {fork(role, tf_config, model_dir, report_dir): role for role, tf_config in tf_configs.items()}
+    children = {}
+    for role, tf_config in tf_configs.items():
+        log = os.open(report_dir / f"{role}.log", os.O_WRONLY | os.O_CREAT)
+        children[fork(functools.partial(perform, tf_config, model_dir, report_dir), out=log)] = role
     ended: dict[str, int | None] = dict.fromkeys(tf_configs)
     while set(children.values()) - {"ps"} and not any(ended.values()) and time.monotonic() < deadline:
         child, status = os.waitpid(-1, os.WNOHANG)

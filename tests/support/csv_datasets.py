@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from schemas.dataset import Dataset
-from tests.support.people import Job
+from tests.support.jobs import written
 
 PEOPLE = """\
 name: people
@@ -80,5 +80,4 @@ label: {name: wage, kind: numeric}
 
 def write_dataset(folder: Path, *, schema: str, csv: Path, num_shards: int = 2) -> Dataset:
     """Runs the job on one file; `schema` is a schema file's text."""
-    (folder / "schema.yaml").write_text(schema)
-    return Job(folder, folder / "schema.yaml", csv).run(num_shards=num_shards)
+    return written(folder, schema, str(csv), num_shards=num_shards)

@@ -1,6 +1,7 @@
 """A Dataflow service on loopback: it takes the requests of Beam's DataflowRunner, and really runs what is submitted.
 
-Beam's client speaks plain REST to an endpoint whose name holds `localhost`. A job is run by `staged_job`.
+Beam's client speaks plain REST to an endpoint whose name holds `localhost`. What was
+staged, the pipeline's proto in a bucket, runs on Prism, in workers that have the staged package alone.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import datetime as dt
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support import worker_environment
-from tests.support.loopback_service import JsonHandler, serving
-from tests.support.staged_job import StagedJob
+from schemas import storage
+from tests.support import prism, worker_environment
+from tests.support.loopback_service import JobService, JsonHandler, serving
 from tests.support.worker_environment import WorkerEnvironment
 
 ROOT = Path(__file__).parents[2]
@@ -47,26 +48,18 @@ class Job:
     ended: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
-class DataflowService:
+class DataflowService(JobService):
     """The jobs of a service.
 
     Attributes:
-      endpoint: the address, for `--dataflow_endpoint`.
-      jobs: all jobs by id, in the order in which they were submitted.
       requests: what was asked, as `METHOD path`.
-      status: answers every request with this HTTP status; None: answers what is asked.
     """
 
     def __init__(self, folder: Path, environment: WorkerEnvironment) -> None:
+        super().__init__()
         self._folder = folder
         self._environment = environment
-        self._open = threading.Event()  # unset: jobs stay in the queue
-        self._open.set()
-        self._threads: list[threading.Thread] = []
-        self.endpoint = ""
-        self.jobs: dict[str, Job] = {}
         self.requests: list[str] = []
-        self.status: int | None = None
 
     def beam_args(self, bucket: str, *, setup_file: Path | None = None) -> tuple[str, ...]:
         """The options of a job that runs here, beside `--runner DataflowRunner`.
@@ -78,15 +71,6 @@ class DataflowService:
         place = ("--project", PROJECT, "--region", REGION, "--dataflow_endpoint", self.endpoint, "--no_auth")
         files = ("--temp_location", f"{bucket}/temp", "--staging_location", f"{bucket}/staging")
         return (*place, *files, *(() if setup_file is None else ("--setup_file", str(setup_file))))
-
-    @contextlib.contextmanager
-    def queueing(self) -> Iterator[None]:
-        """Jobs that are submitted in the block stay in the queue until it ends."""
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
 
     def submit(self, submitted: Any) -> Job:
         """Takes a job, and starts it."""
@@ -105,9 +89,7 @@ class DataflowService:
             StagedJob(url, self._environment, folder, tell),
             messages,
         )
-        self.jobs[job.id] = job
-        self._threads.append(threading.Thread(target=self._work, args=(job,), name=job.id))
-        self._threads[-1].start()
+        self.start(job, self._work)
         return job
 
     def cancel(self, job: Job) -> None:
@@ -118,16 +100,7 @@ class DataflowService:
             job.state = "JOB_STATE_CANCELLING"
         job.staged.cancel()
 
-    def close(self) -> None:
-        """Cancels what is running, and waits for it."""
-        for job in self.jobs.values():
-            self.cancel(job)
-        self._open.set()
-        for thread in self._threads:
-            thread.join()
-
     def _work(self, job: Job) -> None:
-        self._open.wait()
         ended = "JOB_STATE_CANCELLED"
         try:
             if job.state == "JOB_STATE_QUEUED":
@@ -168,7 +141,7 @@ class Handler(JsonHandler):
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import dataflow
 
-        body = self._body()
+        body = self.body()
         if self._refused():
             return
         if _JOBS.fullmatch(self.path) is None:
@@ -179,7 +152,7 @@ class Handler(JsonHandler):
     def do_PUT(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import dataflow
 
-        wanted = dataflow.Job.from_json(self._body()).requested_state
+        wanted = dataflow.Job.from_json(self.body()).requested_state
         job, _ = self._asked_for()
         if job is None:
             return
@@ -206,9 +179,6 @@ class Handler(JsonHandler):
         if service.status is not None:
             self.send_error(service.status)
         return service.status is not None
-
-    def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def _answer(self, message: Any) -> None:
         self.send_json(type(message).to_json(message).encode())
@@ -245,11 +215,8 @@ def running(folder: Path) -> Iterator[DataflowService]:
     """Starts the service. The files of its jobs and its workers' environment are in `folder`."""
     (folder / "workers").mkdir()
     service = DataflowService(folder, worker_environment.make(folder / "workers"))
-    with serving(service, Handler) as service.endpoint:
-        try:
-            yield service
-        finally:
-            service.close()
+    with serving(service, Handler):
+        yield service
 
 
 def copy_of_package(folder: Path) -> Path:
@@ -266,3 +233,138 @@ def copy_of_package(folder: Path) -> Path:
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, folder / name)
     return folder / "setup.py"
+
+
+PATIENCE = 60  # seconds until a job service must be ready
+
+
+class Cancelled(Exception):
+    """The job was cancelled before it was submitted."""
+
+
+class StagedJob:
+    """A staged pipeline.
+
+    Args:
+      pipeline_url: where its proto lies.
+      environment: what its workers run in.
+      folder: where the logs of Prism and the workers are written.
+      on_message: called with the importance and the text of each message.
+    """
+
+    def __init__(
+        self, pipeline_url: str, environment: WorkerEnvironment, folder: Path, on_message: Callable[[str, str], None]
+    ) -> None:
+        self._url = pipeline_url
+        self._environment = environment
+        self._folder = folder
+        self._on_message = on_message
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._service: Any = None  # Beam's job service
+        self._job_id = ""
+        self._last_metrics: list[tuple[bool, dict[str, str], int]] = []
+        self.packages: tuple[str, ...] = ()  # the names of the staged packages
+        self.worker_pids: Callable[[], list[int]] = list  # the workers that are running
+
+    def run(self) -> str:
+        """Runs the job to its end.
+
+        Returns:
+          The state in which Prism ended it: DONE, FAILED or CANCELLED.
+        """
+        from apache_beam.portability.api import beam_job_api_pb2 as jobs
+        from apache_beam.portability.api import beam_runner_api_pb2 as api
+
+        pipeline = api.Pipeline.FromString(storage.read_bytes(self._url))
+        packages = staged_packages(pipeline)
+        self.packages = tuple(sorted(packages))
+        site = self._environment.install(packages)
+        with prism.running(self._folder, python=self._environment.python, site=site) as engine:
+            self.worker_pids = engine.workers
+            try:
+                messages, states = self._submit(pipeline, engine)
+                reader = threading.Thread(target=self._read, args=(messages,), daemon=True)
+                reader.start()
+                ended = (jobs.JobState.DONE, jobs.JobState.FAILED, jobs.JobState.CANCELLED)
+                state = next((event.state for event in states if event.state in ended), jobs.JobState.FAILED)
+                reader.join(10)
+                self.counters()
+            except Cancelled:
+                return "CANCELLED"
+            finally:
+                self.worker_pids = list
+                with self._lock:
+                    self._service = None
+        return "CANCELLED" if self._cancelled else jobs.JobState.Enum.Name(state)
+
+    def cancel(self) -> None:
+        from apache_beam.portability.api import beam_job_api_pb2 as jobs
+
+        with self._lock:
+            self._cancelled = True
+            if self._service is not None:
+                self._service.Cancel(jobs.CancelJobRequest(job_id=self._job_id))
+
+    def counters(self) -> list[tuple[bool, dict[str, str], int]]:
+        """The user's counters: whether it is of committed bundles, its labels, its value."""
+        from apache_beam.portability.api import beam_job_api_pb2 as jobs
+
+        with self._lock:
+            if self._service is not None:
+                found = self._service.GetJobMetrics(jobs.GetJobMetricsRequest(job_id=self._job_id)).metrics
+                self._last_metrics = [
+                    (committed, dict(info.labels), _decoded(info.payload))
+                    for committed, infos in ((False, found.attempted), (True, found.committed))
+                    for info in infos
+                    if info.urn == "beam:metric:user:sum_int64:v1"
+                ]
+            return self._last_metrics
+
+    def _submit(self, pipeline: Any, engine: prism.Prism) -> tuple[Iterable[Any], Iterable[Any]]:
+        from apache_beam.options.pipeline_options import PipelineOptions
+        from apache_beam.portability import common_urns
+        from apache_beam.portability.api import beam_runner_api_pb2 as api
+        from apache_beam.portability.api import endpoints_pb2
+        from apache_beam.runners.portability import job_server, portable_runner
+
+        for environment in pipeline.components.environments.values():  # the same proto, but for where its workers are
+            environment.urn = common_urns.environments.EXTERNAL.urn
+            pool = endpoints_pb2.ApiServiceDescriptor(url=engine.pool_endpoint)
+            environment.payload = api.ExternalPayload(endpoint=pool).SerializeToString()
+            del environment.dependencies[:]
+        options = PipelineOptions(["--runner=PortableRunner", *engine.beam_args])
+        service = job_server.ExternalJobServer(engine.job_endpoint, PATIENCE).start()
+        with self._lock:
+            if self._cancelled:
+                raise Cancelled
+            self._job_id, messages, states = portable_runner.JobServiceHandle(service, options).submit(pipeline)
+            self._service = service
+        return messages, states
+
+    def _read(self, messages: Iterable[Any]) -> None:
+        from apache_beam.portability.api import beam_job_api_pb2 as jobs
+
+        for message in messages:
+            if message.HasField("message_response"):
+                said = message.message_response
+                self._on_message(jobs.JobMessage.MessageImportance.Name(said.importance), said.message_text)
+
+
+def staged_packages(pipeline: Any) -> Mapping[str, bytes]:
+    """The archives that a pipeline's workers install, by name."""
+    from apache_beam.portability.api import beam_runner_api_pb2 as api
+
+    found = {}
+    for environment in pipeline.components.environments.values():
+        for dependency in environment.dependencies:
+            name = api.ArtifactStagingToRolePayload.FromString(dependency.role_payload).staged_name
+            if name.endswith((".tar.gz", ".whl")):
+                found[name] = storage.read_bytes(api.ArtifactUrlPayload.FromString(dependency.type_payload).url)
+    return found
+
+
+def _decoded(payload: bytes) -> int:
+    from apache_beam import coders
+
+    return int(coders.VarIntCoder().decode(payload))

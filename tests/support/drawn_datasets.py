@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from tests.support.image_bytes import png
+from tests.support.jobs import written
 
 COLORS = {
     "black": (10, 10, 10),
@@ -44,18 +43,7 @@ def write_images(folder: Path, schema: str, images: dict[str, list[np.ndarray]])
         (folder / "raw" / name).mkdir(parents=True)
         for i, pixels in enumerate(each):
             (folder / "raw" / name / f"{i}.png").write_bytes(png(pixels))
-    (folder / "schema.yaml").write_text(schema)
-    output = str(folder / "out")
-    run_job(
-        JobOptions(
-            schema=str(folder / "schema.yaml"),
-            input=(str(folder / "raw" / "*" / "*"),),
-            output=output,
-            num_shards=2,
-            quiet=True,
-        )
-    )
-    return open_dataset(output)
+    return written(folder, schema, str(folder / "raw" / "*" / "*"), num_shards=2)
 
 
 def write_colors(folder: Path, *, each: int = 20) -> Dataset:

@@ -9,7 +9,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, open_dataset
 from schemas.samples.images import write_shapes
 from schemas.samples.tables import sample_blocks
 from tests.conftest import REAL_DATA
@@ -51,6 +55,12 @@ class Inputs:
     read: int
     rejected: dict[str, int] | None
     vocabularies: int = 0
+
+    def written(self, place: str, output: str, **changes: Any) -> Dataset:
+        """The dataset of what is in a folder or bucket, by ranges so small that there are several bundles."""
+        shape: dict[str, Any] = {"num_shards": 3, "range_mb": 0.1, "max_rejects": 30, "quiet": True}
+        run_job(JobOptions(self.schema, (f"{place}/{self.pattern}",), output, **shape, **changes))
+        return open_dataset(output)
 
 
 def real(name: str) -> Path | None:

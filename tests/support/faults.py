@@ -1,11 +1,13 @@
-"""Faults of a network and of a busy server, for a gateway to inject into the requests that pass through it."""
+"""Faults of a network and of a busy server, which a gateway injects into what passes it, and counts of that."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import threading
 import time
+from collections.abc import Iterator
 
 
 @dataclasses.dataclass
@@ -63,3 +65,42 @@ class Faults:
             self.injected += 1
         time.sleep(found.wait)
         return found
+
+
+@dataclasses.dataclass
+class Traffic:
+    """What passed through the gateway since the faults were set. Thread-safe.
+
+    Attributes:
+      connections: how many clients have opened.
+      at_once: requests that were under way, at most.
+      largest_body: bytes of a request, at most.
+    """
+
+    connections: int = 0
+    at_once: int = 0
+    largest_body: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    def reset(self) -> None:
+        with self._lock:
+            self.connections = self.at_once = self.largest_body = 0
+
+    def connected(self) -> None:
+        with self._lock:
+            self.connections += 1
+
+    @contextlib.contextmanager
+    def request(self, size: int) -> Iterator[None]:
+        with self._lock:
+            self._under_way += 1
+            self.at_once = max(self.at_once, self._under_way)
+            self.largest_body = max(self.largest_body, size)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1

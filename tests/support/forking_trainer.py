@@ -1,109 +1,74 @@
-"""Trainings that can be killed, in processes that start at once, forked from one that has imported TensorFlow.
-
-    python -m tests.support.forking_trainer
-
-Reads requests from standard input, one JSON object per line: `argv` of `trainer.task`; `log`, the file for its output;
-`kill_after`, a number of seconds or null, and the `signal` to kill it with; `disk_bytes`, or null: the size of a
-separate disk that is mounted on the model directory, whose files are then copied to `copy_to`. Answers each request
-with the exit status, negative for the signal that ended the process, and the seconds that it took.
-"""
+"""Trainings that can be killed, in processes that start at once, or on a disk that is too small."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import shutil
+import signal as signals
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.support import forking
+
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 NO_DISK = 77  # the status of a child that may not mount a disk
 
 
-class Forking:
+class Forking(forking.Forking):
     """The process that forks, as a context: call it to run `trainer.task`, and get the exit status."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forking_trainer"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        super().__init__("trainer.loop.train", "trainer.model_dir.failures", "trainer.task", quiet=True)
         self.seconds = 0.0  # that the last one took
 
-    def __call__(self, argv: list[str], *, log: Path, **request: Any) -> int:
-        request = {"kill_after": None, "signal": None, "disk_bytes": None, "copy_to": None, **request}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"argv": argv, "log": str(log), **request}) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        self.seconds = float(answer["seconds"])
-        return int(answer["status"])
+    def __call__(
+        self,
+        argv: list[str],
+        *,
+        log: Path,
+        kill_after: float | None = None,
+        signal: int = signals.SIGKILL,
+        disk_bytes: int | None = None,
+        copy_to: str = "",
+    ) -> int:
+        """Runs a training.
 
-    def __enter__(self) -> Forking:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-
-def main() -> None:
-    from schemas.libraries import quick_import
-
-    quick_import("trainer.loop.train", "trainer.model_dir.failures", "trainer.task")  # once for all children
-
-    for line in sys.stdin:
-        print(json.dumps(serve(json.loads(line))), flush=True)
-
-
-def serve(request: dict[str, Any]) -> dict[str, Any]:
-    """Forks a training, kills it after `kill_after`, and waits until it has ended."""
-    begun = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        status = 70
-        try:
-            status = train(request)
-        finally:
-            os._exit(status)
-    deadline = None if request["kill_after"] is None else begun + request["kill_after"]
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return {"status": os.waitstatus_to_exitcode(status), "seconds": time.monotonic() - begun}
-        if deadline is not None and time.monotonic() >= deadline:
-            os.kill(child, request["signal"])
-            deadline = None
-        time.sleep(0.005)
+        Args:
+          argv: of `trainer.task`.
+          log: the file that its output is added to.
+          kill_after: seconds until it is sent the signal.
+          signal: the signal.
+          disk_bytes: the size of a disk that is mounted on its model directory, as `copy_to` was, which then holds it.
+          copy_to: a folder.
+        """
+        asked: dict[str, Any] = {"argv": argv, "program": "trainer.task"}
+        if disk_bytes is not None:
+            asked = {"argv": [str(disk_bytes), copy_to, *argv], "program": __name__}
+        if kill_after is not None:
+            asked["signals"] = [(kill_after, signal)]
+        (report,) = self.run(asked)
+        with log.open("a") as file:
+            file.write(report["stderr"])
+        self.seconds = float(report["seconds"])
+        return int(report["status"])
 
 
-def train(request: dict[str, Any]) -> int:
-    """In the child: `trainer.task` with its output in the log."""
+def main(argv: list[str]) -> int:
+    """In the child: `trainer.task` behind the size of its disk and the folder that is copied to it and from it."""
     from trainer import task
 
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    if request["disk_bytes"] is None:
-        return task.main(request["argv"])
-    model_dir = request["argv"][request["argv"].index("--model_dir") + 1]
-    if not mount_disk(model_dir, request["disk_bytes"]):
+    size, copy_to, *argv = argv
+    model_dir = argv[argv.index("--model_dir") + 1]
+    if not mount_disk(model_dir, int(size)):
         return NO_DISK
-    shutil.copytree(request["copy_to"], model_dir, dirs_exist_ok=True)
-    status = task.main(request["argv"])
+    shutil.copytree(copy_to, model_dir, dirs_exist_ok=True)
+    status = task.main(argv)
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(request["copy_to"])
-    shutil.copytree(model_dir, request["copy_to"])
+        shutil.rmtree(copy_to)
+    shutil.copytree(model_dir, copy_to)
     return status
 
 
@@ -128,7 +93,3 @@ def be_root_of_a_namespace() -> bool:
     except OSError:
         return False
     return True
-
-
-if __name__ == "__main__":
-    main()

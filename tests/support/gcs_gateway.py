@@ -5,7 +5,9 @@ connects to `storage.googleapis.com` and `www.googleapis.com` over TLS, through 
 answers CONNECT for these two hosts, and for those that issue tokens. It refuses every other host: nothing leaves
 loopback.
 
-It also does what fake-gcs-server does not do as Google's server does, issues tokens, and injects faults.
+It also issues tokens, injects faults, and does what fake-gcs-server does not do as Google's server does. So a part of
+an upload that was received is not appended again when it is sent again, as after a lost answer; of a part whose
+connection was cut, the first multiple of 256 KB is kept; and a client may ask how much has arrived.
 
 It runs in its own process, because some of TensorFlow's functions hold Python's lock while they wait for an answer.
 """
@@ -30,12 +32,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support import resumable_uploads
-from tests.support.faults import Fault, Faults
+from tests.support.faults import Fault, Faults, Traffic
 from tests.support.logins import Logins
 from tests.support.loopback_certificate import Certificate
-from tests.support.resumable_uploads import ResumableUploads, Upload
-from tests.support.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 CONTROL = "/control-of-the-gateway"
@@ -44,6 +43,71 @@ HOSTS = (*STORAGE, *(f"{name}.googleapis.com" for name in LOGINS))
 _CHUNK = 256 << 10  # bytes of an answer that are passed on at once
 _NAME = re.compile(rb'"name": ?"([^"]*)"')
 _OF_ONE_HOP = {"connection", "content-length", "expect", "proxy-connection", "transfer-encoding"}
+UNIT = 256 << 10
+_PART = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+@dataclasses.dataclass
+class Upload:
+    """What has arrived of an upload; and the answer to its last part, once that has come."""
+
+    received: int = 0
+    answer: tuple[int, list[tuple[str, str]], bytes] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part to pass on: its `Content-Range`, and its bytes."""
+
+    content_range: str
+    data: bytes
+
+
+class ResumableUploads:
+    """The uploads of a server, by their ids. Thread-safe; an upload is used by one client at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads: dict[str, Upload] = {}
+
+    def of(self, upload_id: str) -> Upload:
+        with self._lock:
+            return self._uploads.setdefault(upload_id, Upload())
+
+
+def is_question(content_range: str, body: bytes) -> bool:
+    """Whether a client asks how much has arrived. `bytes */0` ends an upload of nothing."""
+    return not body and content_range.startswith("bytes */") and content_range != "bytes */0"
+
+
+def new_part(upload: Upload, content_range: str, body: bytes) -> Part | None:
+    """What is new in a part that was sent; None if nothing is, or if it is no part of known place."""
+    found = _PART.fullmatch(content_range)
+    if found is None:
+        return Part(content_range, body)
+    first, last = int(found[1]), int(found[2])
+    known = upload.received - first
+    if known > 0 and upload.received > last:
+        return None
+    start = max(0, known)
+    return Part(f"bytes {first + start}-{last}/{found[3]}", body[start:])
+
+
+def beginning(part: Part, size: int) -> Part | None:
+    """What is kept of a part if its connection is cut after `size` bytes; None if that is nothing."""
+    found = _PART.fullmatch(part.content_range)
+    kept = min(size, len(part.data) - 1) // UNIT * UNIT
+    if found is None or kept <= 0:
+        return None
+    first = int(found[1])
+    return Part(f"bytes {first}-{first + kept - 1}/*", part.data[:kept])
+
+
+def arrived(upload: Upload, part: Part) -> None:
+    """Notes that the server has taken a part."""
+    found = _PART.fullmatch(part.content_range)
+    if found is not None:
+        upload.received = int(found[2]) + 1
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -134,14 +198,14 @@ class Handler(BaseHTTPRequestHandler):
         """Passes on what is new of a part of an upload, or says how much has arrived."""
         content_range = self.headers.get("Content-Range", "")
         part = None
-        if not resumable_uploads.is_question(content_range, body):
-            part = resumable_uploads.new_part(upload, content_range, body)
+        if not is_question(content_range, body):
+            part = new_part(upload, content_range, body)
             if fault is not None and fault.cut_upload is not None and part is not None:
-                part = resumable_uploads.beginning(part, fault.cut_upload)
+                part = beginning(part, fault.cut_upload)
         if part is not None:
             got = self._ask("PUT", self.path, part.data, {"Content-Range": part.content_range})
             data = got.read()
-            resumable_uploads.arrived(upload, part)
+            arrived(upload, part)
             if got.status in (200, 201):
                 upload.answer = (got.status, _headers(got), data)
             elif got.status != 308:

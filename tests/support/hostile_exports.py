@@ -57,6 +57,17 @@ class Hostile:
         """An op that writes a file."""
         return tf.raw_ops.WriteFile(filename=str(self.victim), contents="written")
 
+    def after_write(self, value: Any) -> Any:
+        """A value that is there once a file was written."""
+        with tf.control_dependencies([self.write()]):
+            return tf.identity(value)
+
+    def add_asset(self, filename: str, path: Any) -> None:
+        """Has the loader feed the path of a file of the export."""
+        asset = meta_graph_pb2.AssetFileDef(filename=filename)
+        asset.tensor_info.name = path.name
+        self.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+
 
 def make_hostile(export: Path, victim: Path, change: Callable[[Hostile], None]) -> None:
     """Changes an export's graph, and its notes accordingly."""
@@ -95,44 +106,28 @@ def write_in_restore(model: Hostile) -> None:
 
 
 def write_in_nested_functions(model: Hostile) -> None:
-    def inner() -> Any:
-        with tf.control_dependencies([model.write()]):
-            return tf.constant(1)
-
-    model.predict(called(tf.function(inner)))
+    model.predict(called(tf.function(lambda: model.after_write(1))))
 
 
 def write_in_map(model: Hostile) -> None:
-    def element(number: Any) -> Any:
-        with tf.control_dependencies([model.write()]):
-            return tf.identity(number)
-
-    numbers = tf.data.Dataset.range(1).map(element)
+    numbers = tf.data.Dataset.range(1).map(model.after_write)
     model.predict(numbers.reduce(tf.constant(0, tf.int64), lambda sum_, number: sum_ + number))
 
 
 def write_in_if(model: Hostile) -> None:
-    def write() -> Any:
-        with tf.control_dependencies([model.write()]):
-            return tf.constant(1)
-
-    model.predict(called(lambda: tf.cond(tf.random.uniform([]) < 2, write, lambda: tf.constant(0))))
+    model.predict(
+        called(lambda: tf.cond(tf.random.uniform([]) < 2, lambda: model.after_write(1), lambda: tf.constant(0)))
+    )
 
 
 def write_in_case(model: Hostile) -> None:
-    def write() -> Any:
-        with tf.control_dependencies([model.write()]):
-            return tf.constant(1)
-
-    model.predict(
-        called(lambda: tf.switch_case(tf.random.uniform([], 0, 1, tf.int32), [write, lambda: tf.constant(0)]))
-    )
+    cases = [lambda: model.after_write(1), lambda: tf.constant(0)]
+    model.predict(called(lambda: tf.switch_case(tf.random.uniform([], 0, 1, tf.int32), cases)))
 
 
 def write_in_while(model: Hostile) -> None:
     def step(number: Any) -> tuple[Any]:
-        with tf.control_dependencies([model.write()]):
-            return (number + 1,)
+        return (model.after_write(number + 1),)
 
     model.predict(called(lambda: tf.while_loop(lambda number: number < 1, step, [tf.constant(0)])[0]))
 
@@ -140,8 +135,7 @@ def write_in_while(model: Hostile) -> None:
 def write_in_gradient(model: Hostile) -> None:
     @function.Defun(tf.float32, tf.float32, func_name="InnocentGradient")
     def gradient(x: Any, dy: Any) -> Any:
-        with tf.control_dependencies([model.write()]):
-            return x * dy
+        return model.after_write(x * dy)
 
     @function.Defun(tf.float32, func_name="Innocent", grad_func=gradient)
     def innocent(x: Any) -> Any:
@@ -207,9 +201,7 @@ def foreign_table(model: Hostile) -> None:
 def asset_that_no_one_feeds(model: Hostile) -> None:
     """The loader feeds an asset's tensor when the init op runs; in a signature, the tensor has its own value."""
     path = tf.constant(str(model.victim))
-    asset = meta_graph_pb2.AssetFileDef(filename="work")
-    asset.tensor_info.name = path.name
-    model.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+    model.add_asset("work", path)
     table = _table()
     with tf.control_dependencies([_fill(table, path)]):
         model.answer(_first_line(table))
@@ -217,18 +209,14 @@ def asset_that_no_one_feeds(model: Hostile) -> None:
 
 def asset_out_of_the_export(model: Hostile) -> None:
     path = tf.constant("")
-    asset = meta_graph_pb2.AssetFileDef(filename=f"../../../{model.victim.name}")
-    asset.tensor_info.name = path.name
-    model.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+    model.add_asset(f"../../../{model.victim.name}", path)
     table = _table()
     model.initialize(_fill(table, path))
     model.answer(_first_line(table))
 
 
 def absolute_asset(model: Hostile) -> None:
-    asset = meta_graph_pb2.AssetFileDef(filename=str(model.victim))
-    asset.tensor_info.name = tf.constant("").name
-    model.meta_graph.collection_def["saved_model_assets"].any_list.value.add().Pack(asset)
+    model.add_asset(str(model.victim), tf.constant(""))
 
 
 def _foreign_restore(model: Hostile) -> Any:

@@ -10,20 +10,20 @@ exit codes, and what the chief has printed. The logs lie in FOLDER.
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.forking import fork
 from tests.support.replicas import ROOT, add_small_variant, spare_the_collector
-from tests.support.task_cluster import PR_SET_PDEATHSIG, free_ports
+from tests.support.task_cluster import free_ports
 
 TOGETHER, SERVED = ("chief", "worker"), ("chief", "ps")
 
@@ -41,24 +41,10 @@ def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dic
     return list(json.loads(run.stdout.splitlines()[-1]))
 
 
-def fork(role: str, tf_config: dict[str, Any], log: Path, module: str, argv: Sequence[str]) -> int:
-    """Starts a task, which ends with this process; returns its id."""
-    child = os.fork()
-    if child:
-        return child
-    code = 70
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        for number, suffix in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{log}.{role}.{suffix}", os.O_WRONLY | os.O_CREAT), number)
-        os.environ["TF_CONFIG"] = json.dumps({**tf_config, "task": {"type": role, "index": 0}})
-        code = importlib.import_module(module).main(argv)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def perform(role: str, tf_config: dict[str, Any], module: str, argv: Sequence[str]) -> int:
+    """Runs a command as a task of the cluster."""
+    os.environ["TF_CONFIG"] = json.dumps({**tf_config, "task": {"type": role, "index": 0}})
+    return int(importlib.import_module(module).main(argv))
 
 
 def main(folder: Path) -> None:
@@ -71,7 +57,11 @@ def main(folder: Path) -> None:
         roles = SERVED if "parameter_server" in argv else TOGETHER
         addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(roles, free_ports(2), strict=True)}
         log = folder / str(number)
-        tasks = {fork(role, {"cluster": addresses}, log, module, argv): role for role in roles}
+        tasks = {}
+        for role in roles:
+            out, err = (os.open(f"{log}.{role}.{suffix}", os.O_WRONLY | os.O_CREAT) for suffix in ("out", "err"))
+            run = functools.partial(perform, role, {"cluster": addresses}, module, argv)
+            tasks[fork(run, out=out, err=err)] = role
         codes: dict[str, int] = {}
         while tasks:
             child, status = os.waitpid(-1, 0)

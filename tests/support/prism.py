@@ -28,12 +28,14 @@ class Prism:
       job_endpoint: the address of its job service.
       pool_endpoint: the address of the worker pool.
       pool_pid: the process of the worker pool.
+      pid: its own process.
       folder: holds `prism.log` and `workers.log`.
     """
 
     job_endpoint: str
     pool_endpoint: str
     pool_pid: int
+    pid: int
     folder: Path
 
     @property
@@ -77,5 +79,5 @@ def running(
             )
             pool, pool_pid = f"localhost:{pool_port}", stack.enter_context(starting).pid
         command = [str(BINARY), "-job_port", str(port), "-serve_http=false"]
-        stack.enter_context(server_process.running(command, port=port, log=folder / "prism.log"))
-        yield Prism(f"localhost:{port}", pool, pool_pid, folder)
+        process = stack.enter_context(server_process.running(command, port=port, log=folder / "prism.log"))
+        yield Prism(f"localhost:{port}", pool, pool_pid, process.pid, folder)

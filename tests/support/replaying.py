@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.replay.run import Outcome, run_replay
-from beam_jobs.runtime.job import run_job
 from schemas import storage
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.rejects import Reject, read_rejects
+from tests.support.jobs import written
 from tests.support.written_records import records
 
 SCHEMA = """\
@@ -59,10 +58,7 @@ class Folder:
         return str(self.path / name)
 
     def job(self, schema: str, *inputs: str, **changes: Any) -> Dataset:
-        path = self.write("schema.yaml", [schema])
-        options: dict[str, Any] = {"output": self.output, "quiet": True, **changes}
-        run_job(JobOptions(schema=path, input=inputs, **options))
-        return open_dataset(options["output"])
+        return written(self.path, schema, *inputs, **changes)
 
     def correct(self, dataset: Dataset, fix: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
         """Writes the dataset's rejects, corrected by `fix`, without those for which it returns None."""

@@ -1,6 +1,12 @@
-"""Schema files as text, with the part that a test is about."""
+"""Schema files as text, with the part that a test is about; and those that ship."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import schemas
+from schemas.spec.loader import load_schema
+from schemas.spec.table import Schema
 
 FEATURE = "- {name: x, kind: numeric}"
 
@@ -16,3 +22,13 @@ def text(*features: str, label: str = "{name: y, kind: category}", more: str = "
         more,
     ]
     return "\n".join(lines)
+
+
+FOLDER = Path(schemas.__file__).parent
+
+
+def csv_schema(name: str) -> Schema:
+    """The schema of a CSV dataset that ships, by its name."""
+    schema = load_schema(str(FOLDER / f"{name}.yaml"))
+    assert isinstance(schema, Schema)
+    return schema

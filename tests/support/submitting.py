@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs import job, preprocess
-from schemas.dataset import holders, layout, lease
+from schemas.dataset import Dataset, holders, lease, open_dataset
 from schemas.dataset.holders import RemoteHolder
 from tests.support.people import LEAN_SCHEMA, people_csv
+from tests.support.written_records import records
 
 BAD = "too,few\n" * 3
 
@@ -64,6 +65,15 @@ class Submitting:
         own = [] if "--output" in flags else ["--output", self.output]
         return ["--schema", schema, "--input", raw, *own, "--max_reject_fraction", "0.5", *given]
 
+    def assert_as_locally(self, dataset: Dataset) -> None:
+        """Asserts that the same job in this process writes the same records, and the same accounts of them."""
+        here = str(self.folder / "here")
+        assert self.locally("--output", here).code == 0
+        same = open_dataset(here)
+        assert {s: records(dataset, s) for s in same.splits} == {s: records(same, s) for s in same.splits}
+        for field in ("read", "written", "rejected", "inputs", "counts", "warnings", "classes"):
+            assert getattr(dataset.manifest, field) == getattr(same.manifest, field)
+
     def holder(self) -> holders.AnyHolder | None:
         return lease.holder_of(self.output)
 
@@ -84,7 +94,3 @@ def ended(main: Any, argv: list[str]) -> Ended:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(argv)
     return Ended(code, out.getvalue(), err.getvalue())
-
-
-def job_json(output: str, run: str) -> str:
-    return layout.join(output, run, layout.JOB)

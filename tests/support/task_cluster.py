@@ -10,20 +10,20 @@ by commas, are those in the cluster; the evaluator is in none.
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import functools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.forking import fork
+
 ROOT = Path(__file__).parents[2]
-PR_SET_PDEATHSIG = 1
 
 
 class Cluster:
@@ -70,27 +70,12 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
-def fork(role: str, addresses: dict[str, list[str]], folder: Path, arguments: Sequence[str]) -> int:
-    """Starts a task, which ends with this process; returns its id."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        log = os.open(folder / f"{role}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}})
-        from trainer import task
+def perform(role: str, addresses: dict[str, list[str]], arguments: Sequence[str]) -> int:
+    """Runs `trainer.task` as a task of the cluster."""
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}})
+    from trainer import task
 
-        status = task.main(arguments)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    return task.main(arguments)
 
 
 def main(roles: Sequence[str], folder: Path, arguments: Sequence[str]) -> None:
@@ -102,7 +87,8 @@ def main(roles: Sequence[str], folder: Path, arguments: Sequence[str]) -> None:
         order, role = line.split()
         answer = ""
         if order == "start":
-            children[role] = fork(role, addresses, folder, arguments)
+            log = os.open(folder / f"{role}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            children[role] = fork(functools.partial(perform, role, addresses, arguments), out=log)
         else:
             child = children.pop(role)
             if order == "kill":

@@ -10,15 +10,13 @@ import contextlib
 import itertools
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support import worker_environment
-from tests.support.loopback_service import JsonHandler, serving
-from tests.support.vertex_replicas import PROJECT, ROLES, Job
-from tests.support.vertex_tuning import Refused, TuningJob, check_study
+from tests.support.loopback_service import JobService, JsonHandler, serving
+from tests.support.vertex_jobs import PROJECT, ROLES, Job, Refused, TuningJob, check_study
 from tests.support.worker_environment import WorkerEnvironment
 
 REGION, IMAGE = "us-central1", "us-docker.pkg.dev/tests/jobs/millrace:0.2.0"
@@ -29,26 +27,18 @@ _JOBS = re.compile(
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 
 
-class VertexService:
+class VertexService(JobService):
     """The jobs of a service.
 
     Attributes:
-      endpoint: the address, for `--endpoint`.
-      jobs: all jobs by id, in the order in which they were submitted.
-      status: answers every request with this HTTP status; None: answers what is asked.
-      log_status: the same for requests for the log.
+      log_status: as `status`, for requests for the log.
     """
 
     def __init__(self, folder: Path, environment: WorkerEnvironment) -> None:
+        super().__init__()
         self._folder = folder
         self._environment = environment
-        self._threads: list[threading.Thread] = []
         self._ids = itertools.count(7)
-        self._open = threading.Event()  # unset: jobs stay pending
-        self._open.set()
-        self.endpoint = ""
-        self.jobs: dict[str, Job | TuningJob] = {}
-        self.status: int | None = None
         self.log_status: int | None = None
 
     def flags(self, bucket: str) -> tuple[str, ...]:
@@ -70,15 +60,6 @@ class VertexService:
         assert isinstance(job, TuningJob)
         return job
 
-    @contextlib.contextmanager
-    def queueing(self) -> Iterator[None]:
-        """Jobs that are submitted in the block stay pending until it ends."""
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
-
     def submit(self, parent: str, submitted: Any) -> Job | TuningJob:
         """Takes a job or a study, and starts it."""
         name = f"{parent}/{next(self._ids)}"
@@ -90,9 +71,7 @@ class VertexService:
             check(submitted, submitted.trial_job_spec)
             check_study(submitted)
             job = TuningJob(submitted, name)
-        self.jobs[job.id] = job
-        self._threads.append(threading.Thread(target=self._work, args=(job,), name=job.id))
-        self._threads[-1].start()
+        self.start(job, self._work)
         return job
 
     def cancel(self, job: Job | TuningJob) -> None:
@@ -101,16 +80,7 @@ class VertexService:
             job.state = "JOB_STATE_CANCELLED"
             job.end()
 
-    def close(self) -> None:
-        """Cancels what is running, and waits for it."""
-        for job in self.jobs.values():
-            self.cancel(job)
-        self._open.set()
-        for thread in self._threads:
-            thread.join()
-
     def _work(self, job: Job | TuningJob) -> None:
-        self._open.wait()
         if job.state in ENDED:
             return
         folder = self._folder / f"job-{job.id}"
@@ -160,7 +130,7 @@ class Handler(JsonHandler):
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import aiplatform_v1
 
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         if self.path == "/v2/entries:list":
             self._answer_log(json.loads(body))
             return
@@ -235,8 +205,5 @@ def running(folder: Path) -> Iterator[VertexService]:
     """Starts the service. The files of its jobs and its machines' environment are in `folder`."""
     (folder / "machines").mkdir()
     service = VertexService(folder, worker_environment.make(folder / "machines"))
-    with serving(service, Handler) as service.endpoint:
-        try:
-            yield service
-        finally:
-            service.close()
+    with serving(service, Handler):
+        yield service

@@ -6,11 +6,10 @@ import dataclasses
 import gzip
 from pathlib import Path
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
 from schemas.dataset.checks import Issue
-from schemas.dataset.manifest import Manifest, Shard, read_manifest
+from schemas.dataset.manifest import Manifest, Shard
 from schemas.dataset.verify import verify_dataset
+from tests.support import jobs
 from tests.support.drawn_images import write_folders
 from tests.support.people import LEAN_SCHEMA, people_csv
 
@@ -49,10 +48,8 @@ class Written:
 
 
 def write(folder: Path, schema: str, raw: str, **changes) -> Written:
-    (folder / "schema.yaml").write_text(schema)
-    options = {"num_shards": 3, "quiet": True, "max_reject_fraction": 1.0, **changes}
-    run_job(JobOptions(schema=str(folder / "schema.yaml"), input=(raw,), output=str(folder / "out"), **options))
-    return Written(folder / "out", read_manifest(str(folder / "out")))
+    dataset = jobs.written(folder, schema, raw, **{"num_shards": 3, "max_reject_fraction": 1.0, **changes})
+    return Written(Path(dataset.path), dataset.manifest)
 
 
 def write_csv(folder: Path, **changes) -> Written:

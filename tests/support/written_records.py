@@ -1,12 +1,17 @@
-"""Reads a dataset's records from its shards."""
+"""The records of datasets in their shards, those of parity, which a test may change, and summaries of trainings."""
 
 from __future__ import annotations
 
 import collections
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, layout, open_dataset
 
 
 def records(dataset: Dataset, split: str) -> collections.Counter[bytes]:
@@ -29,3 +34,33 @@ def examples(dataset: Dataset, split: str) -> list[dict[str, list]]:
             }
         )
     return rows
+
+
+def copy_of(dataset: Dataset, folder: Path) -> Dataset:
+    """The same dataset in another place."""
+    shutil.copytree(dataset.path, folder / "out")
+    return open_dataset(str(folder / "out"))
+
+
+def change_records(dataset: Dataset, name: str, record: int, change: Callable[[Any], None]) -> None:
+    """Rewrites one record of a parity file; `change` is given its features."""
+    path = layout.join(dataset.run_dir, name)
+    examples = [tf.train.Example.FromString(r) for r in tf.compat.v1.io.tf_record_iterator(path)]
+    change(examples[record].features.feature)
+    with tf.io.TFRecordWriter(path) as writer:
+        for example in examples:
+            writer.write(example.SerializeToString())
+
+
+def read_summaries(folder: Path) -> dict:
+    """The values of all event files of a folder, by tag."""
+    values: dict = {}
+    for path in sorted(folder.glob("events*")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            values |= {value.tag: value for value in event.summary.value}
+    return values
+
+
+def pixels(value) -> np.ndarray:
+    return tf.io.decode_png(value.image.encoded_image_string).numpy()

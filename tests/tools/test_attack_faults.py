@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tools.attack import damage, kill, read_back
-from tools.attack.children import Answer, Ask, Children
+from tools.attack.children import JOB, Answer, Ask, Children
 from tools.attack.fuzz_csv import Inputs
 from tools.attack.ground import Ground, ground, job_arguments
 from tools.attack.oracle_dataset import check_dataset
-from tools.attack.tally import Tally
+from tools.attack.rounds import Found
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,10 @@ def account(whole):
     """What the oracle is given: expected records, the manifest, stored records, rejects."""
     assert whole.plan is not None
     path = Path(whole.inputs[0])
-    inputs = Inputs(whole.plan, whole.schema, (path,), (order_of(path),), (path.read_bytes(),))
+    inputs = Inputs(whole.plan, whole.schema, ((path, tuple(path.read_text().split("\n", 1)[0].split(","))),))
     told = read_back.manifest(whole.data)
-    lines = read_back.rejects(list((whole.data / told["run"]).glob("rejects-*.jsonl")))
-    return inputs.expected(), told, list(read_back.stored(whole.data, told)), list(lines)
-
-
-def order_of(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text().split("\n", 1)[0].split(","))
+    rejects = read_back.rejects(*read_back.reject_files(whole.data))
+    return inputs.expected(), told, list(read_back.stored(whole.data, told)), list(rejects)
 
 
 @pytest.mark.slow
@@ -49,36 +45,26 @@ class TestKnownFaults:
     """One thing is changed in what a real job wrote, and the oracle has to say so."""
 
     def titles(self, whole, account, **changed) -> set[str]:
-        names = ("expected", "told", "stored", "rejected")
+        names, found = ("expected", "told", "stored", "rejected"), Found()
         given = {**dict(zip(names, account, strict=True)), **changed}
-        return set(check_dataset(whole.plan, *(given[name] for name in names)).counts)
+        check_dataset(whole.plan, *(given[name] for name in names), found)
+        return set(found.counts)
 
     def test_what_the_job_wrote_is_as_expected(self, whole, account):
         assert self.titles(whole, account) == set()
 
-    def test_a_record_that_was_dropped(self, whole, account):
-        found = self.titles(whole, account, stored=account[2][1:])
-        assert found == {"a record is lost", "the shards hold another number of records"}
-
-    def test_a_record_that_was_doubled(self, whole, account):
-        found = self.titles(whole, account, stored=[*account[2], account[2][0]])
-        assert found == {"a record is doubled or lost", "the shards hold another number of records"}
+    def test_a_record_that_was_dropped_or_doubled(self, whole, account):
+        number = "the shards hold another number of records"
+        assert self.titles(whole, account, stored=account[2][1:]) == {"a record is lost", number}
+        doubled = [*account[2], account[2][0]]
+        assert self.titles(whole, account, stored=doubled) == {"a record is doubled or lost", number}
 
     @pytest.mark.parametrize(
         ("feature", "value"),
         [
-            ("n_none", [12345.0]),
-            ("n_z", [9.9]),
-            ("n_log", [float("-inf")]),
-            ("n_minmax_missing", [1.0]),
-            ("n_given", [3]),
-            ("c_values", [7]),
-            ("b", [0.5]),
-            ("o", [3]),
-            ("t", [0, 0, 0]),
-            ("w", [3.0]),
-            ("y", [-1]),
-            ("id", [b"another"]),
+            *(("n_none", [12345.0]), ("n_z", [9.9]), ("n_log", [float("-inf")]), ("n_minmax_missing", [1.0])),
+            *(("n_given", [3]), ("c_values", [7]), ("b", [0.5]), ("o", [3]), ("t", [0, 0, 0]), ("w", [3.0])),
+            *(("y", [-1]), ("id", [b"another"])),
         ],
     )
     def test_a_record_that_was_altered(self, whole, account, feature, value):
@@ -101,73 +87,42 @@ class TestKnownFaults:
 
 
 @pytest.mark.slow
-class TestDamages:
-    @pytest.mark.parametrize("what", sorted({d.__name__ for d in damage.DAMAGES}))
-    def test_each_of_them_changes_the_dataset(self, whole, tmp_path, what):
-        for seed in range(6):
-            data = tmp_path / str(seed) / "data"
-            shutil.copytree(whole.data, data)
-            done = getattr(damage, what)(random.Random(seed), data, read_back.manifest(data))
-            assert done.what
-            assert state(data) != state(whole.data)
+@pytest.mark.parametrize("what", sorted({d.__name__ for d in damage.DAMAGES}))
+def test_each_damage_changes_the_dataset(whole, tmp_path, what):
+    def state(folder: Path) -> dict[str, object]:
+        paths = {str(p.relative_to(folder)): p for p in [folder, *folder.rglob("*")]}
+        return {n: p.readlink() if p.is_symlink() else p.is_file() and p.read_bytes() for n, p in paths.items()}
 
-    def test_what_verify_passes_over_is_a_fault(self, whole, children, tmp_path, monkeypatch):
-        monkeypatch.setattr(damage, "DAMAGES", (lambda draw, data, told: damage.Done("nothing", refused=True),))
-        monkeypatch.setattr(random.Random, "choice", lambda self, items: items[0])
-        monkeypatch.setattr(damage, "ground", lambda *_: whole)
-        monkeypatch.setattr(damage, "DAMAGES_A_ROUND", 1)
-        tally = Tally(tmp_path / "faults")
-        (tmp_path / "round").mkdir()
-        damage.round_(random.Random(1), children, tmp_path / "round", tally, seed="x")
-        assert tally.faults.total() == 2
+    for seed in range(3):
+        data = tmp_path / str(seed) / "data"
+        shutil.copytree(whole.data, data)
+        assert getattr(damage, what)(random.Random(seed), data, read_back.manifest(data)).what
+        assert state(data) != state(whole.data)
 
 
-def state(folder: Path) -> dict[str, object]:
-    """Every file and link below a folder."""
-    paths = [folder, *folder.rglob("*")]
-    return {
-        str(p.relative_to(folder)): p.readlink() if p.is_symlink() else p.is_file() and p.read_bytes() for p in paths
-    }
+@pytest.mark.slow
+def test_a_child_dies_at_the_given_operation(whole, children, tmp_path):
+    outs = [tmp_path / "out", tmp_path / "other"]
+    asks = [
+        Ask(JOB, job_arguments(whole.schema, whole.inputs, out), watched=str(out), kill_at=at)
+        for out, at in zip(outs, (None, 3), strict=True)
+    ]
+    unhurt, killed = children.run(*asks)
+    assert (unhurt.status, killed.status) == (0, -9)
+    assert unhurt.steps > 10
+    assert killed.steps == 2
 
 
-class TestKills:
-    @pytest.mark.slow
-    def test_a_child_dies_at_the_given_operation(self, whole, children, tmp_path):
-        argv = job_arguments(whole.schema, whole.inputs, tmp_path / "out")
-        unhurt, killed = children.run(
-            Ask("beam_jobs.preprocess", argv, watched=str(tmp_path / "out")),
-            Ask(
-                "beam_jobs.preprocess",
-                job_arguments(whole.schema, whole.inputs, tmp_path / "other"),
-                watched=str(tmp_path / "other"),
-                struck_at=3,
-            ),
-        )
-        assert (unhurt.status, killed.status) == (0, -9)
-        assert unhurt.steps > 10
-        assert killed.steps == 2
-        assert kill.phase(None, None, tmp_path / "other", killed) in (
-            "at work",
-            "committing",
-            "before or after the lease",
-        )
+def test_every_scene_is_played_once_in_as_many_rounds_as_there_are_scenes():
+    count = len(kill.SCENES)
+    rounds = [[kill.scene_of(f"7:kill:{turn * count + i}") for i in range(count)] for turn in range(9)]
+    assert all(set(scenes) == set(kill.SCENES) for scenes in rounds)
+    assert len({tuple(scenes) for scenes in rounds}) > 1
 
-    def test_every_scene_is_played_once_in_as_many_rounds_as_there_are_scenes(self):
-        rounds = [
-            [kill.scene(f"7:kill:{turn * len(kill.SCENES) + i}") for i in range(len(kill.SCENES))] for turn in range(9)
-        ]
-        assert all(set(scenes) == set(kill.SCENES) for scenes in rounds)
-        assert len({tuple(scenes) for scenes in rounds}) > 1
-        assert kill.stop_jobs in {play for play, _ in kill.SCENES}
 
-    @pytest.mark.parametrize("name", ["staging", ".x.jsonl.12ab.partial", "temp-170", "checkpoint.tmp12", "lease.json"])
-    def test_what_counts_as_left_over(self, name):
-        assert kill.LEFT.search(name)
-        assert not kill.LEFT.search("predictions.jsonl")
-
-    @pytest.mark.parametrize(
-        ("status", "output", "crashed"),
-        [(0, "", False), (1, "error: x", False), (1, "Traceback (most recent call last):", True), (-11, "", True)],
-    )
-    def test_what_counts_as_a_crash(self, status, output, crashed):
-        assert Answer(status, 1.0, output, 0).crashed == crashed
+@pytest.mark.parametrize(
+    ("status", "output", "crashed"),
+    [(0, "", False), (1, "error: x", False), (1, "Traceback (most recent call last):", True), (-11, "", True)],
+)
+def test_what_counts_as_a_crash(status, output, crashed):
+    assert Answer(status, 1.0, output, 0).crashed == crashed

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, SkewError
-from tests.support.changed_parity import change_records, copy_of
+from tests.support.written_records import change_records, copy_of
 from trainer import verify
 from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.attack.children import Children
-from tools.attack.tally import Tally
+from tools.attack.rounds import Round, Tally
 
 KINDS = {  # and the module with its rounds
     "fuzz": "fuzz_csv",
@@ -71,14 +71,15 @@ def attack(kinds: Sequence[str], work: Path, tally: Tally, *, seconds: float, se
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             started = time.monotonic()
-            module = importlib.import_module(f"tools.attack.{KINDS[kind]}")
+            now = Round(kind, random.Random(name), children, folder, tally, name)
             try:
-                module.round_(random.Random(name), children, folder, tally, seed=name)
+                importlib.import_module(f"tools.attack.{KINDS[kind]}").play(now)
             except Exception as error:  # the attack goes on, and this counts
-                tally.fault(kind, f"the attack itself: {type(error).__name__}", repr(error), keep=folder, seed=name)
+                now.fault(f"the attack itself: {type(error).__name__}", repr(error))
+            now.tell()
             spent[kind] += time.monotonic() - started
             done[kind] += 1
-            tally.count(kind, "rounds")
+            now.count("rounds")
             if time.monotonic() - told > 30:
                 told = time.monotonic()
                 print(f"{told - begun:6.0f} s  {done}  {tally.faults.total()} faults", flush=True)

@@ -7,16 +7,14 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tools.attack import read_back
-from tools.attack.children import Ask, Children
-from tools.attack.ground import ground
-from tools.attack.tally import Tally
+from tools.attack.children import DATASET, Ask
+from tools.attack.rounds import Round
 
-KIND = "damage"
 DAMAGES_A_ROUND = 8
 
 
@@ -41,6 +39,11 @@ def named(told: dict[str, Any]) -> list[str]:
 def some_file(draw: random.Random, data: Path, told: dict[str, Any], *, least: int = 1) -> Path:
     """A file that the manifest names, of `least` bytes or more."""
     return data / draw.choice([n for n in named(told) if (data / n).stat().st_size >= least])
+
+
+def some_folder(draw: random.Random, data: Path, told: dict[str, Any]) -> Path:
+    """A folder with such a file."""
+    return draw.choice(sorted({(data / n).parent for n in named(told)}))
 
 
 def flip(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
@@ -89,8 +92,7 @@ def remove(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
 
 
 def remove_folder(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    folders = sorted({(data / n).parent for n in named(told)})
-    folder = draw.choice(folders)
+    folder = some_folder(draw, data, told)
     shutil.rmtree(folder)
     return Done(f"the folder {folder.name} removed", refused=True)
 
@@ -102,20 +104,12 @@ def add(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
     return Done(f"{path.name} added to {path.parent.name}")
 
 
-def link_file(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    path = some_file(draw, data, told, least=0)
+def link(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
+    path = draw.choice([some_file(draw, data, told, least=0), some_folder(draw, data, told)])
     outside = data.parent / "outside"
     shutil.move(path, outside)
     path.symlink_to(outside)
     return Done(f"{path.name} is a link out of the dataset", refused=True)
-
-
-def link_folder(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    folder = draw.choice(sorted({(data / n).parent for n in named(told)}))
-    outside = data.parent / "outside"
-    shutil.move(folder, outside)
-    folder.symlink_to(outside)
-    return Done(f"the folder {folder.name} is a link out of the dataset", refused=True)
 
 
 def link_more(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
@@ -128,31 +122,62 @@ def link_more(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
 
 
 SUMMED = {"rows", "read", "written", "rejected"}
+Place = tuple[Any, ...]  # the keys and indices that lead to a value of the manifest
 
 
-def numbers(told: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The places of all whole numbers that sums or sizes show to be wrong."""
-    if isinstance(told, dict):
-        return [found for key, value in told.items() for found in numbers(value, (*path, key))]
-    if isinstance(told, list):
-        return [found for i, value in enumerate(told) for found in numbers(value, (*path, i))]
-    summed = path[-1] in SUMMED or (path[-1] == "bytes" and path[0] in ("splits", "files"))
-    return [path] if summed and type(told) is int else []
+def places(told: Any, path: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The values of the manifest that are no lists or objects, and where they are."""
+    if isinstance(told, dict | list):
+        for key, value in told.items() if isinstance(told, dict) else enumerate(told):
+            yield from places(value, (*path, key))
+    else:
+        yield path, told
+
+
+def edit(
+    draw: random.Random,
+    data: Path,
+    told: dict[str, Any],
+    chosen: Callable[[Place, Any], bool],
+    change: Callable[[Any], Any],
+    *,
+    refused: bool = True,
+) -> Done:
+    """Changes one of the chosen values."""
+    path, value = draw.choice([(path, value) for path, value in places(told) if chosen(path, value)])
+    holder: Any = told
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = change(value)
+    (data / "manifest.json").write_text(json.dumps(told))
+    return Done(f"{'.'.join(map(str, path))} became {holder[path[-1]]!r} in manifest.json", refused=refused)
 
 
 def edit_number(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    path = draw.choice(numbers(told))
-    change = draw.choice([1, -1, 7, 10**6])
-    _put(data, told, path, lambda value: value + change)
-    return Done(f"{'.'.join(map(str, path))} changed by {change} in manifest.json", refused=True)
+    """A whole number that sums or sizes show to be wrong."""
+
+    def summed(path: Place, value: Any) -> bool:
+        sized = path[-1] == "bytes" and path[0] in ("splits", "files")
+        return type(value) is int and (path[-1] in SUMMED or sized)
+
+    return edit(draw, data, told, summed, lambda value: value + draw.choice([1, -1, 7, 10**6]))
 
 
 def edit_checksum(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    places: list[tuple[Any, ...]] = [("files", i, "sha256") for i in range(len(told["files"]))]
-    places += [("splits", s, "shards", i, "crc32c") for s, c in told["splits"].items() for i in range(len(c["shards"]))]
-    path = draw.choice(places)
-    _put(data, told, path, lambda value: value[:-1] + ("0" if value[-1] != "0" else "1"))
-    return Done(f"{path[0]} {path[-1]} changed in manifest.json")
+    def sums(path: Place, value: Any) -> bool:
+        return (path[0], path[-1]) in (("files", "sha256"), ("splits", "crc32c"))
+
+    return edit(draw, data, told, sums, lambda value: value[:-1] + ("0" if value[-1] != "0" else "1"), refused=False)
+
+
+def lead_out(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
+    def led(path: Place, value: Any) -> bool:
+        return path == ("run",) or (path[0], path[-1]) == ("splits", "path")
+
+    def outside(value: str) -> str:
+        return draw.choice([f"../{value}", f"/{value}", f"{value}/../{value}", "", "."])
+
+    return edit(draw, data, told, led, outside)
 
 
 def drop_entry(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
@@ -165,13 +190,6 @@ def drop_entry(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
         shards.append(shard)
     (data / "manifest.json").write_text(json.dumps(told))
     return Done(f"a shard of {split} left out or named twice", refused=True)
-
-
-def lead_out(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
-    places = [("splits", s, "shards", i, "path") for s, c in told["splits"].items() for i in range(len(c["shards"]))]
-    path = draw.choice([("run",), *places])
-    _put(data, told, path, lambda value: draw.choice([f"../{value}", f"/{value}", f"{value}/../{value}", "", "."]))
-    return Done(f"{path[-1]} leads out", refused=True)
 
 
 def garble_manifest(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
@@ -193,45 +211,31 @@ def retype(draw: random.Random, data: Path, told: dict[str, Any]) -> Done:
     return Done(f"{key} is {told[key]!r} in manifest.json", found=False)
 
 
-def _put(data: Path, told: dict[str, Any], path: tuple[Any, ...], change: Callable[[Any], Any]) -> None:
-    value: Any = told
-    for step in path[:-1]:
-        value = value[step]
-    value[path[-1]] = change(value[path[-1]])
-    (data / "manifest.json").write_text(json.dumps(told))
-
-
 DAMAGES: tuple[Damage, ...] = (
-    *(flip, flip, flip, cut, grow, overwrite, swap, remove, remove_folder, add, link_file, link_folder, link_more),
+    *(flip, flip, flip, cut, grow, overwrite, swap, remove, remove_folder, add, link, link, link_more),
     *(edit_number, edit_number, edit_number, edit_checksum, drop_entry, lead_out, garble_manifest, retype),
 )
 
 
-def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
+def play(now: Round) -> None:
     """Some damages to copies of one dataset."""
-    kind = draw.choice(["csv", "gzip", "replayed", "images"])
-    whole = ground(kind, children, folder.parent / "ground")
+    whole = now.ground("csv", "gzip", "replayed", "images")
     for number in range(DAMAGES_A_ROUND):
-        place = folder / str(number)
+        place = now.folder / str(number)
         data = place / "data"
         shutil.copytree(whole.data, data)
-        damage = draw.choice(DAMAGES)
-        done = damage(draw, data, read_back.manifest(data))
-        tally.count(KIND, damage.__name__)
-        asks = Ask("schemas.dataset", ("verify", str(data), "--quiet")), Ask("tools.attack.opening", (str(data),))
-        verified, opened = children.run(*asks)
-        told = {"seed": seed, "done": done.what, "data": kind, "verify": verified.output, "open": opened.output}
+        damage = now.draw.choice(DAMAGES)
+        done = damage(now.draw, data, read_back.manifest(data))
+        now.count(damage.__name__)
+        asks = Ask(DATASET, ("verify", str(data), "--quiet")), Ask("tools.attack.opening", (str(data),))
+        verified, opened = now.children.run(*asks)
+        now.told = {"done": done.what, "data": str(whole.data), "verify": verified.output, "open": opened.output}
         for answer, who in ((verified, "verify"), (opened, "open_dataset")):
             if answer.crashed:
-                tally.fault(
-                    KIND,
-                    f"{who} crashed: {damage.__name__}",
-                    f"{done.what}: {answer.output[-800:]}",
-                    keep=place,
-                    **told,
-                )
+                title = f"{who} crashed: {damage.__name__}"
+                now.fault(title, f"{done.what}: {answer.output[-800:]}", keep=place)
         if done.found and verified.status == 0:
-            tally.fault(KIND, f"verify does not find it: {damage.__name__}", done.what, keep=place, **told)
+            now.fault(f"verify does not find it: {damage.__name__}", done.what, keep=place)
         if done.refused and opened.status == 0:
-            tally.fault(KIND, f"open_dataset does not refuse it: {damage.__name__}", done.what, keep=place, **told)
+            now.fault(f"open_dataset does not refuse it: {damage.__name__}", done.what, keep=place)
         shutil.rmtree(place)

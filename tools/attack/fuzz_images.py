@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tools.attack import read_back
-from tools.attack.children import Ask, Children
+from tools.attack.children import JOB, Ask
 from tools.attack.ground import IMAGES, job_arguments
 from tools.attack.image_bytes import FORMATS, drawn, hurt
-from tools.attack.tally import Tally
+from tools.attack.rounds import Round
 
-KIND = "images"
 FILES = 60
 SIDE = 24
 NEAR = 14.0  # levels that stored pixels may be off in the mean: a JPEG of a small picture
@@ -49,6 +48,13 @@ def draw_files(draw: random.Random, folder: Path) -> list[File]:
     return files
 
 
+def job(folder: Path, output: Path, *more: str, **images: str) -> Ask:
+    """A job over the drawn files in a folder, stored in some way."""
+    schema = folder / "schema.yaml"
+    schema.write_text(json.dumps({**IMAGES, "images": {**IMAGES["images"], **images}}))
+    return Ask(JOB, job_arguments(schema, (f"{folder}/in/*/*",), output, *more))
+
+
 def pixels(content: bytes) -> Any:
     """What Pillow makes of a file, in the size that is stored; None where it makes nothing of it."""
     import numpy as np
@@ -64,37 +70,25 @@ def pixels(content: bytes) -> Any:
         return None
 
 
-def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
+def play(now: Round) -> None:
     """One job over some files."""
-    files = draw_files(draw, folder / "in")
-    schema, output = folder / "schema.yaml", folder / "out"
-    schema.write_text(json.dumps({**IMAGES, "images": {**IMAGES["images"], "store": draw.choice(["raw", "jpeg"])}}))
-    argv = job_arguments(schema, (f"{folder}/in/*/*",), output, "--num_shards", str(draw.randint(1, 3)))
-    ask = Ask("beam_jobs.preprocess", argv)
-    answer = children.run(ask)[0]
-    told = {"seed": seed, "command": ask.command, "output": answer.output}
-    tally.count(KIND, "files", len(files))
+    draw, output = now.draw, now.folder / "out"
+    files = draw_files(draw, now.folder / "in")
+    store = draw.choice(["raw", "jpeg"])
+    (answer,) = now.run(job(now.folder, output, "--num_shards", str(draw.randint(1, 3)), store=store))
+    now.count("files", len(files))
     if answer.status:
-        tally.fault(KIND, "the job failed", answer.output[-1500:], keep=folder, **told)
+        now.found.add("the job failed", answer.output[-1500:])
         return
-    found: dict[str, list[str]] = {}
-    judge(files, output, found, tally)
-    verified = children.one("schemas.dataset", "verify", str(output))
-    if verified.status:
-        found["verify does not say whole"] = [verified.output[-800:]]
-    for title, details in found.items():
-        detail = f"{len(details)} times: " + "; ".join(details[:5])
-        tally.fault(KIND, title, detail, keep=folder, **told)
+    judge(files, output, now)
+    now.verify(output)
 
 
-def judge(files: list[File], output: Path, found: dict[str, list[str]], tally: Tally) -> None:
+def judge(files: list[File], output: Path, now: Round) -> None:
     """Holds what was stored and rejected to the files."""
-
-    def tell(title: str, detail: str) -> None:
-        found.setdefault(title, []).append(detail)
-
+    tell = now.found.add
     manifest = read_back.manifest(output)
-    rejects = list(read_back.rejects(list((output / manifest["run"]).glob("rejects-*.jsonl"))))
+    rejects = list(read_back.rejects(*read_back.reject_files(output)))
     rejected = {r.raw.decode(): r.reason for r in rejects}
     stored = [r.values for r in read_back.stored(output, manifest)]
     by_name = {Path(v["image/filename"][0].decode()).name: v for v in stored}
@@ -102,7 +96,7 @@ def judge(files: list[File], output: Path, found: dict[str, list[str]], tally: T
         tell("files are lost or doubled", f"{len(files)} files, {len(stored)} stored, {len(rejects)} rejected")
     for file in files:
         values, reason = by_name.get(Path(file.path).name), rejected.get(file.path)
-        tally.count(KIND, f"{file.done}: {'stored' if values else 'rejected'}")
+        now.count(f"{file.done}: {'stored' if values else 'rejected'}")
         if (values is None) == (reason is None):
             tell("a file is neither or both", f"{file.path}: {file.done}, {reason}")
         elif file.good and values is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.attack import read_back
-from tools.attack.children import Answer, Children
+from tools.attack.children import JOB, TRAIN, Answer, Children
 from tools.attack.csv_bytes import Shape, csv_file
 from tools.attack.plans import Item, Plan
 
@@ -52,6 +52,17 @@ class Ground:
     inputs: tuple[str, ...]
     data: Path
     saved_model: Path | None = None
+
+    @property
+    def served(self) -> tuple[Plan, Path]:
+        """The plan of its rows, and the export.
+
+        Raises:
+          Failed: there is none.
+        """
+        if self.plan is None or self.saved_model is None:
+            raise Failed("a training has exported nothing")
+        return self.plan, self.saved_model
 
 
 def every_kind(*, regression: bool = False) -> Plan:
@@ -135,6 +146,12 @@ def job_arguments(schema: Path, inputs: tuple[str, ...], output: Path, *more: st
     return (*argv, "--max_reject_fraction", "1", *more)
 
 
+def predict_arguments(saved_model: Path, inputs: tuple[str, ...], output: Path, *more: str) -> tuple[str, ...]:
+    """Predictions that accept any number of rejects."""
+    argv = ("--saved_model", str(saved_model), "--input", *inputs, "--output", str(output))
+    return (*argv, "--max_reject_fraction", "1", *more)
+
+
 def _make(kind: str, children: Children, place: Path) -> None:
     schema, data = place / "schema.yaml", place / "data"
     if kind in OF_IMAGES:
@@ -149,20 +166,15 @@ def _make(kind: str, children: Children, place: Path) -> None:
         schema.write_text(plan.schema())
         content, _ = csv_file(random.Random(kind), plan, TIDY, first=0)
         lines = content.split(b"\n")
-        _write_ordered(place / "raw.csv", plan, lines)
+        (place / "raw.csv").write_bytes(b"\n".join(lines[:200]) + b"\n" + BAD_ROWS + b"\n".join(lines[200:]))
         inputs = (f"{place}/raw.csv",)
     shape = ("--num_shards", "3", *(("--compression", "gzip") if kind == "gzip" else ()))
-    must(children.one("beam_jobs.preprocess", *job_arguments(schema, inputs, data, *shape)), "a job")
+    must(children.one(JOB, *job_arguments(schema, inputs, data, *shape)), "a job")
     if kind == "replayed":
         corrected = corrections(data, place / "raw.csv", place / "corrected.jsonl")
-        must(children.one("beam_jobs.preprocess", "--replay", str(corrected), "--append_to", str(data)), "a replay")
+        must(children.one(JOB, "--replay", str(corrected), "--append_to", str(data)), "a replay")
     if kind in MODELS:
-        must(children.one("trainer.task", *training(data, place / "model", model=MODELS[kind])), "a training")
-
-
-def _write_ordered(path: Path, plan: Plan, lines: list[bytes]) -> None:
-    """The lines with some bad ones among them."""
-    path.write_bytes(b"\n".join(lines[:200]) + b"\n" + BAD_ROWS + b"\n".join(lines[200:]))
+        must(children.one(TRAIN, *training(data, place / "model", model=MODELS[kind])), "a training")
 
 
 def training(data: Path, model_dir: Path, *, model: str = "linear", steps: int = 40) -> tuple[str, ...]:
@@ -173,11 +185,10 @@ def training(data: Path, model_dir: Path, *, model: str = "linear", steps: int =
 
 def corrections(data: Path, raw: Path, path: Path) -> Path:
     """The rejects of a dataset, each corrected to a row that is in its file, under a key of its own."""
-    told = read_back.manifest(data)
     good = next(line for line in raw.read_bytes().split(b"\n")[1:] if b"k0000" in line).decode()
     key = next(part for part in good.split(",") if part.startswith("k0000"))
     lines = []
-    for reject in sorted((data / told["run"]).glob("rejects-*.jsonl")):
+    for reject in read_back.reject_files(data):
         for i, line in enumerate(filter(None, reject.read_text().split("\n"))):
             lines.append(json.dumps({**json.loads(line), "raw": good.replace(key, f"again{i}")}))
     path.write_text("\n".join(lines) + "\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
-import io
 from collections.abc import Iterator
 
 MAX_RECORD = 16 << 20
@@ -109,13 +108,8 @@ def fields(raw: bytes, dialect: Dialect) -> tuple[list[bytes], frozenset[str]]:
     doubtful = _quote_faults(raw, delimiter, quote, lines=not dialect.quoted_newlines)
     if doubtful:
         return [], doubtful
-    text = io.StringIO(raw.decode("latin-1"), newline="")
-    (row,) = csv.reader(_one(text.getvalue()), delimiter=dialect.delimiter, quotechar=dialect.quote)
+    (row,) = csv.reader([raw.decode("latin-1")], delimiter=dialect.delimiter, quotechar=dialect.quote)
     return [field.encode("latin-1") for field in row], frozenset()
-
-
-def _one(text: str) -> Iterator[str]:
-    yield text
 
 
 def _quote_faults(raw: bytes, delimiter: bytes, quote: bytes, *, lines: bool) -> frozenset[str]:

@@ -98,9 +98,10 @@ class Judge:
         called = [self.plan.called(c) for c in columns]
         match item["kind"]:
             case "numeric" if item is self.plan.label:
-                return self._numeric(cells, called, absent="missing_label")
+                return *self._numeric(cells, called, absent="missing_label"), set()
             case "numeric":
-                value, bad, doubt = self._numeric(cells, called, absent=None if "missing" in item else "missing_value")
+                value, bad = self._numeric(cells, called, absent=None if "missing" in item else "missing_value")
+                doubt: set[Why] = set()
                 if not bad:
                     for cell, column in zip(value, called, strict=True):
                         filled = item["missing"] if cell is None and isinstance(item.get("missing"), float) else cell
@@ -112,16 +113,16 @@ class Judge:
                             doubt.add(("*", None, column))
                 return value, bad, doubt
             case "weight":
-                value, bad, doubt = self._numeric(cells, called, absent="missing_value")
+                value, bad = self._numeric(cells, called, absent="missing_value")
                 if not bad and value[0] < 0:
                     bad.add(("decode", "negative_weight", called[0]))
-                return value, bad, doubt
+                return value, bad, set()
             case "one_hot":
-                value, bad, doubt = self._numeric(cells, called, absent="missing_value")
+                value, bad = self._numeric(cells, called, absent="missing_value")
                 ones = [i for i, v in enumerate(value) if v == 1]
                 if len(ones) != 1 or any(v not in (0, 1) for v in value):
                     bad |= {("decode", "not_one_hot", c) for c in called}
-                return ones[0] if ones else None, bad, doubt
+                return ones[0] if ones else None, bad, set()
             case _:
                 key = (item["name"], cells[0], latin)
                 if key not in self._strings:
@@ -131,9 +132,7 @@ class Judge:
                 value, reasons, doubts = self._strings[key]
                 return value, set(reasons), set(doubts)
 
-    def _numeric(
-        self, cells: list[bytes], called: list[str], *, absent: str | None
-    ) -> tuple[list[Any], set[Why], set[Why]]:
+    def _numeric(self, cells: list[bytes], called: list[str], *, absent: str | None) -> tuple[list[Any], set[Why]]:
         values: list[Any] = []
         bad: set[Why] = set()
         for cell, column in zip(cells, called, strict=True):
@@ -142,16 +141,11 @@ class Judge:
                 value = number(cell, self.plan.missing)
                 if len(self._numbers) < 100_000 and len(cell) < 100:
                     self._numbers[cell] = value
-            if value is ABSENT:
-                if absent is not None:
-                    bad.add(("decode", absent, column))
-                values.append(None)
-            elif isinstance(value, str):
-                bad.add(("decode", value, column))
-                values.append(None)
-            else:
-                values.append(value)
-        return values, bad, set()
+            reason = absent if value is ABSENT else value if isinstance(value, str) else None
+            if reason is not None:
+                bad.add(("decode", reason, column))
+            values.append(None if value is ABSENT or isinstance(value, str) else value)
+        return values, bad
 
     def _string(self, item: Item, cell: bytes, column: str, *, latin: bool) -> tuple[bytes, set[Why], set[Why]]:
         bad: set[Why] = set()

@@ -26,41 +26,39 @@ def check_values(plan: Plan, pairs: list[tuple[Expected, Stored]], tell: Told, *
             tell("a record's features are others", f"{sorted(set(found.values) ^ names)} of {record.raw[:60]!r}")
             return
     for item in plan.items:
-        name = item["name"]
-        if item["kind"] in ("ignore", "key"):
+        name, kind = item["name"], item["kind"]
+        if kind in ("ignore", "key"):
             continue
-        if item["kind"] == "cross":
-            given = [tuple(str(f.values[o]) for o in item["of"]) for _, f in pairs]
-            _ids(name, [(g, f.values[name], f.split) for g, (_, f) in zip(given, pairs, strict=True)], item, tell)
+        if kind == "cross":
+            _ids(
+                name,
+                [(tuple(str(f.values[o]) for o in item["of"]), f.values[name], f.split) for _, f in pairs],
+                item,
+                tell,
+            )
             continue
-        rows = [(r.values[name], f.values[name], f.split) for r, f in pairs]
-        match item["kind"]:
-            case "numeric" if item is plan.label:
-                _plain(name, rows, tell)
-            case "weight":
-                _plain(name, rows, tell)
-            case "numeric":
-                _numeric(name, item, rows, tell, measured=measured)
-                if item.get("indicator"):
-                    missing = [
-                        ([float(v is None) for v in r], f.values[f"{name}_missing"])
-                        for (r, _, _), (_, f) in zip(rows, pairs, strict=True)
-                    ]
-                    for raw, flags in missing:
-                        if raw != flags:
-                            tell("an indicator is wrong", f"{name}: expected {raw}, found {flags}")
-            case "one_hot":
-                _exact(name, rows, lambda raw: [raw], tell)
-            case "bool":
-                _exact(name, rows, lambda raw: [float(raw)], tell)
-            case "category" if item.get("values") is not None:
-                _given(name, item, rows, tell, classes=item is plan.label)
-            case "category":
-                _ids(name, rows, item, tell)
-                if "hash_buckets" not in item and measured:
-                    _vocabulary(name, item, rows, tell, first=0)
-            case "text":
-                _words(name, item, rows, tell)
+        rows: list[Pair] = [(r.values[name], f.values[name], f.split) for r, f in pairs]
+        if (item is plan.label and kind == "numeric") or kind == "weight":
+            _exact(name, rows, lambda raw: raw, tell)
+        elif kind == "numeric":
+            _numeric(name, item, rows, tell, measured=measured)
+            if item.get("indicator"):
+                flags = [
+                    (r, f.values[f"{name}_missing"], f.split) for (r, _, _), (_, f) in zip(rows, pairs, strict=True)
+                ]
+                _exact(f"{name}_missing", flags, lambda raw: [float(v is None) for v in raw], tell)
+        elif kind == "one_hot":
+            _exact(name, rows, lambda raw: [raw], tell)
+        elif kind == "bool":
+            _exact(name, rows, lambda raw: [float(raw)], tell)
+        elif kind == "text":
+            _words(name, item, rows, tell)
+        elif item.get("values") is not None:
+            _given(name, item, rows, tell, classes=item is plan.label)
+        else:
+            _ids(name, rows, item, tell)
+            if "hash_buckets" not in item and measured:
+                _vocabulary(name, item, rows, tell)
 
 
 def _stored_names(plan: Plan) -> set[str]:
@@ -74,10 +72,6 @@ def _exact(name: str, rows: list[Pair], becomes: Callable[[Any], list[Any]], tel
             tell(f"a value is another: {name[0]}", f"{name}: {raw!r} is stored as {found}, expected {becomes(raw)}")
 
 
-def _plain(name: str, rows: list[Pair], tell: Told) -> None:
-    _exact(name, rows, lambda raw: raw, tell)
-
-
 def _given(name: str, item: Item, rows: list[Pair], tell: Told, *, classes: bool) -> None:
     """Ids by the values' places, others behind them."""
     ids = {value.encode(): i for i, value in enumerate(item["values"])}
@@ -86,10 +80,8 @@ def _given(name: str, item: Item, rows: list[Pair], tell: Told, *, classes: bool
         expected = ids.get(raw)
         good = found == expected if expected is not None else len(ids) <= found < last
         if not good or more:
-            tell(
-                "an id is another",
-                f"{name}: {raw!r} has the id {found}, expected {expected}, or {len(ids)} to {last - 1}",
-            )
+            wanted = f"expected {expected}, or {len(ids)} to {last - 1}"
+            tell("an id is another", f"{name}: {raw!r} has the id {found}, {wanted}")
 
 
 def _ids(name: str, rows: list[Pair], item: Item, tell: Told) -> None:
@@ -103,13 +95,13 @@ def _ids(name: str, rows: list[Pair], item: Item, tell: Told) -> None:
             tell("one value has two ids", f"{name}: {raw!r} has {ids[raw]} and {found[0]}")
 
 
-def _vocabulary(name: str, item: Item, rows: list[Pair], tell: Told, *, first: int) -> None:
+def _vocabulary(name: str, item: Item, rows: list[Pair], tell: Told) -> None:
     """The values of the train split, the most frequent first; two values share an id only out of the vocabulary."""
     counts = collections.Counter(raw for raw, _, split in rows if split == "train")
     ids = {raw: found[0] for raw, found, _ in rows if found}
     frequent = [raw for raw, n in counts.items() if n >= (item.get("frequency_threshold") or 1) and raw]
     size = min(len(frequent), item.get("top_k") or len(frequent))
-    known = {raw: i - first for raw, i in ids.items() if i - first < size}
+    known = {raw: i for raw, i in ids.items() if i < size}
     if len(set(known.values())) != len(known):
         shared = [v for v, n in collections.Counter(known.values()).items() if n > 1]
         tell("two values share an id", f"{name}: {[r for r, i in known.items() if i in shared][:4]}")
@@ -153,9 +145,9 @@ def _numeric(name: str, item: Item, rows: list[Pair], tell: Told, *, measured: b
             if formula is None or (raw is not None and abs(raw) > HUGE):
                 continue
             expected = formula(raw)
-            if expected is not None and abs(found - expected) > 1e-5 * abs(expected) + 1e-6 + slack * (
-                1 + abs(raw or 0)
-            ):
+            if expected is None:
+                continue
+            if abs(found - expected) > 1e-5 * abs(expected) + 1e-6 + slack * (1 + abs(raw or 0)):
                 tell(f"a number is another: {_called(transform)}", f"{name}: {raw} is {found}, expected {expected}")
         if isinstance(transform, dict) and isinstance(transform.get("bucketize"), int):
             known = sorted((v, f) for v, f, _ in column if v is not None and f is not None)

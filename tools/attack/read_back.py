@@ -77,9 +77,14 @@ def _values(feature: Any) -> list[Any]:
     return [] if kind is None else list(getattr(feature, kind).value)
 
 
-def rejects(paths: list[Path]) -> Iterator[Rejected]:
+def reject_files(folder: Path) -> list[Path]:
+    """The rejects files of a dataset directory's run."""
+    return sorted((folder / manifest(folder)["run"]).glob("rejects-*.jsonl"))
+
+
+def rejects(*paths: Path) -> Iterator[Rejected]:
     """The lines of rejects files."""
-    for path in sorted(paths):
+    for path in paths:
         for line in path.read_bytes().split(b"\n"):
             if line:
                 row = json.loads(line)

@@ -17,14 +17,12 @@ from typing import Any
 from tests.support.hostile_clients import CLIENTS, PATIENCE, converse, head, statuses
 from tests.support.model_server import started
 from tests.support.server_process import end_group
-from tools.attack.children import Children
 from tools.attack.csv_bytes import tidy_row
-from tools.attack.ground import Failed, ground
+from tools.attack.ground import Failed
 from tools.attack.plans import Plan
+from tools.attack.rounds import Round
 from tools.attack.serve import served_items
-from tools.attack.tally import Tally
 
-KIND = "wire"
 CONVERSATIONS, AT_ONCE = 200, 6
 LEFT = ("connections 1.0", "reading_bytes 0.0", "queued_rows 0.0", "queued_bytes 0.0")
 MORE = 256 << 20  # bytes that a server may take more after a round; what a flood left would be far more
@@ -32,28 +30,25 @@ PATHS = ("/predict", "/healthz", "/metrics", "/nothing", "/admin/roll_back", "/v
 LINES = ("Content-Length: 7", "Content-Length: 70000", "Expect: 100-continue", "Transfer-Encoding: chunked", "X: \xff")
 
 
-def round_(draw: random.Random, children: Children, folder: Path, tally: Tally, *, seed: str) -> None:
+def play(now: Round) -> None:
     """Conversations of hostile clients, and of clients that leave, beside an honest one."""
-    base = ground("linear", children, folder.parent / "ground")
-    if base.plan is None or base.saved_model is None:
-        raise Failed("a training has exported nothing")
-    body = json.dumps([_row(draw, base.plan, number) for number in range(3)]).encode()
-    process, port = started(folder / "log", "--model_dir", str(base.saved_model), "--json")
+    plan, saved_model = now.ground("linear").served
+    body = json.dumps([_row(now.draw, plan, number) for number in range(3)]).encode()
+    log = now.folder / "log"
+    process, port = started(log, "--model_dir", str(saved_model), "--json")
     try:
-        found = _talk(draw, port, body, process.pid, tally)
+        _talk(now, port, body, process.pid)
         process.send_signal(signal.SIGTERM)
         if process.wait(PATIENCE):
-            found.append(("the server's end", f"exit code {process.returncode}"))
+            now.found.add("the server's end", f"exit code {process.returncode}")
     except (OSError, http.client.HTTPException, subprocess.TimeoutExpired) as error:
-        found = [("an honest client is not answered", repr(error))]
+        now.found.add("an honest client is not answered", repr(error))
     finally:
         end_group(process)
         if process.stdout:
             process.stdout.close()
-    if "Traceback" in (folder / "log").read_text():
-        found.append(("a traceback", (folder / "log").read_text()[-1500:]))
-    for title, detail in found:
-        tally.fault(KIND, title, detail, keep=folder, seed=seed)
+    if "Traceback" in log.read_text():
+        now.found.add("a traceback", log.read_text()[-1500:])
 
 
 def _row(draw: random.Random, plan: Plan, number: int) -> dict[str, Any]:
@@ -65,31 +60,32 @@ def _row(draw: random.Random, plan: Plan, number: int) -> dict[str, Any]:
     }
 
 
-def _talk(draw: random.Random, port: int, body: bytes, server: int, tally: Tally) -> list[tuple[str, str]]:
-    """What is wrong with the answers, or with what they leave behind."""
-    found: list[tuple[str, str]] = []
+def _talk(now: Round, port: int, body: bytes, server: int) -> None:
+    """Notes what is wrong with the answers, or with what they leave behind."""
     expected = _ask(port, "POST", "/predict", body)
     if expected[0] != 200 or b'"error"' in expected[1]:
         raise Failed(f"a good request is answered with {expected}")
     before = _resident(server)
     honest = 0
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        talks = [pool.submit(_hostile(random.Random(draw.random()), port, body)) for _ in range(CONVERSATIONS)]
+        talks = [pool.submit(_hostile(random.Random(now.draw.random()), port, body)) for _ in range(CONVERSATIONS)]
         while not all(talk.done() for talk in talks):
             if (answer := _ask(port, "POST", "/predict", body)) != expected:
-                found.append(("an honest client's answer changes", f"{answer} after {expected}"))
+                now.found.add("an honest client's answer changes", f"{answer} after {expected}")
             honest += 1
-    found += [("a hostile client's answer", detail) for talk in talks if (detail := talk.result())]
+    for talk in talks:
+        if detail := talk.result():
+            now.found.add("a hostile client's answer", detail)
     for _ in range(600):  # for connections whose clients have left
         left = [count for count in LEFT if f"millrace_{count}\n".encode() not in _ask(port, "GET", "/metrics")[1]]
         if not left:
             break
-    found += [("something is left behind", f"other than {left}")] if left else []
+    if left:
+        now.found.add("something is left behind", f"other than {left}")
     if (more := _resident(server) - before) > MORE:
-        found.append(("memory is left behind", f"{more >> 20} MB more after {CONVERSATIONS} conversations"))
-    tally.count(KIND, "hostile conversations", CONVERSATIONS)
-    tally.count(KIND, "honest requests meanwhile", honest)
-    return found
+        now.found.add("memory is left behind", f"{more >> 20} MB more after {CONVERSATIONS} conversations")
+    now.count("hostile conversations", CONVERSATIONS)
+    now.count("honest requests meanwhile", honest)
 
 
 def _hostile(draw: random.Random, port: int, body: bytes) -> Callable[[], str]:

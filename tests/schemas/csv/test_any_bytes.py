@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from schemas.csv import reader
 from schemas.csv.file import binary_kind
 from schemas.spec.table import OFFSET
-from tests.support.csv_oracle import Row, Written, line_by_line, whole_text
-from tests.support.csv_reading import Reading, read_bytes
+from tests.support.csv_reading import Reading, Row, Written, expected_rows, read_bytes
 
 FIELDS = [
     b"",
@@ -119,7 +118,7 @@ def test_each_line_comes_out_as_csv_reads_it_alone_or_is_rejected(
     sizes = {"range_bytes": range_bytes, "batch_bytes": batch_bytes, "pieces": pieces}
     text, reading = read(first + data, written, quoted_newlines=False, **sizes)
     lines = text.replace(b"\r", b"\n") if b"\n" not in text else text  # an old Mac's
-    check(reading, line_by_line(lines, written), lines, written.quote)
+    check(reading, expected_rows(text, written, quoted_newlines=False), lines, written.quote)
 
 
 @pytest.mark.slow
@@ -132,15 +131,7 @@ def test_quoted_newlines_are_read_as_the_csv_module_reads_them(
     data: bytes, written: Written, batch_bytes: int, pieces: int
 ) -> None:
     text, reading = read(data, written, quoted_newlines=True, batch_bytes=batch_bytes, pieces=pieces)
-    expected = whole_text(text, written)
-    found: dict[int, Any] = {row[OFFSET]: (row["t"], row["n"], row["l"]) for row in reading.rows}
-    found |= {r.offset: None for r in reading.rejects}
-    # csv.reader would join what it cannot tell
-    strays = {r.offset for r in reading.rejects if r.reason == "stray_quote"}
-    assert len(found) == len(expected) == reading.read
-    for offset, row in zip(sorted(found), expected, strict=True):
-        assert found[offset] == row or offset in strays
-    assert all(text[r.offset : r.offset + len(r.raw)] == r.raw for r in reading.rejects)
+    check(reading, expected_rows(text, written, quoted_newlines=True), text, written.quote)
 
 
 @pytest.mark.parametrize("quoted_newlines", [False, True], ids=["lines", "quoted newlines"])

@@ -20,8 +20,7 @@ from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, Schema
-from tests.support.csv_oracle import Row, Written, line_by_line, whole_text
-from tests.support.csv_reading import TEXTS, read_bytes, schema_of
+from tests.support.csv_reading import TEXTS, Row, Written, expected_rows, read_bytes, schema_of
 
 LINES = 36_000  # of three values each
 PLAIN = [b"a text of %03d byt,%012d.5,a label of %02d by" % (i, 37 * i, i % 17) for i in range(600)]
@@ -72,10 +71,7 @@ def check(text: bytes, written: Written, *, quoted_newlines: bool) -> None:
     strays = {r.offset for r in rejects if r.reason == "stray_quote" and r.raw.count(written.quote.encode()) > 1}
     records: dict[int, Any] = dict(rows(found)) | {r.offset: None for r in rejects}
     places = sorted(records)
-    if quoted_newlines:
-        expected = list(zip(places, whole_text(text, written), strict=True))
-    else:
-        expected = line_by_line(text, written)
+    expected = expected_rows(text, written, quoted_newlines=quoted_newlines)
     assert read == len(records) == len(expected)
     assert [(p, records[p]) for p in places] == [(p, None if p in strays else row) for p, row in expected]
     assert all(text[r.offset : r.offset + len(r.raw)] == r.raw for r in rejects)

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.spec.table import SPLIT, Schema
 from tests.support.csv_reading import read_all, schema_of
-from tests.support.shipped import csv_schema
+from tests.support.schema_texts import csv_schema
 
 SPECTRUM = [
     "comma_in_quotes",

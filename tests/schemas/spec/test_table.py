@@ -11,7 +11,7 @@ import pytest
 from schemas.spec.features import Category, CategoryLabel, Cross, Key, Numeric, OneHot, Weight
 from schemas.spec.loader import load_schema
 from schemas.spec.table import HashSplit, Schema
-from tests.support.shipped import csv_schema
+from tests.support.schema_texts import csv_schema
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = sorted(ROOT.glob("schemas/*.yaml"))

@@ -12,9 +12,9 @@ import tensorflow as tf
 from schemas.dataset import Dataset, layout
 from schemas.errors import SkewError
 from schemas.exports.notes import read_notes
-from tests.support.changed_parity import change_records, copy_of
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import bmp, gif, png
+from tests.support.written_records import change_records, copy_of
 from trainer import verify
 from trainer.export.restore import restore_estimator
 from trainer.export.saved_model import ServedModel

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.spec.table import serving_columns
-from tests.support.shipped import csv_schema
+from tests.support.schema_texts import csv_schema
 from trainer.export.receivers import EXAMPLES, RAW, WITHOUT_KEY, serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
 from trainer.export.saved_model import ServedModel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.summaries import pixels, read_summaries
+from tests.support.written_records import pixels, read_summaries
 from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, table
 
 BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))

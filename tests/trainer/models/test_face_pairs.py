@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import UsageError
-from tests.support.summaries import pixels, read_summaries
 from tests.support.training import Trained, brief_config
+from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes

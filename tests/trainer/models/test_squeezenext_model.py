@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.support.drawn_datasets import COLORS
-from tests.support.summaries import pixels, read_summaries
 from tests.support.training import Trained, brief_config
+from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from beam_jobs.predicting import job
 from schemas.dataset import layout, lease
 from schemas.exports.notes import read_notes, write_notes
 from schemas.predictions.manifest import read_predictions
+from tests.support.forking import Forking
 from tests.support.hostile_exports import make_hostile, write_in_init
 from tests.support.predicted import assert_whole, by_the_job
 
@@ -44,16 +42,10 @@ def test_a_job_that_is_killed_anywhere_in_its_commit_leaves_the_old_predictions_
             "snapshots": [str(tmp_path / "out"), str(tmp_path / "copies")],
         },
     ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forking_jobs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdin
-        assert server.stdout
+    with Forking("tensorflow", "beam_jobs.output.pipeline_end") as forking:
         runs = []
         for asked in jobs:
-            server.stdin.write(json.dumps([asked]) + "\n")
-            server.stdin.flush()
-            (report,) = json.loads(server.stdout.readline())
+            (report,) = forking.run(asked)
             assert report["status"] == 0, report["stderr"]
             runs.append(read_predictions(str(tmp_path / "out")).run)
     copies = sorted((tmp_path / "copies").iterdir(), key=lambda path: int(path.name))

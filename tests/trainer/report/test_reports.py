@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.html_page import Page
 from tests.support.light_commands import assert_light
-from tests.support.summaries import pixels, read_summaries
 from tests.support.training import run
+from tests.support.written_records import pixels, read_summaries
 from trainer import evaluate, task
 from trainer.model_dir.model_json import read_evaluations
 

@@ -1,0 +1,168 @@
+"""The benchmarks' own parts: their inputs, what they refuse, how they measure, and what is made of their figures.
+
+None of it needs the optional packages. `python -m benchmarks.bench --quick` runs it all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import bench, goals, machine, report, results, scale_plan
+from benchmarks.check import check_written, compare
+from benchmarks.contests import CONTESTS, FLOOR, OURS, Contest, Entry
+from benchmarks.measure import Figures, WorkFailed, measure
+from benchmarks.rivals import csv_floor
+from benchmarks.sources import QUICK, Source, Sources
+from benchmarks.task import Task
+
+ROOT = Path(__file__).parents[2]
+SMALL = dataclasses.replace(QUICK, covertype=200, tiny=100)
+
+
+def figures(**changes: Any) -> Figures:
+    plain: dict[str, Any] = {
+        "count": 100,
+        "seconds": 2.0,
+        "cpu": 1.0,
+        "whole_seconds": 3.0,
+        "whole_cpu": 2.0,
+        "peak_bytes": 1 << 30,
+    }
+    return Figures(**(plain | changes))
+
+
+def test_tables_and_goals_do_without_the_ways_that_failed():
+    for contest in CONTESTS:
+        for entry in contest.entries:
+            found = results.Results().with_contest(contest, {entry.name: [figures()]}, {}, load=0.0)
+            assert entry.name in report.table_of(found, contest)
+            goals.table(found)
+            assert len(goals.summary(found).splitlines()) == 2
+            with_more = found.with_contest(contest, {}, {}, load=0.0, more=True)
+            assert list(with_more.medians(contest.name)) == [entry.name]
+
+
+@pytest.mark.slow
+def test_what_a_rival_writes_is_read_back(tmp_path):
+    source = Sources(str(tmp_path), SMALL)["covertype"]
+    task = Task(source=source.path, output=str(tmp_path), table="covertype", rows=source.rows)
+    csv_floor.write(task)
+    check_written("the floor", task, source)
+    with pytest.raises(WorkFailed, match="200 records"):
+        check_written("the floor", task, dataclasses.replace(source, rows=201))
+
+
+def test_other_classes_are_found():
+    source = Source(path="", rows=100, classes={0: 60, 1: 40}, real=False)
+    compare("a way", figures(classes={"0": 60, "1": 40}), source)
+    with pytest.raises(WorkFailed, match=r"classes"):
+        compare("a way", figures(classes={"0": 40, "1": 60}), source)
+    shares = dataclasses.replace(source, exact=False)
+    compare("a way", figures(classes={"0": 58, "1": 42}), shares)
+    with pytest.raises(WorkFailed, match=r"class 0 is 1"):
+        compare("a way", figures(classes={"0": 100}), shares)
+
+
+@pytest.mark.parametrize("does", sorted({entry.does for contest in CONTESTS for entry in contest.entries}))
+def test_every_way_is_there(does):
+    module, function = does.split(":")
+    text = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+    assert re.search(rf"^def {function}\(task: Task\)", text, re.MULTILINE)
+
+
+def test_contests_name_sources_that_can_be_made(tmp_path):
+    sources = Sources(str(tmp_path), SMALL)
+    named = {entry.source for contest in CONTESTS for entry in contest.entries}
+    assert named <= set(sources._makers)
+    assert all(contest.entries[0].name == OURS for contest in CONTESTS)
+
+
+def test_tables_tell_medians_and_ratios():
+    contest = CONTESTS[0]
+    runs = {OURS: [figures(seconds=s) for s in (1.0, 2.0, 4.0)], FLOOR: [figures(seconds=1.0, cpu=0.5)]}
+    found = results.Results().with_contest(contest, runs, {"date": "today", "real_data": "true"}, load=0.5)
+    assert report.table(found, contest).splitlines()[2:] == [
+        "| **Millrace** | 50 |  | 10.00 ms |  | 1.00 GB | 3.0 s, CPU 2.0 s | 3 |",
+        f"| *{FLOOR}* | 100 | 0.5x | 5.00 ms | 0.5x | 1.00 GB | 3.0 s, CPU 2.0 s | 1 |",
+    ]
+
+
+@pytest.mark.parametrize("change", [{"real_data": "true"}, {"tensorflow": "2.20.0"}, {"processor": "another"}])
+def test_more_rounds_are_refused_where_the_conditions_are_others(monkeypatch, tmp_path, capsys, change):
+    monkeypatch.delenv("MILLRACE_TEST_DATA", raising=False)
+    monkeypatch.setattr(machine, "PACKAGES", ("tensorflow",))  # the others are the rivals'
+    monkeypatch.setattr(bench, "FULL", SMALL)
+    contest = next(c for c in CONTESTS if c.name == "covertype_6m")
+    told = {**machine.describe(real_data=False), "date": "before", **change}
+    kept = results.Results().with_contest(contest, {OURS: [figures()]}, told, load=0.0)
+    monkeypatch.setattr(results, "load", lambda: kept)
+    assert bench.main(["--only", contest.name, "--more", "--work", str(tmp_path)]) == 2
+    assert (
+        "covertype_6m that are kept are of another machine, other versions or other inputs" in capsys.readouterr().err
+    )
+
+
+def test_the_pages_show_the_results_that_are_kept():
+    found = results.load()
+    contents = report.blocks(found)
+    for page in report.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert report.fill(text, contents) == text, f"{page.name}: python -m benchmarks.report"
+
+
+def test_no_way_reads_what_it_measures_by_another_name():
+    """Rivals are on their own: they use this project's list of shards at most."""
+    for path in (ROOT / "benchmarks" / "rivals").glob("*.py"):
+        for name in re.findall(r"^from (beam_jobs|trainer|schemas)[\w.]* import (\w+)", path.read_text(), re.MULTILINE):
+            assert name == ("schemas", "open_dataset"), path.name
+
+
+def test_a_measurement_is_of_its_own_process(tmp_path):
+    ballast = np.ones(300 << 20, np.uint8)  # what this process holds is not counted
+    found = measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
+    assert (tmp_path / "done").exists()
+    assert found.count == 7
+    assert found.whole_seconds >= found.seconds > 0
+    assert found.whole_cpu >= found.cpu
+    assert 100 << 20 < (found.peak_bytes or 0) < len(ballast) + (100 << 20)
+
+
+def test_work_that_hangs_is_killed(tmp_path):
+    with pytest.raises(WorkFailed, match=r"not done after 2 s"):
+        measure("tests.support.measured_work:hang", Task(source="", output=str(tmp_path)), limit=2)
+
+
+def contest_of(name: str, *does: str, source: str = "covertype_tiny") -> Contest:
+    own = Entry(name=OURS, does="tests.support.measured_work:write", source="covertype_tiny")
+    others = (Entry(name=way, does=f"tests.support.measured_work:{way}", source=source) for way in does)
+    return Contest(name=name, title=name, kind="write", unit="rows", entries=(own, *others), quick=True)
+
+
+def test_a_way_that_fails_leaves_the_others_and_is_listed_at_the_end(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(machine, "PACKAGES", ())  # they are the rivals'
+    first = contest_of("startup", "fail")  # whose output is not read back
+    monkeypatch.setattr(bench, "CONTESTS", (first, dataclasses.replace(first, entries=first.entries[:1])))
+    assert bench.main(["--quick", "--rounds", "2", "--work", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert out.count(f"of 2: {OURS}: ") == 4
+    assert out.count("of 2: fail: FAILED") == 1
+    assert "contest 2 of 2" in out
+    listed = err.splitlines()
+    assert listed[0] == "benchmarks.bench: failed (1):"
+    assert listed[1].startswith("startup: fail: tests.support.measured_work:fail: exit status 1")
+    assert "the disk is full" in err
+
+
+@pytest.mark.slow
+def test_a_pipeline_of_a_hundred_thousand_files_is_as_small_as_one_of_a_hundred(capfd: pytest.CaptureFixture[str]):
+    assert scale_plan.main(["--kinds", "csv", "--files", "100", "100000", "--terabytes", "1"]) == 0
+    few, many = (line.split() for line in capfd.readouterr().out.splitlines()[1:])
+    sizes = [int(line[2].replace(",", "")) for line in (few, many)]
+    assert sizes[1] < 1_000_000
+    assert sizes[1] - sizes[0] < 5_000
