@@ -62,7 +62,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
             from trainer.loop.early_stopping import Display
             from trainer.loop.evaluations import finite
             from trainer.loop.train import train
-            from trainer.model_dir.failures import explain_failures
+            from trainer.model_dir.checkpoints import explain_failures
 
             with interruptible(sigterm=True), explain_failures(data, options):
                 trained = train(data, options, Display(quiet=options.quiet))

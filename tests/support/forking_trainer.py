@@ -60,7 +60,7 @@ class Forking:
 def main() -> None:
     from schemas.libraries import quick_import
 
-    quick_import("trainer.loop.train", "trainer.model_dir.failures", "trainer.task")  # once for all children
+    quick_import("trainer.loop.train", "trainer.model_dir.checkpoints", "trainer.task")  # once for all children
 
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), flush=True)

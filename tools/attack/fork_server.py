@@ -33,7 +33,7 @@ HEAVY = (
     "beam_jobs.runtime.job",
     "beam_jobs.output.pipeline_end",
     "trainer.loop.train",
-    "trainer.model_dir.failures",
+    "trainer.model_dir.checkpoints",
     "trainer.predict",
 )
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")

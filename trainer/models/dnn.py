@@ -6,8 +6,7 @@ from typing import Any
 
 from trainer.estimator import tf_estimator
 from trainer.models import DnnHparams
-from trainer.models.canned import head, with_prepared_ids
-from trainer.models.feature_columns import deep_columns
+from trainer.models.canned import deep_columns, head, with_prepared_ids
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import TaskSpec
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from trainer.estimator import tf_estimator
 from trainer.models import LinearHparams
-from trainer.models.canned import head, with_prepared_ids
-from trainer.models.feature_columns import linear_columns
+from trainer.models.canned import head, linear_columns, with_prepared_ids
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import TaskSpec
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer.data.epochs import kept, shuffled_batches, windows, without_first
 from trainer.data.input_options import Position
-from trainer.data.window_shuffle import kept, shuffled_batches, windows, without_first
 
 ROWS, BLOCK, BATCH = 20_000, 250, 50
 BEGIN = Position()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from trainer.models.feature_columns import mean_of_rows, multi_hot
+from trainer.models.canned import mean_of_rows, multi_hot
 
 BAGS = tf.constant([[0, 2, -1], [2, 2, -1], [-1, -1, -1]], tf.int64)
 

@@ -12,7 +12,7 @@ from schemas.spec.features import Numeric
 from tests.support.csv_datasets import write_dataset
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.models.feature_columns import deep_columns, embedding_size_for, linear_columns, prepare
+from trainer.models.canned import deep_columns, embedding_size_for, linear_columns, prepare
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec
 
 BUCKETS = """\

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from schemas.spec.gates import PromoteRules
+from trainer.evaluation.metrics import Answers
+from trainer.evaluation.scoring import Scored
+from trainer.evaluation.slices import Slice
 from trainer.promotion.gate import judge, metrics_of
-from trainer.promotion.metrics import Answers
-from trainer.promotion.scoring import Scored
-from trainer.promotion.slices import Slice
 
 
 def model(right: np.ndarray) -> Answers:

@@ -7,10 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from trainer.promotion.metrics import CLASS_METRICS, METRICS, VALUE_METRICS, Answers, difference, own_error
-from trainer.report.class_metrics import class_metrics
-from trainer.report.collect import ClassCollector, ValueCollector
-from trainer.report.value_metrics import value_metrics
+from trainer.evaluation.metrics import (
+    CLASS_METRICS,
+    METRICS,
+    VALUE_METRICS,
+    Answers,
+    class_metrics,
+    difference,
+    own_error,
+    value_metrics,
+)
+from trainer.evaluation.predictions import ClassCollector, ValueCollector
 
 
 def classes(rng: np.random.Generator, rows: int, *, skill: float, labels: np.ndarray | None = None) -> tuple:

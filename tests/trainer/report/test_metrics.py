@@ -7,10 +7,9 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.calibration import calibration_curve
 
-from trainer.report.class_metrics import class_content
-from trainer.report.collect import ClassCollector, ValueCollector
-from trainer.report.ranking import POINTS, rank
-from trainer.report.value_metrics import value_content
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.predictions import ClassCollector, ValueCollector
+from trainer.evaluation.ranking import POINTS, rank
 
 ROWS = 3000
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, open_dataset
 from tests.support.replaying import BAD, HEADER, ROWS, SCHEMA, Folder, as_good
-from trainer.report.raw_rows import Found, find_rows
+from trainer.evaluation.raw_rows import Found, find_rows
 
 pytestmark = pytest.mark.slow
 NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")

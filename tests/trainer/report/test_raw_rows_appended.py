@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.appending import Days
-from trainer.report.raw_rows import find_rows
+from trainer.evaluation.raw_rows import find_rows
 
 pytestmark = pytest.mark.slow
 

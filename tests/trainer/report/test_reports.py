@@ -137,7 +137,7 @@ class TestEvaluate:
         assert (tmp_path / "report-eval.json").read_text() == "mine"
 
     def test_large_inputs_are_searched_when_asked(self, people, people_dir, tmp_path, monkeypatch):
-        monkeypatch.setattr("trainer.report.model_report.MOST_BYTES", 1000)
+        monkeypatch.setattr("trainer.evaluation.report.MOST_BYTES", 1000)
         argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
         assert evaluate.main(argv) == 0
         content = read(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.report.row_match import SHOWN, TOLERANCE, Candidate, Nearest, Place, equal_pairs
+from trainer.evaluation.raw_rows import SHOWN, TOLERANCE, Candidate, Nearest, Place, equal_pairs
 
 
 def values(rows: list[tuple[float, int, bytes, list[int]]]) -> dict:

@@ -7,12 +7,11 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
-from trainer.report.budget import Budget
-from trainer.report.collect import ClassCollector, ValueCollector
-from trainer.report.feature_parts import Part
-from trainer.report.importance import groups_of, importance, rows_for
-from trainer.report.slices import Slices, crossed, of_ids, of_numbers
-from trainer.report.units import way_back
+from trainer.evaluation.feature_text import way_back
+from trainer.evaluation.importance import groups_of, importance, rows_for
+from trainer.evaluation.predictions import ClassCollector, ValueCollector
+from trainer.evaluation.slices import Part, Slices, crossed, of_ids, of_numbers
+from trainer.evaluation.watch import Budget
 
 
 @pytest.fixture

@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 
 from tests.support.html_page import Page
-from trainer.report.class_metrics import class_content
-from trainer.report.collect import ClassCollector, ValueCollector
-from trainer.report.confusion import DENSE, Confusion
-from trainer.report.figures import pictures
-from trainer.report.learning import learning_curves
-from trainer.report.model_report import notes
-from trainer.report.value_metrics import value_content
-from trainer.report.write import draw_all, finite, page, write_report
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.page import draw_all, finite, page, pictures, write_report
+from trainer.evaluation.predictions import DENSE, ClassCollector, Confusion, ValueCollector
+from trainer.evaluation.report import learning_curves, notes
 
 NO_CURVES: dict[str, Any] = {"evaluations": [], "panels": [], "best_metric": None, "best_step": None}
 

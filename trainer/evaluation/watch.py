@@ -1,21 +1,48 @@
-"""Watches an evaluation: takes in its predictions, and writes pictures of them for TensorBoard."""
+"""Keeps what a report costs a training small: pictures are left out while they would take too much of its time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.page import all_pictures
+from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.export.outputs import CLASS_ID, PROBABILITIES, VALUE, classes_of
 from trainer.images.hooks import EvaluationHook, image_value, name_split, summary_folder, table, text_value
-from trainer.report.budget import Budget
-from trainer.report.class_metrics import class_content
-from trainer.report.collect import ClassCollector, ValueCollector
-from trainer.report.figures import all_pictures
-from trainer.report.value_metrics import value_content
+
+SHARE = 0.05  # of the time since the training began
+
+
+class Budget:
+    """Seconds that may be spent: a share of those since the budget was made. The first spending is always allowed."""
+
+    def __init__(self, share: float = SHARE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._share = share
+        self._clock = clock
+        self._begun = clock()
+        self._spent = 0.0
+
+    @property
+    def allows(self) -> bool:
+        """Whether more may be spent now."""
+        return self._spent <= self._share * (self._clock() - self._begun)
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        """Counts the time of its block."""
+        before = self._clock()
+        try:
+            yield
+        finally:
+            self._spent += self._clock() - before
+
 
 AnyCollector = ClassCollector | ValueCollector
 Summary = tf.compat.v1.Summary

@@ -1,4 +1,4 @@
-"""How well a model does on parts of a split: the rows with one value of a feature, or with values in a range."""
+"""The numbers and ids of a record by name: a feature of one value as itself, and each value of a short vector."""
 
 from __future__ import annotations
 
@@ -6,14 +6,58 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from trainer.report.feature_parts import Part
-from trainer.report.kept_rows import KeptRows
-from trainer.report.ranking import rank
+from schemas.spec.features import Feature, Numeric, OneHot
+from schemas.spec.forms import Dense, Ids, Input
+from schemas.spec.table import Schema
+from trainer.evaluation.predictions import KeptRows
+from trainer.evaluation.ranking import rank
+
+LONGEST = 50  # values of a vector that are told apart: not the pixels of an image
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One value of a feature. `column`: its place in the stored vector; None: the feature holds a single value."""
+
+    feature: str
+    column: int | None = None
+    name: str = ""
+
+
+def parts_of(entry: Input, feature: Feature | None) -> Iterator[Part]:
+    """The values of a stored feature that can be told apart; none of a bag, of a long vector or of tokens.
+
+    Args:
+      entry: the stored feature.
+      feature: what the schema declares; None where a custom `preprocessing_fn` made it.
+    """
+    width = entry.width if isinstance(entry, Dense) else entry.length
+    if width == 1:
+        yield Part(entry.name, None, entry.name)
+    elif width is not None and width <= LONGEST and (isinstance(entry, Dense) or entry.positional):
+        refs = feature.refs if isinstance(feature, Numeric) and len(feature.refs) == width else range(width)
+        yield from (Part(entry.name, place, f"{entry.name}[{ref}]") for place, ref in enumerate(refs))
+
+
+def declared_parts(schema: Schema) -> list[str]:
+    """The names of the values that the schema's features become, before its vocabularies are known."""
+    names = []
+    for feature in schema.inputs:
+        for entry in feature.inputs(1):
+            names += [part.name for part in parts_of(entry, feature) if not hashed(entry, feature)]
+    return names
+
+
+def hashed(entry: Input, feature: Feature | None) -> bool:
+    """Whether ids are buckets of a hash, which say nothing to a reader."""
+    return (isinstance(entry, Ids) and entry.crossed) or getattr(feature, "hash_buckets", None) is not None
+
 
 RANGES = 5  # a number is cut into, by its quantiles
 FEW = 12  # distinct numbers: up to here each is a slice of its own
@@ -172,3 +216,55 @@ class Slices:
         labels = self._kept["label"][rows]
         ranking = rank(self._kept["score"][rows], labels == 1, self._kept["weight"][rows])
         return None if ranking.undefined else ranking.auc()
+
+
+MOST_SLICES = 50  # of a feature: the most frequent ones; all others are one part
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Some of the rows: the feature, what its values there are called, and bool `[rows]`."""
+
+    feature: str
+    value: str
+    rows: np.ndarray
+
+
+def slices_of(schema: Schema, name: str, values: np.ndarray) -> Iterator[Slice]:
+    """The parts of rows with these raw values of a feature, float32 or `bytes`, `[rows]` or `[rows, width]`."""
+    feature = next(f for f in schema.inputs if f.name == name)
+    if isinstance(feature, OneHot):
+        place = values.argmax(axis=1)
+        for column in np.unique(place):
+            yield Slice(name, str(feature.refs[column]), place == column)
+    elif values.dtype == object:
+        yield from _values(name, values)
+    elif values.ndim == 1:
+        yield from _ranges(name, values)
+    else:
+        for column in range(values.shape[1]):
+            yield from _ranges(f"{name}[{feature.refs[column]}]", values[:, column])
+
+
+def _values(name: str, values: np.ndarray) -> Iterator[Slice]:
+    encoded = pa.array([value.strip() for value in values], pa.binary()).dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(-np.bincount(codes, minlength=len(encoded.dictionary)), kind="stable")
+    for code in order[:MOST_SLICES].tolist():
+        yield Slice(name, encoded.dictionary[code].as_py().decode("utf-8", "replace") or "(missing)", codes == code)
+    if len(order) > MOST_SLICES:
+        yield Slice(name, "(all other values)", np.isin(codes, order[MOST_SLICES:]))
+
+
+def _ranges(name: str, values: np.ndarray) -> Iterator[Slice]:
+    missing = np.isnan(values)
+    if missing.any():
+        yield Slice(name, "(missing)", missing)
+    if missing.all():
+        return
+    ends = np.unique(np.quantile(values[~missing], np.arange(1, RANGES) / RANGES))
+    part = np.where(missing, -1, np.searchsorted(ends, values, "right"))
+    for place in np.unique(part[part >= 0]).tolist():
+        low = "" if place == 0 else f"from {ends[place - 1]:.4g}"
+        high = "" if place == len(ends) else f"below {ends[place]:.4g}"
+        yield Slice(name, f"{low} {high}".strip(), part == place)

@@ -1,32 +1,153 @@
-"""The content of a report: an evaluation in numbers, its slices, its worst rows, the features that matter, the curves.
-
-`brief` is what one evaluation gives at little cost; `full` reads the split once more, without the model, for slices and
-worst rows, and predicts some rows again for the importance of features.
-"""
+"""Learning curves: the metrics of all evaluations of a training, by step."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_transform as tft
 
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
-from trainer.report.class_metrics import class_content
-from trainer.report.collect import ClassCollector
-from trainer.report.feature_text import FeatureText
-from trainer.report.hook import AnyCollector, new_collector
-from trainer.report.importance import REPEATS, groups_of, importance, rows_for
-from trainer.report.kept_rows import KeptRows
-from trainer.report.raw_rows import MOST_BYTES, find_rows
-from trainer.report.reading import described, feature_batches, records_at, sample_of
-from trainer.report.slices import Slices, Slicing, crossed
-from trainer.report.value_metrics import value_content
+from schemas.spec import images
+from trainer.evaluation.feature_text import FeatureText
+from trainer.evaluation.importance import REPEATS, groups_of, importance, rows_for
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.predictions import ClassCollector, KeptRows
+from trainer.evaluation.raw_rows import MOST_BYTES, find_rows
+from trainer.evaluation.slices import Slices, Slicing, crossed
+from trainer.evaluation.watch import AnyCollector, new_collector
+from trainer.export.receivers import key_name
+
+FIRST = ("average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
+PANELS = 6
+UNREAD = {"bias", "label"}  # the same in every evaluation, or no measure of the model
+_STEP = "global_step"
+
+
+def learning_curves(
+    evaluations: Sequence[Mapping[str, Any]], *, best_metric: str | None, best_step: int | None, steps_an_epoch: float
+) -> dict[str, Any]:
+    """The metrics of all evaluations, as JSON holds them.
+
+    Args:
+      evaluations: the content of `evaluations.json`.
+      best_metric: the metric that selects the best export; its curve comes first.
+      best_step: the step of the best export.
+      steps_an_epoch: how many steps read the train split once.
+
+    Returns:
+      `evaluations`, each with its `epoch`; and `panels`: the curves that are drawn, with `metric`, `steps`, `values`
+      and `best`, the best export's step, if the curve has it.
+    """
+    rows = [
+        {
+            "step": int(e[_STEP]),
+            "epoch": round(e[_STEP] / steps_an_epoch, 2),
+            **{k: v for k, v in e.items() if k != _STEP},
+        }
+        for e in evaluations
+    ]
+    names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "epoch"))
+    wanted = dict.fromkeys(name for name in (best_metric, *FIRST, *names) if name in names)
+    chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
+    if "average_loss" in chosen and "loss" in chosen:  # the same, but for the last batch's share
+        chosen.remove("loss")
+    panels = []
+    for name in chosen[:PANELS]:
+        points = [(row["step"], row[name]) for row in rows if _finite(row.get(name))]
+        if points:
+            steps, values = (list(column) for column in zip(*points, strict=True))
+            panels.append(
+                {"metric": name, "steps": steps, "values": values, "best": best_step if best_step in steps else None}
+            )
+    return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+BATCH = 4096
+
+
+def feature_batches(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:
+    """The stored features of a CSV split in the order of an evaluation: dense arrays `[rows, ...]`, no bags of ids."""
+    spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
+    dense = {name: entry for name, entry in spec.items() if isinstance(entry, tf.io.FixedLenFeature)}
+    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).batch(BATCH)
+    for batch in records.map(lambda serialized: tf.io.parse_example(serialized, dense)).prefetch(1):
+        yield {name: value.numpy() for name, value in batch.items()}
+
+
+def located(dataset: Dataset, split: str, row: int) -> tuple[str, int]:
+    """The shard of a row, relative to the dataset directory, and the record's place in it, both counted from 0."""
+    for shard in dataset.manifest.splits[split].shards:
+        if row < shard.rows:
+            return shard.path, row
+        row -= shard.rows
+    raise IndexError(f"the split {split!r} has no row {row}")
+
+
+def records_at(dataset: Dataset, split: str, rows: list[int]) -> list[bytes]:
+    """Single records as they are stored. `rows`: counted in the order of an evaluation."""
+    found = []
+    for shard, record in (located(dataset, split, row) for row in rows):
+        path = layout.join(dataset.path, shard)
+        (serialized,) = tf.data.TFRecordDataset(path, dataset.compression).skip(record).take(1)
+        found.append(serialized.numpy())
+    return found
+
+
+def described(
+    dataset: Dataset, split: str, rows: list[int], records: list[bytes], text: FeatureText | None
+) -> list[dict[str, Any]]:
+    """Where rows of a split are stored, and what is known of them: the key, the image's file, the values of features.
+
+    Args:
+      dataset: the dataset.
+      split: the rows'.
+      rows: counted in the order of an evaluation.
+      records: as `records_at` gives them.
+      text: names values; None for images.
+
+    Returns:
+      `shard` and `record` of each row, `key` if the schema has one, `files` of images, and `features` by name.
+    """
+    found = []
+    for row, serialized in zip(rows, records, strict=True):
+        shard, record = located(dataset, split, row)
+        example = tf.train.Example.FromString(serialized)
+        values = {name: _values(feature) for name, feature in example.features.feature.items()}
+        entry: dict[str, Any] = {"shard": shard, "record": record}
+        if text is None:
+            entry["files"] = [_text(v[0]) for name, v in sorted(values.items()) if name.endswith(images.FILENAME) and v]
+        else:
+            key = key_name(dataset)
+            if key in values:
+                entry["key"] = ", ".join(map(_text, values[key]))
+            entry["features"] = {name: text.text(name, values[name]) for name in text.readable() if name in values}
+        found.append(entry)
+    return found
+
+
+def _values(feature: tf.train.Feature) -> list[Any]:
+    return list(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def sample_of(batches: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The values of batches, `[rows, ...]` by feature."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
+
 
 FORMAT_VERSION = 1
 WORST_ROWS = 25
@@ -117,7 +238,7 @@ def full(
 
     Args:
       evaluated: the evaluation.
-      learning_curves: see `trainer.report.learning`.
+      learning_curves: see `trainer.evaluation.report`.
       predict: predictions of an `input_fn`, by batch; None: leave the importance of features out.
       batch: the first rows of the split in one batch of (features, labels): takes their number.
 
