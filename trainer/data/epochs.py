@@ -1,6 +1,18 @@
-"""The epochs of a training, each in an order that follows from the seed and from its number alone.
+"""The epochs of a training, each in an order that follows from the seed and from its number alone; the shuffle in them.
 
 So reading can begin at any place as if it had read everything before, without doing so: see `Position`.
+
+Rows are shuffled one window in memory at a time, which is the cheapest way.
+
+A tf.data shuffle buffer passes on one record at a time, each an element of its own. Here blocks of parsed records are
+concatenated to a window, with one tensor for each feature, and batches gather their examples by a random permutation of
+the window. A split of moderate size is a single window, which is cached.
+
+Two neighbours in a shard are in the same batch as rarely as with a shuffle buffer of half the window's size. Records do
+not move between windows; the borders of the windows differ in each epoch.
+
+An element is a window, with what is to be done with it: the seed of its order, int64 `[2]`, and how many examples of
+that order are left out, int64 `[]`.
 """
 
 from __future__ import annotations

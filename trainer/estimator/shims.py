@@ -1,11 +1,8 @@
-"""Keeps the garbage collector from adding operations to a graph, which can block training for good.
+"""The names that tensorflow-estimator 2.15 imports and TensorFlow no longer has.
 
-A transform graph that is loaded while a TF1 graph is built brings its vocabularies as Python objects that own a hash
-table, in a circle that only the garbage collector takes apart. On collection such an object runs the operation that
-destroys its table: in whatever graph is then the default one. The collector runs at any moment, also while that graph
-is adding an operation and holds its lock; the same thread then waits for itself. (Seen with TensorFlow 2.21.)
-
-In a TF1 graph the tables belong to the `tf.Session`, which destroys them: there is nothing for the object to do.
+`install()` puts them in place. It must run after TensorFlow is imported and before tensorflow_estimator is;
+`trainer.estimator` is its only caller. What is here exists so that the package loads and runs off TPUs: whatever
+needs a part that left TensorFlow for good (TPU embeddings) raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -23,6 +20,13 @@ def leave_to_sessions() -> None:
 
     Those collected elsewhere destroy their resource as before. Does nothing the second time. TensorFlow must have been
     imported (see `trainer.estimator`).
+
+    A transform graph that is loaded while a TF1 graph is built brings its vocabularies as Python objects that own a
+    hash table, in a circle that only the garbage collector takes apart. On collection such an object runs the operation
+    that destroys its table: in whatever graph is then the default one. The collector runs at any moment, also while
+    that graph is adding an operation and holds its lock; the same thread then waits for itself, for good. (Seen with
+    TensorFlow 2.21.) In a TF1 graph the tables belong to the `tf.Session`, which destroys them: there is nothing for
+    the object to do.
     """
     executing_eagerly = importlib.import_module("tensorflow").executing_eagerly
     resource: Any = importlib.import_module("tensorflow.python.trackable.resource").CapturableResource

@@ -1,7 +1,7 @@
-"""Stored numbers in the units of the raw file, from the pairs of raw and stored records that the job keeps.
+"""What stored values of features are called: a word of a vocabulary, a column, a range, a number in its raw unit.
 
-A transform is not run backwards: it is measured. `z_score`, `min_max` and `scale` are straight lines, which two pairs
-fix; `log` is one of log(1 + x).
+A transform is not run backwards: it is measured on the pairs of raw and stored records that the job keeps. `z_score`,
+`min_max` and `scale` are straight lines, which two pairs fix; `log` is one of log(1 + x).
 """
 
 from __future__ import annotations

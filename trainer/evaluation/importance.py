@@ -1,4 +1,8 @@
-"""Predictions of a checkpoint on a split, where an evaluation did not give them, or on rows that were changed."""
+"""How much a model relies on each feature: how much worse it gets when the feature's values are shuffled among rows.
+
+Breiman, "Random Forests", Machine Learning 45, 2001; as `sklearn.inspection.permutation_importance`. All of it is one
+call of `Estimator.predict`: each batch is the same rows with another feature shuffled.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +64,6 @@ def predicted_again(
     for known, predicted in zip(truth, predictions, strict=True):
         add_batch(collector, {**known, **predicted})
     return collector
-
-
-def first_rows(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """(features, labels) of the first `options.batch_size` rows of a split, in one batch."""
-    return input_fn(dataset, split, mode=ModeKeys.EVAL, options=options).take(1)
 
 
 ROWS = 2000
@@ -145,10 +144,11 @@ def importance(
     for predictions in predict(shuffled):
         collector = make()
         add_batch(collector, {"labels": labels[0], **predictions})
-        kept = collector.kept["loss"]
-        losses.append(float(np.mean(kept[np.isfinite(kept)])) if np.isfinite(kept).any() else float("nan"))
+        kept = collector.kept
+        finite = kept.loss[np.isfinite(kept.loss)]
+        losses.append(float(np.mean(finite)) if len(finite) else float("nan"))
         if isinstance(collector, ClassCollector):
-            accuracies.append(float(np.mean(collector.kept["label"] == collector.kept["predicted"])))
+            accuracies.append(float(np.mean(kept.label == kept.predicted)))
     found = []
     for place, group in enumerate(groups):
         at = slice(1 + place * REPEATS, 1 + (place + 1) * REPEATS)

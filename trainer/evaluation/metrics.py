@@ -1,4 +1,17 @@
-"""The metrics of predicted classes, by their definitions in scikit-learn; where one is undefined, why."""
+"""The metrics of predicted classes and numbers, by their definitions in scikit-learn; where one is undefined, why.
+
+`class_content` and `value_content` are of an evaluation of any size, for its report. `METRICS` are the same of rows in
+memory, for two models on the same rows, with how far their difference can be off by chance. A difference is paired:
+both models are wrong on most of the same rows, and these say nothing about which is the better one. Its standard error
+is
+
+- of a mean over the rows (log loss, mean absolute error) that of the mean of the rows' differences;
+- of accuracy that of Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial proportions
+  based on paired data" (2012): two made-up rows, on each of which one model alone is right, keep 20 rows on which both
+  agree from looking like certainty;
+- of all others by the jackknife over up to 40 random groups of rows (Efron and Tibshirani, "An Introduction to the
+  Bootstrap", 1993, chapter 11).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from trainer.evaluation.predictions import ClassCollector, ValueCollector
+from trainer.evaluation.predictions import Answers, ClassCollector, ValueCollector
 from trainer.evaluation.ranking import MOST_CLASSES, TABLE, Ranking, quotient, rank
 from trainer.spec.metrics import higher_is_better
 
 CURVES = 12  # classes whose curves are stored and drawn: the most frequent ones
 MATRIX = 30  # classes of the confusion matrix that is shown: those with the most mistakes
 MISTAKES = 20  # pairs of classes
+
+
+Margins = tuple[np.ndarray, np.ndarray, np.ndarray]  # by class: as `Confusion.margins` gives them
 
 
 @dataclasses.dataclass
@@ -81,18 +97,16 @@ def thresholds(ranking: Ranking) -> dict[str, Any]:
 def class_metrics(found: ClassCollector, rankings: dict[int, Ranking] | None) -> Metrics:
     """The metrics of the whole split; without areas under curves where there are no rankings."""
     metrics = Metrics()
-    support, predicted, correct = found.confusion.margins()
+    margins = support, predicted, correct = found.confusion.margins()
     total = found.weight
     nothing = "no row has a prediction" if found.rows else "the split has no rows"
     rows = {"otherwise": nothing}
     metrics.put("accuracy", quotient(float(correct.sum()), total), **rows)
     metrics.put("accuracy_of_always_the_most_frequent_class", quotient(float(support.max()), total), **rows)
-    occurs = support > 0
-    recalls = correct[occurs] / support[occurs]
-    metrics.put("balanced_accuracy", float(recalls.mean()) if occurs.any() else None, **rows)
+    metrics.put("balanced_accuracy", balanced_accuracy(margins), **rows)
+    metrics.put("macro_f1", macro_f1(margins), **rows)
     present = (support + predicted) > 0
     f1 = 2 * correct[present] / (support + predicted)[present]
-    metrics.put("macro_f1", float(f1.mean()) if present.any() else None, **rows)
     metrics.put("weighted_f1", quotient(float(f1 @ support[present]), total), **rows)
     if rankings is not None:
         _put_areas(metrics, found, rankings, nothing)
@@ -104,6 +118,20 @@ def class_metrics(found: ClassCollector, rankings: dict[int, Ranking] | None) ->
     if len(found.names) > 10:
         metrics.put("recall_at_5", quotient(found.top_5, total), **rows)
     return metrics
+
+
+def balanced_accuracy(margins: Margins) -> float | None:
+    """The mean recall of the classes that occur; None: there are no rows."""
+    support, _, correct = margins
+    occurs = support > 0
+    return float((correct[occurs] / support[occurs]).mean()) if occurs.any() else None
+
+
+def macro_f1(margins: Margins) -> float | None:
+    """The mean F1 of the classes that occur or are predicted; None: there are no rows."""
+    support, predicted, correct = margins
+    present = (support + predicted) > 0
+    return float((2 * correct[present] / (support + predicted)[present]).mean()) if present.any() else None
 
 
 def _put_areas(metrics: Metrics, found: ClassCollector, rankings: dict[int, Ranking], nothing: str) -> None:
@@ -183,9 +211,10 @@ def value_metrics(found: ValueCollector) -> Metrics:
 def value_content(found: ValueCollector) -> dict[str, Any]:
     """Everything about an evaluation of numbers, as JSON holds it: metrics, residuals, predictions by group."""
     metrics = value_metrics(found)
-    usable = np.isfinite(found.kept["loss"])
-    labels = found.kept["label"][usable].astype(np.float64)
-    values = found.kept["score"][usable].astype(np.float64)
+    kept = found.kept
+    usable = np.isfinite(kept.loss)
+    labels = kept.label[usable].astype(np.float64)
+    values = kept.score[usable].astype(np.float64)
     content: dict[str, Any] = {"kind": "values", "metrics": metrics.values, "undefined": metrics.undefined}
     if not len(labels):
         return content
@@ -219,33 +248,6 @@ JACKKNIFE_GROUPS = 40  # of the jackknife
 ONE_SIDED = 1.645  # standard errors: a normal variable is below with 95 %
 
 
-@dataclasses.dataclass(frozen=True)
-class Answers:
-    """What a model predicts on rows, all `[rows]`.
-
-    Attributes:
-      label: class ids, or numbers.
-      weight: of each row.
-      predicted: class ids; of numbers, the values.
-      score: the probability of the second of two classes; else that of the predicted class.
-      loss: the log loss of each row; of numbers, the squared residual.
-    """
-
-    label: np.ndarray
-    weight: np.ndarray
-    predicted: np.ndarray
-    score: np.ndarray
-    loss: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Answers:
-        """Those of some rows."""
-        return Answers(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
-
-    @property
-    def rows(self) -> int:
-        return len(self.label)
-
-
 Rowwise = Callable[[Answers], np.ndarray]
 
 
@@ -253,8 +255,8 @@ def _mean(of: Rowwise) -> Callable[[Answers], float]:
     return lambda a: float(a.weight @ of(a) / a.weight.sum()) if a.weight.sum() > 0 else math.nan
 
 
-def _confusion(a: Answers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Support, predictions and right predictions by class, weighted."""
+def _margins(a: Answers) -> Margins:
+    """As `Confusion.margins`."""
     classes = int(max(a.label.max(), a.predicted.max())) + 1 if a.rows else 0
     right = a.label == a.predicted
     return tuple(  # type: ignore[return-value]
@@ -263,16 +265,8 @@ def _confusion(a: Answers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _balanced(a: Answers) -> float:
-    support, _, correct = _confusion(a)
-    occurs = support > 0
-    return float((correct[occurs] / support[occurs]).mean()) if occurs.any() else math.nan
-
-
-def _macro_f1(a: Answers) -> float:
-    support, predicted, correct = _confusion(a)
-    present = (support + predicted) > 0
-    return float((2 * correct[present] / (support + predicted)[present]).mean()) if present.any() else math.nan
+def _of_margins(of: Callable[[Margins], float | None]) -> Callable[[Answers], float]:
+    return lambda a: math.nan if (value := of(_margins(a))) is None else value
 
 
 def _auc(a: Answers) -> float:
@@ -294,8 +288,8 @@ _ROWWISE: Mapping[str, Rowwise] = {
 }
 CLASS_METRICS: Mapping[str, Callable[[Answers], float]] = {
     "accuracy": _mean(_ROWWISE["accuracy"]),
-    "balanced_accuracy": _balanced,
-    "macro_f1": _macro_f1,
+    "balanced_accuracy": _of_margins(balanced_accuracy),
+    "macro_f1": _of_margins(macro_f1),
     "auc": _auc,
     "log_loss": _mean(_ROWWISE["log_loss"]),
 }

@@ -1,12 +1,12 @@
-"""The pictures of a report, drawn with Matplotlib as SVG for the page and as PNG for files and TensorBoard."""
+"""A report as one HTML page that needs no network, its content as JSON, its pictures as PNG, drawn with Matplotlib."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.resources
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from schemas import storage
+from schemas.command import finite
 from schemas.dataset import layout
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def render(package: str, template: str, drawn: Mapping[str, bytes], **values: An
 
     Args:
       package: the package that the template lies in.
-      template: its file.
+      template: its file, which extends `base.html` of this package.
       drawn: pictures by name, as SVG, which the template has as `figures`.
       **values: what else it has. Their text is escaped.
     """
@@ -321,15 +322,21 @@ def render(package: str, template: str, drawn: Mapping[str, bytes], **values: An
 @functools.cache
 def _compiled(package: str, template: str) -> jinja2.Template:
     """A template, compiled once: a training writes a page at each evaluation."""
-    import importlib.resources
-
     import jinja2
 
-    text = importlib.resources.files(package).joinpath(template).read_text(encoding="utf-8")
-    undefined = jinja2.StrictUndefined
-    environment = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(functools.partial(_text_of, __package__)),
+    )
     environment.filters |= {"number": number, "percent": percent, "count": count, "words": words}
-    return environment.from_string(text)
+    return environment.from_string(_text_of(package, template))
+
+
+def _text_of(package: str, template: str) -> str:
+    return importlib.resources.files(package).joinpath(template).read_text(encoding="utf-8")
 
 
 def _inline(name: str, svg: str) -> str:
@@ -364,18 +371,3 @@ def words(name: str) -> str:
         .replace("brier", "Brier")
         .replace("matthews", "Matthews")
     )
-
-
-def finite(value: Any) -> Any:
-    """The same with None for NaN and infinity, which JSON cannot hold, and plain numbers for NumPy's."""
-    match value:
-        case Mapping():
-            return {str(name): finite(held) for name, held in value.items()}
-        case list() | tuple():
-            return [finite(held) for held in value]
-        case np.generic():
-            return finite(value.item())
-        case float():
-            return value if math.isfinite(value) else None
-        case _:
-            return value

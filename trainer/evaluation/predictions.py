@@ -1,7 +1,13 @@
-"""Which class was taken for which: exact counts, of any number of classes."""
+"""Predictions beside labels, taken in batch by batch, in bounded memory.
+
+Exact whatever the number of rows: the confusion matrix, everything by class, accuracy, losses, calibration. Curves are
+exact while labels, scores and weights fit into 64 MB (3 million rows of two classes), and then made of bins; the report
+says how far an area can be off. Slices and the worst rows are of the first 2,097,152 rows.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,54 +126,97 @@ class Calibration:
 
 
 MOST_ROWS = 1 << 21  # 2,097,152: of 20 bytes each, 42 MB
-
-
-class KeptRows:
-    """Numbers by row, of the first `most` rows of a split. The job has shuffled the split: they are a fair sample."""
-
-    def __init__(self, most: int = MOST_ROWS) -> None:
-        self._most = most
-        self._parts: dict[str, list[np.ndarray]] = {}
-        self.rows = 0  # that are kept
-
-    def add(self, **values: np.ndarray) -> None:
-        """Adds rows: arrays `[rows]` by name, the same names each time. Floats are kept as float32, others as int32."""
-        room = self._most - self.rows
-        if room <= 0:
-            return
-        for name, array in values.items():
-            dtype = np.float32 if array.dtype.kind == "f" else np.int32
-            self._parts.setdefault(name, []).append(array[:room].astype(dtype))
-        self.rows += min(room, len(next(iter(values.values()))))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """The values of all rows that are kept, `[rows]`."""
-        parts = self._parts.get(name, [])
-        if len(parts) != 1:
-            parts[:] = [np.concatenate(parts) if parts else np.zeros(0, np.float32)]
-            self._parts[name] = parts
-        return parts[0]
-
-    def worst(self, limit: int) -> np.ndarray:
-        """The places of the rows with the highest loss, highest first; rows without a finite loss are left out."""
-        loss = self["loss"]
-        finite = np.flatnonzero(np.isfinite(loss))
-        if len(finite) > limit:
-            finite = finite[np.argpartition(-loss[finite], limit)[:limit]]
-        order: np.ndarray = finite[np.argsort(-loss[finite], kind="stable")]
-        return order
-
-
 EPSILON = float(np.finfo(np.float32).eps)  # the least probability in a loss, as scikit-learn has it of float32
 
 
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What a model predicts beside the labels, all `[rows]`.
+
+    Attributes:
+      label: class ids, or numbers.
+      weight: of each row.
+      predicted: class ids; of numbers, the values.
+      score: the probability of the second of two classes; else that of the predicted class; of numbers, the values.
+      loss: the log loss of each row; of numbers, the squared residual. NaN: the row has no usable prediction.
+    """
+
+    label: np.ndarray
+    weight: np.ndarray
+    predicted: np.ndarray
+    score: np.ndarray
+    loss: np.ndarray
+
+    @classmethod
+    def of_classes(
+        cls, label: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray, weight: np.ndarray, *, binary: bool
+    ) -> Answers:
+        """From probabilities `[rows, classes]`; `binary`: the score is the probability of class 1."""
+        rows = np.arange(len(label))
+        score = probabilities[:, 1] if binary else probabilities[rows, predicted]
+        own = probabilities[rows, label].astype(np.float64)
+        return cls(label, weight, predicted, score, -np.log(np.clip(own, EPSILON, 1.0)))
+
+    @classmethod
+    def of_values(cls, label: np.ndarray, values: np.ndarray, weight: np.ndarray) -> Answers:
+        """From predicted numbers."""
+        return cls(label, weight, values, values, (values - label) ** 2)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """The rows of all parts, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ([getattr(part, name) for part in parts] or [np.zeros(0, np.float32)] for name in _COLUMNS)
+        return cls(*map(np.concatenate, columns))
+
+    def take(self, rows: np.ndarray | slice) -> Answers:
+        """Those of some rows."""
+        return Answers(*(getattr(self, name)[rows] for name in _COLUMNS))
+
+    def narrow(self) -> Answers:
+        """The same in four bytes a value."""
+        columns = (getattr(self, name) for name in _COLUMNS)
+        return Answers(*(x.astype(np.float32 if x.dtype.kind == "f" else np.int32) for x in columns))
+
+    @property
+    def rows(self) -> int:
+        return len(self.label)
+
+    def worst(self, limit: int) -> np.ndarray:
+        """The places of the rows with the highest loss, highest first; rows without a finite loss are left out."""
+        finite = np.flatnonzero(np.isfinite(self.loss))
+        if len(finite) > limit:
+            finite = finite[np.argpartition(-self.loss[finite], limit)[:limit]]
+        order: np.ndarray = finite[np.argsort(-self.loss[finite], kind="stable")]
+        return order
+
+
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Answers))
+
+
 class Collector:
-    """What all kinds of predictions share: how many there are, and which of them are no numbers."""
+    """What all kinds of predictions share: how many there are, which are no numbers, and the first rows themselves."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.not_finite = 0  # rows whose prediction or weight is NaN or infinite: left out of everything else
-        self.kept = KeptRows()
+        self._kept: list[Answers] = []
+        self._room = MOST_ROWS
+
+    @property
+    def kept(self) -> Answers:
+        """The first rows of the split in its order. The job has shuffled the split: they are a fair sample."""
+        self._kept = [Answers.joined(self._kept)] if self._kept else []
+        return Answers.joined(self._kept)
+
+    def _keep(self, answers: Answers, usable: np.ndarray) -> Answers:
+        """Keeps the rows while there is room; returns those with a usable prediction."""
+        if self._room:
+            loss = np.where(usable, answers.loss, np.nan)
+            self._kept.append(dataclasses.replace(answers, loss=loss).take(slice(self._room)).narrow())
+            self._room -= self._kept[-1].rows
+        return answers if usable.all() else answers.take(usable)
 
     def _usable(self, predictions: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Which rows have a prediction, bool `[rows]`, and all weights, float64 `[rows]`."""
@@ -220,26 +269,20 @@ class ClassCollector(Collector):
         labels = labels.reshape(-1).astype(np.int64)
         predicted = probabilities.argmax(axis=1) if class_ids is None else class_ids.reshape(-1).astype(np.int64)
         usable, given = self._usable(probabilities, weights)
+        answers = Answers.of_classes(labels, probabilities, predicted, given, binary=self.binary)
+        answers = self._keep(answers, usable)
+        labels, predicted, given = answers.label, answers.predicted, answers.weight
+        probabilities = probabilities if usable.all() else probabilities[usable]
         own = np.take_along_axis(probabilities, labels[:, None], axis=1)[:, 0].astype(np.float64)
-        loss = np.where(usable, -np.log(np.clip(own, EPSILON, 1.0)), np.nan)
-        chosen = np.take_along_axis(probabilities, predicted[:, None], axis=1)[:, 0]
-        score = probabilities[:, 1] if self.binary else chosen
-        self.kept.add(label=labels, predicted=predicted, score=score, loss=loss, weight=given)
-        if not usable.all():
-            labels, predicted, probabilities = labels[usable], predicted[usable], probabilities[usable]
-            given, loss, own, chosen = given[usable], loss[usable], own[usable], chosen[usable]
         self.weight += float(given.sum())
-        self.loss += float(given @ loss)
+        self.loss += float(given @ answers.loss)
         squares = np.einsum("ij,ij->i", probabilities, probabilities, dtype=np.float64)
         self.brier += float(given @ (squares - 2 * own + 1)) / (2 if self.binary else 1)
         higher = (probabilities > own[:, None].astype(probabilities.dtype)).sum(axis=1)
         self.top_5 += float(given @ (higher < 5))
         self.confusion.add(labels, predicted, given)
         self.scores.add(labels, probabilities, given)
-        if self.binary:
-            self.calibration.add(probabilities[:, 1], labels == 1, given)
-        else:
-            self.calibration.add(chosen, labels == predicted, given)
+        self.calibration.add(answers.score, labels == (1 if self.binary else predicted), given)
 
 
 class ValueCollector(Collector):
@@ -259,12 +302,10 @@ class ValueCollector(Collector):
         """Adds a batch: labels, predicted values and weights, `[rows]` each."""
         labels, values = labels.reshape(-1).astype(np.float64), values.reshape(-1).astype(np.float64)
         usable, given = self._usable(values, weights)
-        residual = values - labels
-        loss = np.where(usable, residual**2, np.nan)
-        self.kept.add(label=labels, score=values, loss=loss, weight=given)
-        labels, residual, given = labels[usable], residual[usable], given[usable]
+        answers = self._keep(Answers.of_values(labels, values, given), usable)
+        labels, residual, given = answers.label, answers.predicted - answers.label, answers.weight
         if self.first is None and len(labels):
             self.first = float(labels[0])
         labels = labels - (self.first or 0.0)
-        parts = (np.ones(len(labels)), labels, labels**2, residual, np.abs(residual), residual**2)
+        parts = (np.ones(len(labels)), labels, labels**2, residual, np.abs(residual), answers.loss)
         self.sums += np.array([float(given @ part) for part in parts])

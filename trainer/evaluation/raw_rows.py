@@ -1,12 +1,18 @@
-"""Which rows, transformed, are the stored records that are looked for: everything equal, floats to within rounding.
+"""The raw rows of a dataset's split, read again from its inputs.
 
-The same transform on another machine, or in another batch, may round the last digits of a float otherwise.
+`eval_rows`: what two exports of any age can both be scored on. The stored records will not do: they went through one
+transform, and only models of that transform take them. The schema's own split puts a row where the job has put it.
+
+`find_rows`: where stored records come from. A record does not hold its place. A row whose values the dataset's own
+transform turns to those of the record, in the same split, is one that it can come from: everything equal, floats to
+within rounding, which may differ on another machine or in another batch. No place is told that was not compared.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,9 +35,8 @@ from trainer.spec.transform_graph import transformed
 TOLERANCE = 2e-6  # of a float, relative and absolute
 SHOWN = 5  # places of one record
 _KEPT = 32  # candidates of one record
-_AT_ONCE = 1 << 20  # values that are compared at once
 
-Values = Mapping[str, Any]  # by feature: an array `[rows, ...]`, or one array for each row where lengths vary
+Values = Mapping[str, Any]  # by feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,74 +82,44 @@ class Nearest:
         return alike[:SHOWN], max(len(alike), self._ties)
 
 
-def equal_pairs(wanted: Values, found: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of a wanted record and a row that agree in every feature of `wanted`.
+def matches(record: Values, found: Values) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that agree with a record in every feature of it, and how far each is from it.
+
+    Args:
+      record: the values of a record by feature.
+      found: those of rows: an array `[rows, ...]`, or one array for each row where lengths vary.
 
     Returns:
-      The records, the rows, int64 `[pairs]` each, and the largest difference of a float, float64 `[pairs]`.
+      The rows, int64 `[n]`, and the largest difference of a float, float64 `[n]`.
     """
-    none = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    if not wanted or wanted.keys() - found.keys():
-        return none
-    records, rows = len(next(iter(wanted.values()))), len(found[next(iter(wanted))])
-    wants, places = (array.ravel() for array in np.indices((records, rows)))
-    dense = [name for name, values in wanted.items() if isinstance(values, np.ndarray)]
-    if any(
-        not isinstance(found[name], np.ndarray) or found[name].shape[1:] != wanted[name].shape[1:] for name in dense
-    ):
-        return none
-    flat = {name: (wanted[name].reshape(records, -1), found[name].reshape(rows, -1)) for name in dense}
-    for one, other in flat.values():  # by the first values alone few pairs are left
-        agree, _ = _compared(one[wants, :1], other[places, :1])
-        wants, places = wants[agree], places[agree]
-    distances = np.zeros(len(wants))
-    for one, other in flat.values():
-        size = max(1, _AT_ONCE // max(1, one.shape[1]))
-        parts = [
-            _compared(one[wants[at : at + size]], other[places[at : at + size]]) for at in range(0, len(wants), size)
-        ]
-        if parts:
-            agree, apart = (np.concatenate(part) for part in zip(*parts, strict=True))
-            wants, places, distances = wants[agree], places[agree], np.maximum(distances, apart)[agree]
-    for name in wanted.keys() - set(dense):
-        agree = _agree_in_length_and_values(wanted[name], found[name], wants, places)
-        wants, places, distances = wants[agree], places[agree], distances[agree]
-    return wants, places, distances
+    total = len(next(iter(found.values()), ()))
+    dense = [name for name in record if isinstance(found.get(name), np.ndarray)]
+    if record.keys() - found.keys() or any(found[n].shape[1:] != np.shape(record[n]) for n in dense):
+        return np.empty(0, np.int64), np.empty(0)
+    rows, distances = np.arange(total), np.zeros(total)
+    # By the first values alone few rows are left.
+    for name, part in (*((n, slice(1)) for n in dense), *((n, slice(None)) for n in (*dense, *record.keys() - dense))):
+        value, values = np.ravel(record[name]), found[name]
+        if name in dense:
+            others = values.reshape(total, value.size)[rows, part]
+        else:
+            alike = [i for i, row in enumerate(rows) if len(values[row]) == len(value)]
+            rows, distances = rows[alike], distances[alike]
+            others = np.array([values[row] for row in rows], value.dtype).reshape(len(rows), value.size)
+        agree, apart = _compared(value[part], others)
+        rows, distances = rows[agree], np.maximum(distances, apart)[agree]
+    return rows, distances
 
 
-def _agree_in_length_and_values(
-    one: Sequence[np.ndarray], other: Sequence[np.ndarray], wants: np.ndarray, places: np.ndarray
-) -> np.ndarray:
-    """Which pairs agree in a feature whose number of values varies, bool `[pairs]`; all pairs at once."""
-    lengths, others = (
-        np.array([len(row) for row in rows], np.int64)[at] for rows, at in ((one, wants), (other, places))
-    )
-    agree: np.ndarray = lengths == others
-    values, starts = _joined(one)
-    other_values, other_starts = _joined(other)
-    for k in range(int(lengths[agree].max(initial=0))):
-        left = np.flatnonzero(agree & (lengths > k))
-        if not len(left):
-            break
-        first, second = values[starts[wants[left]] + k], other_values[other_starts[places[left]] + k]
-        agree[left], _ = _compared(first[:, np.newaxis], second[:, np.newaxis])
-    return agree
-
-
-def _joined(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The values of all rows, and where each row's begin."""
-    return np.concatenate(rows), np.cumsum([0, *(len(row) for row in rows[:-1])])
-
-
-def _compared(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether rows `[n, k]` agree, and the largest difference of their floats; both `[n]`."""
-    same = one == other
-    if one.dtype.kind != "f":
-        return same.all(axis=1), np.zeros(len(one))
-    same |= np.isnan(one) & np.isnan(other)
+def _compared(value: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether rows `[n, k]` agree with a value `[k]`, and the largest difference of their floats; both `[n]`."""
+    same = value == others
+    if value.dtype.kind != "f":
+        return same.all(axis=1), np.zeros(len(others))
+    same |= np.isnan(value) & np.isnan(others)
     with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(one.astype(np.float64) - other))
-        close = same | (np.isfinite(apart) & (apart <= TOLERANCE * (1 + np.abs(one))))
+        apart = np.where(same, 0.0, np.abs(value.astype(np.float64) - others))
+        close = same | (np.isfinite(apart) & (apart <= TOLERANCE * (1 + np.abs(value))))
     return close.all(axis=1), apart.max(axis=1, initial=0.0)
 
 
@@ -215,19 +190,46 @@ class EvalRows:
 
     def _read(self, path: str) -> Iterator[RawBatch]:
         schema = self.dataset.schema
-        rows = row_format(schema)
-        file: RowFile = rows.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
-        wanted = SPLITS.index(self.split)
-        for part in rows.plan_ranges(file, range_bytes=RANGE_BYTES):
-            for decoded in rows.read_range(part, schema, with_split=True):
-                batch = decoded.batch
-                places = np.flatnonzero(np.asarray(batch.column(SPLIT)) == wanted)
-                for start in range(0, len(places), BATCH):
-                    some = batch.take(places[start : start + BATCH])
-                    columns = {c.name: dense(some.column(c.name), c) for c in raw_columns(schema)}
-                    labels = columns.pop(schema.label.name)
-                    weights = columns.pop(schema.weight.name).astype(np.float64) if schema.weight else None
-                    yield RawBatch(columns, labels.reshape(-1), weights)
+        for batch, _ in split_rows(self.dataset, self.split, _open(self.dataset, path), BATCH):
+            columns = {c.name: dense(batch.column(c.name), c) for c in raw_columns(schema)}
+            labels = columns.pop(schema.label.name)
+            weights = columns.pop(schema.weight.name).astype(np.float64) if schema.weight else None
+            yield RawBatch(columns, labels.reshape(-1), weights)
+
+
+def _open(dataset: Dataset, path: str) -> RowFile:
+    form = row_format(dataset.schema)
+    return form.open_file(path, dataset.schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
+
+
+def split_rows(dataset: Dataset, split: str, file: RowFile, size: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of a file that the schema puts in a split, with their indices among its records, int64 `[rows]`.
+
+    Args:
+      dataset: whose schema says how the file is read.
+      split: the split's name.
+      file: an open file.
+      size: rows in a batch, at most.
+    """
+    form, wanted, before = row_format(dataset.schema), SPLITS.index(split), 0
+    for part in form.plan_ranges(file, range_bytes=RANGE_BYTES):
+        for decoded in form.read_range(part, dataset.schema, with_split=True):
+            numbers = before + decoded.numbers()
+            before += decoded.read
+            places = np.flatnonzero(np.asarray(decoded.batch.column(SPLIT)) == wanted)
+            for start in range(0, len(places), size):
+                some = places[start : start + size]
+                yield decoded.batch.take(pa.array(some)), numbers[some]
+
+
+def inputs_of(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
+    """The inputs that gave a split rows, and how many each gave."""
+    for part in read_inputs(dataset.path, dataset.manifest):
+        rows: collections.Counter[str] = collections.Counter()
+        for count in part.counts:
+            if count.outcome == "written" and count.split == split:
+                rows[count.input] += count.rows
+        yield from ((file, rows[file.path]) for file in part.inputs if rows[file.path])
 
 
 def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalRows:
@@ -246,19 +248,12 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalR
         return EvalRows(dataset, split, [(path, None) for path in storage.expand(tuple(inputs))], None)
     expected, gone, lost = dataset.rows(split), [], 0
     files: list[tuple[str, int | None]] = []
-    for part in read_inputs(dataset.path, dataset.manifest):
-        rows: collections.Counter[str] = collections.Counter()
-        for count in part.counts:
-            if count.outcome == "written" and count.split == split:
-                rows[count.input] += count.rows
-        for file in part.inputs:
-            if not rows[file.path]:
-                continue
-            if storage.exists(file.path) and storage.stat(file.path).size == file.bytes:
-                files.append((file.path, rows[file.path]))
-            else:
-                gone.append(file.path)
-                lost += rows[file.path]
+    for file, rows in inputs_of(dataset, split):
+        if storage.exists(file.path) and storage.stat(file.path).size == file.bytes:
+            files.append((file.path, rows))
+        else:
+            gone.append(file.path)
+            lost += rows
     few = "and the few records that a dataset keeps as they were read (parity/) are too few to compare models by"
     if not files:
         raise MillraceError(
@@ -288,9 +283,7 @@ def _some(paths: Sequence[str]) -> str:
 MOST_BYTES = 256 << 20  # of inputs that are searched unasked: some seconds
 _FILE_BYTES = 1 << 16  # opening a file takes about as long as reading so much
 _GZIP = 8  # times that text shrinks, about
-_RANGE_BYTES = 8 << 20
-_BATCH = 4096  # rows that are transformed at once
-_VALUES = 4 << 20  # and values: fewer rows where they are wide
+_VALUES = 4 << 20  # that are transformed at once, of up to `BATCH` rows
 _NAMED = 3  # files that a note names
 
 
@@ -318,7 +311,7 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
       records: as they are stored.
       most_bytes: larger inputs are not read.
     """
-    inputs = _inputs_of(dataset, split)
+    inputs = [file for file, _ in inputs_of(dataset, split)]
     if (size := sum(file.bytes + _FILE_BYTES for file in inputs)) > most_bytes:
         return _too_large(inputs, size)
     files, problems = _opened(dataset, inputs)
@@ -331,7 +324,8 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
     notes = [f"{_named(problems)}: what they held is not found."] if problems else []
     if lost:
         notes.append(f"{lost:,} of the {len(rows):,} rows were not found in the inputs.")
-        changed = [f.path for f, old in _versions(files, inputs) if f.version != old.version]
+        old = {file.path: file.version for file in inputs}
+        changed = [file.path for file in files if file.version != old[file.path]]
         if changed:
             notes.append(f"{_named(changed)}: changed since the job read them, or copied.")
         if len(dataset.manifest.runs) > 1:
@@ -345,24 +339,15 @@ def _too_large(inputs: Sequence[Input], size: int) -> Found:
     return Found(False, [], [f"{note} `millrace evaluate` does it."])
 
 
-def _inputs_of(dataset: Dataset, split: str) -> list[Input]:
-    found = []
-    for part in read_inputs(dataset.path, dataset.manifest):
-        gave = {c.input for c in part.counts if c.outcome == "written" and c.split == split}
-        found += [file for file in part.inputs if file.path in gave]
-    return found
-
-
 def _opened(dataset: Dataset, inputs: Sequence[Input]) -> tuple[list[RowFile], list[str]]:
     """The inputs that are there and fit the schema; and which do not, and why."""
-    files, problems, form = [], [], row_format(dataset.schema)
+    files, problems = [], []
     for file in inputs:
         try:
             if not storage.exists(file.path):
                 problems.append(f"{file.path}: is gone")
             else:
-                ratio = MAX_INPUT_RATIO
-                files.append(form.open_file(file.path, dataset.schema, label="required", max_input_ratio=ratio))
+                files.append(_open(dataset, file.path))
         except MillraceError as error:
             problems.append(str(error))
     return files, problems
@@ -387,15 +372,16 @@ def _search(
         return {name: made[name] for name in spec}
 
     problems = []
+    size = max(1, min(BATCH, _VALUES // sum(column.width or 1 for column in columns)))
     with opened_graph(stored) as values:
         for file in files:
             try:
-                for rows in _raw_rows(dataset, split, file):
-                    made = values(RecordBatchToExamples(rows.batch.select([c.name for c in columns])))
-                    wants, places, distances = equal_pairs(wanted, made)
-                    for record in np.unique(wants).tolist():
-                        own = wants == record
-                        nearest[record].add(places[own], distances[own], rows.candidate)
+                for batch, numbers in split_rows(dataset, split, file, size):
+                    made = values(RecordBatchToExamples(batch.select([c.name for c in columns])))
+                    for i, own in enumerate(nearest):
+                        places, distances = matches({name: each[i] for name, each in wanted.items()}, made)
+                        if len(places):
+                            own.add(places, distances, functools.partial(_candidate, file.path, batch, numbers))
             except MillraceError as error:
                 problems.append(str(error))
             except tf.errors.OpError as error:  # a function of one's own may refuse what stands in a changed file
@@ -403,38 +389,10 @@ def _search(
     return problems
 
 
-@dataclasses.dataclass(frozen=True)
-class _RawRows:
-    """Raw rows of a file, with their offsets. `numbers`: their indices among its records, int64 `[rows]`."""
-
-    path: str
-    batch: pa.RecordBatch
-    numbers: np.ndarray
-
-    def candidate(self, i: int, distance: float) -> Candidate:
-        (raw,) = self.batch.slice(i, 1).to_pylist()
-        offset = raw.pop(OFFSET)
-        return Candidate(distance, Place(self.path, offset, int(self.numbers[i])), repr(raw))
-
-
-def _raw_rows(dataset: Dataset, split: str, file: RowFile) -> Iterator[_RawRows]:
-    """The rows of a file that are in a split."""
-    schema, wanted, before = dataset.schema, SPLITS.index(split), 0
-    form = row_format(schema)
-    size = max(1, min(_BATCH, _VALUES // sum(column.width or 1 for column in raw_columns(schema))))
-    for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
-        for decoded in form.read_range(part, schema, with_split=True):
-            numbers = before + decoded.numbers()
-            before += decoded.read
-            places = np.flatnonzero(np.asarray(decoded.batch.column(SPLIT)) == wanted)
-            for start in range(0, len(places), size):
-                some = places[start : start + size]
-                yield _RawRows(file.path, decoded.batch.take(pa.array(some)), numbers[some])
-
-
-def _versions(files: Sequence[RowFile], inputs: Sequence[Input]) -> Iterator[tuple[RowFile, Input]]:
-    old = {file.path: file for file in inputs}
-    return ((file, old[file.path]) for file in files)
+def _candidate(path: str, batch: pa.RecordBatch, numbers: np.ndarray, i: int, distance: float) -> Candidate:
+    (raw,) = batch.slice(i, 1).to_pylist()
+    offset = raw.pop(OFFSET)
+    return Candidate(distance, Place(path, offset, int(numbers[i])), repr(raw))
 
 
 def _named(texts: Sequence[str]) -> str:

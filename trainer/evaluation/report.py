@@ -1,11 +1,15 @@
-"""Learning curves: the metrics of all evaluations of a training, by step."""
+"""The content of a report: an evaluation in numbers, its slices, its worst rows, the features that matter, the curves.
+
+`brief` is what one evaluation gives at little cost; `full` reads the split once more, without the model, for slices and
+worst rows, and predicts some rows again for the importance of features.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +19,20 @@ import tensorflow_transform as tft
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from schemas.spec import images
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import input_options
+from trainer.estimator import tf_estimator
 from trainer.evaluation.feature_text import FeatureText
-from trainer.evaluation.importance import REPEATS, groups_of, importance, rows_for
+from trainer.evaluation.importance import REPEATS, groups_of, importance, predicted_again, predictor, rows_for
 from trainer.evaluation.metrics import class_content, value_content
-from trainer.evaluation.predictions import ClassCollector, KeptRows
+from trainer.evaluation.predictions import Answers, ClassCollector
 from trainer.evaluation.raw_rows import MOST_BYTES, find_rows
 from trainer.evaluation.slices import Slices, Slicing, crossed
 from trainer.evaluation.watch import AnyCollector, new_collector
 from trainer.export.receivers import key_name
+from trainer.spec.options import TrainOptions
 
+ModeKeys = tf_estimator.ModeKeys
 FIRST = ("average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
 PANELS = 6
 UNREAD = {"bias", "label"}  # the same in every evaluation, or no measure of the model
@@ -230,37 +239,49 @@ def notes(found: AnyCollector, content: Mapping[str, Any]) -> Any:
 def full(
     evaluated: Evaluated,
     learning_curves: Mapping[str, Any],
+    estimator: Any,
+    checkpoint: str,
     *,
-    predict: Callable[[Callable[[], tf.data.Dataset]], Any] | None,
-    batch: Callable[[int], tf.data.Dataset],
+    options: TrainOptions,
+    steps: int | None,
 ) -> dict[str, Any]:
-    """The whole content of a report.
+    """The whole content of a report, of predictions that are made again if the evaluation has none.
 
     Args:
       evaluated: the evaluation.
-      learning_curves: see `trainer.evaluation.report`.
-      predict: predictions of an `input_fn`, by batch; None: leave the importance of features out.
-      batch: the first rows of the split in one batch of (features, labels): takes their number.
+      learning_curves: as the function of this name gives them.
+      estimator: the Estimator, wrapped by `with_keys_and_classes`.
+      checkpoint: the one that was evaluated.
+      options: how the split is read.
+      steps: how many batches were evaluated; None: all.
 
     Raises:
       UsageError: `slice_by` names what is no feature of one value a row.
     """
+    dataset, split = evaluated.dataset, evaluated.split
+    reading = input_options(dataset, options, split=split, mode=ModeKeys.EVAL)
+    if evaluated.found is None:
+        again = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
+        evaluated = dataclasses.replace(evaluated, found=again)
+    found = evaluated.found
     content = brief(evaluated, learning_curves)
-    dataset, found = evaluated.dataset, evaluated.found
-    images = dataset.image_schema is not None
-    if images and evaluated.slice_by:
-        raise UsageError(f"--slice_by {evaluated.slice_by[0]}: images have no features to slice by")
     if found is None or not found.rows:
         return content
-    text = None if images else FeatureText(dataset)
+    text = None if dataset.image_schema is not None else FeatureText(dataset)
     if text is not None:
         content["slices"] = sliced(evaluated, found.kept, text)
     content |= _worst(evaluated, found, text)
-    if text is not None and predict is not None:
+    if text is not None:
         groups = groups_of(text.parts, list(text.inputs))
         rows = rows_for(len(groups), found.rows)
-        measured = importance(predict, lambda: batch(rows), groups, lambda: new_collector(dataset)) if rows else []
-        content["importance"] = {"rows": rows, "repeats": REPEATS, "features": measured}
+        first = dataclasses.replace(reading, batch_size=rows)
+        measured = rows and importance(
+            predictor(estimator, checkpoint),
+            lambda: input_fn(dataset, split, mode=ModeKeys.EVAL, options=first),
+            groups,
+            lambda: new_collector(dataset),
+        )
+        content["importance"] = {"rows": rows, "repeats": REPEATS, "features": measured or []}
         if not rows:
             content["notes"].append(f"The importance of {len(groups):,} features is not measured: they are too many.")
     return content
@@ -281,7 +302,7 @@ def _worst(evaluated: Evaluated, found: AnyCollector, text: FeatureText | None) 
     return {"worst_rows": rows, "worst_rows_notes": origins.notes}
 
 
-def sliced(evaluated: Evaluated, kept: KeptRows, text: FeatureText) -> dict[str, Any]:
+def sliced(evaluated: Evaluated, kept: Answers, text: FeatureText) -> dict[str, Any]:
     """Slices by every feature, from which the worst are taken, and by those that were asked for.
 
     Raises:
@@ -327,9 +348,9 @@ def _asked(slice_by: Sequence[str], every: Sequence[Slicing]) -> list[Slicing]:
 
 def _prediction(found: AnyCollector, row: int) -> dict[str, Any]:
     kept = found.kept
-    label, score, loss = kept["label"][row], kept["score"][row], float(kept["loss"][row])
+    label, score, loss = kept.label[row], kept.score[row], float(kept.loss[row])
     if isinstance(found, ClassCollector):
-        predicted = int(kept["predicted"][row])
+        predicted = int(kept.predicted[row])
         of_predicted = 1 - float(score) if found.binary and predicted == 0 else float(score)
         return {
             "row": row,

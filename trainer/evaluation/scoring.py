@@ -1,4 +1,4 @@
-"""The image files of a dataset's split, found again by the names in its records: see `trainer.evaluation.raw_rows`."""
+"""Scores exports on the same raw rows or image files, batch by batch: of any transform and order of classes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from schemas.spec.forms import RawColumn
 from schemas.spec.images import SAMENESS, ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema, serving_columns
-from trainer.evaluation.metrics import Answers
-from trainer.evaluation.predictions import EPSILON
+from trainer.evaluation.predictions import Answers
 from trainer.evaluation.raw_rows import MOST_ROWS, EvalRows, RawBatch
 from trainer.evaluation.slices import Slice, slices_of
 from trainer.export.saved_model import ServedModel
@@ -186,7 +185,7 @@ def score(exports: Sequence[Export], rows: EvalRows | EvalImages, slices: Sequen
     held_by = {name: np.concatenate(held) for name, held in sliced.items() if held}
     found = (part for name, values in held_by.items() for part in slices_of(rows.dataset.schema, name, values))
     return Scored(
-        tuple(_joined([answers for answers, _ in part]) for part in parts),
+        tuple(Answers.joined([answers for answers, _ in part]) for part in parts),
         tuple(np.concatenate([flags for _, flags in part]) if part else np.zeros(0, bool) for part in parts),
         tuple(found),
         classes,
@@ -225,23 +224,14 @@ class _Classes:
         predicted = np.where(given >= 0, self._own[given], self._all - 1)
         probabilities = np.zeros((rows, self._all), np.float64)
         probabilities[:, self._own] = np.nan_to_num(outputs["probabilities"])
-        own = probabilities[np.arange(rows), label]
-        chosen = probabilities[:, 1] if self._all == 3 else probabilities[np.arange(rows), predicted]
-        loss = -np.log(np.clip(own, EPSILON, 1.0))
-        return Answers(label, _weights(batch), predicted, chosen, loss)
+        return Answers.of_classes(label, probabilities, predicted, _weights(batch), binary=self._all == 3)
 
 
 def _values(batch: RawBatch, outputs: Mapping[str, Any]) -> Answers:
     """Answers of a model of numbers."""
-    label = batch.labels.astype(np.float64)
     value = outputs["value"].reshape(-1).astype(np.float64)
-    return Answers(label, _weights(batch), value, value, (value - label) ** 2)
+    return Answers.of_values(batch.labels.astype(np.float64), value, _weights(batch))
 
 
 def _weights(batch: RawBatch) -> np.ndarray:
     return np.ones(len(batch.labels)) if batch.weights is None else batch.weights
-
-
-def _joined(parts: Sequence[Answers]) -> Answers:
-    names = [field.name for field in dataclasses.fields(Answers)]
-    return Answers(*(np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0)]) for name in names))

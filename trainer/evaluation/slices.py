@@ -1,4 +1,4 @@
-"""The numbers and ids of a record by name: a feature of one value as itself, and each value of a short vector."""
+"""Parts of the rows: those with one value of a feature, or with values in a range; and how a model does on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from schemas.spec.features import Feature, Numeric, OneHot
 from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.table import Schema
-from trainer.evaluation.predictions import KeptRows
+from trainer.evaluation.predictions import Answers
 from trainer.evaluation.ranking import rank
 
 LONGEST = 50  # values of a vector that are told apart: not the pixels of an image
@@ -132,7 +132,7 @@ def crossed(parts: list[Slicing]) -> Slicing:
 class Slices:
     """Sums by part, added batch by batch. Each part of `slicings` has a row of sums."""
 
-    def __init__(self, slicings: list[Slicing], kept: KeptRows, *, classes: bool, keep_parts: bool = False) -> None:
+    def __init__(self, slicings: list[Slicing], kept: Answers, *, classes: bool, keep_parts: bool = False) -> None:
         """Args:
 
         slicings: the divisions.
@@ -153,10 +153,10 @@ class Slices:
         at = slice(self._seen, min(self._seen + rows, self._kept.rows))
         rows = at.stop - at.start
         self._seen = at.stop
-        loss, weight = self._kept["loss"][at].astype(np.float64), self._kept["weight"][at].astype(np.float64)
+        loss, weight = self._kept.loss[at].astype(np.float64), self._kept.weight[at].astype(np.float64)
         usable = np.isfinite(loss) & np.isfinite(weight)
         loss, weight = np.where(usable, loss, 0.0), np.where(usable, weight, 0.0)
-        good = self._kept["label"][at] == self._kept["predicted"][at] if self._classes else np.zeros(rows)
+        good = self._kept.label[at] == self._kept.predicted[at] if self._classes else np.zeros(rows)
         sums = (usable.astype(np.float64), weight, weight * loss, weight * loss**2, weight * good)
         for i, (slicing, held) in enumerate(zip(self._slicings, self._sums, strict=True)):
             part = slicing.part(features)[:rows].astype(np.int64)
@@ -212,9 +212,9 @@ class Slices:
 
     def _area(self, rows: np.ndarray) -> float | None:
         """The AUC of some rows of a label of two classes; None where they are of one class."""
-        rows = rows[np.isfinite(self._kept["loss"][rows])]
-        labels = self._kept["label"][rows]
-        ranking = rank(self._kept["score"][rows], labels == 1, self._kept["weight"][rows])
+        rows = rows[np.isfinite(self._kept.loss[rows])]
+        labels = self._kept.label[rows]
+        ranking = rank(self._kept.score[rows], labels == 1, self._kept.weight[rows])
         return None if ranking.undefined else ranking.auc()
 
 

@@ -1,4 +1,7 @@
-"""Keeps what a report costs a training small: pictures are left out while they would take too much of its time."""
+"""Watches an evaluation: takes in its predictions, and writes pictures of them for TensorBoard.
+
+Pictures are left out while they would take too much of a training's time.
+"""
 
 from __future__ import annotations
 
@@ -73,9 +76,9 @@ class Watch:
     """
 
     def __init__(self, dataset: Dataset, model_dir: str, budget: Budget) -> None:
-        self._dataset = dataset
-        self._model_dir = model_dir
-        self._budget = budget
+        self.dataset = dataset
+        self.model_dir = model_dir
+        self.budget = budget
         self.last: AnyCollector | None = None
 
     def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any] | None) -> list[Any]:
@@ -90,57 +93,29 @@ class Watch:
         if predictions is None:
             return []
         asked = {name: predictions[name] for name in (PROBABILITIES, CLASS_ID, VALUE) if name in predictions}
-        weight = None if self._dataset.image_schema is not None else self._dataset.schema.weight
+        weight = None if self.dataset.image_schema is not None else self.dataset.schema.weight
         if weight is not None and isinstance(features, Mapping) and weight.name in features:
             asked["weights"] = features[weight.name]
-        hook = PredictionsHook(
-            self._model_dir,
-            {"labels": labels, **asked},
-            make=lambda: new_collector(self._dataset),
-            done=self._done,
-            budget=self._budget,
-        )
-        return [hook]
-
-    def _done(self, collector: AnyCollector) -> None:
-        self.last = collector
+        return [_PredictionsHook(self, {"labels": labels, **asked})]
 
 
-class PredictionsHook(EvaluationHook):
-    """Takes in labels and predictions, and writes what they show for TensorBoard."""
+class _PredictionsHook(EvaluationHook):
+    """Takes in labels, predictions and weights by name, and writes what they show for TensorBoard."""
 
-    def __init__(
-        self,
-        model_dir: str,
-        asked: dict[str, tf.Tensor],
-        *,
-        make: Callable[[], AnyCollector],
-        done: Callable[[AnyCollector], None],
-        budget: Budget,
-    ) -> None:
-        """Args:
-
-        model_dir: the Estimator's.
-        asked: labels, predictions and weights by name.
-        make: gives an empty collector.
-        done: is given the full one.
-        budget: of the time that pictures take.
-        """
-        super().__init__(model_dir, asked)
-        self._make = make
-        self._done = done
-        self._budget = budget
+    def __init__(self, watch: Watch, asked: dict[str, tf.Tensor]) -> None:
+        super().__init__(watch.model_dir, asked)
+        self._watch = watch
 
     def start(self) -> None:
-        self._collector = self._make()
+        self._collector = new_collector(self._watch.dataset)
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
         add_batch(self._collector, batch)
 
     def values(self) -> list[Any]:
-        self._done(self._collector)
-        drawn = self._budget.allows
-        with self._budget.spend():
+        self._watch.last, budget = self._collector, self._watch.budget
+        drawn = budget.allows
+        with budget.spend():
             content = summary_content(self._collector)
             pngs = {name: p.draw("png")["png"] for name, p in all_pictures(content).items()} if drawn else {}
             return summaries(content, pngs)

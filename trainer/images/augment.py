@@ -22,36 +22,26 @@ _WAYS = 3  # each random step of an image has a stream of its own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AugmentOptions:
-    """What is done to an image.
+class AugmentOptions(Augmentation):
+    """What is done to an image; all but `size` apply in TRAIN alone.
 
     Attributes:
       size: height and width of the crop, in pixels.
-      flip: left and right are swapped for half of the images.
-      color_jitter: strength: brightness, contrast and saturation are scaled by factors from `1 - color_jitter` to
-        `1 + color_jitter`, the hue is turned by up to `color_jitter / 10` of the circle; 0 leaves the colours alone.
+      color_jitter: brightness, contrast and saturation are scaled by factors from `1 - color_jitter` to
+        `1 + color_jitter`, the hue is turned by up to `color_jitter / 10` of the circle.
       resized_crop: the crop takes at least this share of the image's area and at most all of it, at an aspect ratio
-        from 3:4 to 4:3, and is resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6); None:
-        a crop of `size` as it stands.
-
-    All but `size` apply in TRAIN alone.
+        from 3:4 to 4:3, and is resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6).
 
     Raises:
       ValueError: a value out of its range.
     """
 
     size: tuple[int, int]
-    flip: bool = True
-    color_jitter: float = 0.0
-    resized_crop: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.size) != 2 or min(self.size) < 1:
             raise ValueError(f"size={self.size}: expected a height and a width, each of 1 or more")
-        if not 0.0 <= self.color_jitter < 1.0:
-            raise ValueError(f"color_jitter={self.color_jitter}: must be 0 or more and below 1")
-        if self.resized_crop is not None and not 0.0 < self.resized_crop <= 1.0:
-            raise ValueError(f"resized_crop={self.resized_crop}: must be above 0 and at most 1")
+        super().__post_init__()
 
 
 def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> AugmentOptions:

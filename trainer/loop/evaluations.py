@@ -1,6 +1,8 @@
-"""The metric for Vertex AI's tuner, in the file that Google's cloudml-hypertune writes.
+"""What is written of each evaluation: metrics, reports, and the metric for Vertex AI's tuner.
 
-One JSON object a line, the latest 100 evaluations, numbers as strings; the file is written as a whole each time.
+The tuner reads the file that Google's cloudml-hypertune writes: one JSON object a line, the latest 100 evaluations,
+numbers as strings; the file is written as a whole each time. Reports are short ones while a training runs, as far as
+they cost little, and the whole one at its end.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -16,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from schemas import storage
+from schemas.command import finite
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import read_mark
-from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
-from trainer.evaluation.importance import first_rows, predicted_again, predictor
 from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves
 from trainer.evaluation.watch import AnyCollector, Budget, Watch, write_summaries
@@ -65,11 +65,6 @@ def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """The result of `Estimator.evaluate` as plain numbers; NaN is one that the evaluated rows leave undefined."""
     values = sorted(defined(metrics).items())
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
-
-
-def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as JSON holds them: None for NaN and infinity."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics) -> None:
@@ -213,7 +208,7 @@ class Reports:
         """
         evaluated = self._evaluated(split, metrics, found)
         limit = self._options.eval_steps if split == self._options.eval_split else None
-        content = whole_report(estimator, checkpoint, evaluated, self._options, self._curves(), steps=limit)
+        content = full(evaluated, self._curves(), estimator, checkpoint, options=self._options, steps=limit)
         drawn = draw_all(content)
         pngs = {name: files["png"] for name, files in drawn.items()}
         write_summaries(self._options.model_dir, split, evaluated.step, content, pngs)
@@ -226,38 +221,6 @@ class Reports:
 
     def _curves(self) -> dict[str, Any]:
         return read_curves(self._dataset, self._options)
-
-
-def whole_report(
-    estimator: Any,
-    checkpoint: str,
-    evaluated: Evaluated,
-    options: TrainOptions,
-    curves: Mapping[str, Any],
-    *,
-    steps: int | None,
-) -> dict[str, Any]:
-    """The content of the whole report of an evaluation, whose predictions are made again if it has none.
-
-    Args:
-      estimator: the Estimator, wrapped by `with_keys_and_classes`.
-      checkpoint: the one that was evaluated.
-      evaluated: the evaluation.
-      options: how the split is read.
-      curves: the learning curves.
-      steps: how many batches were evaluated; None: all.
-    """
-    dataset, split = evaluated.dataset, evaluated.split
-    reading = input_options(dataset, options, split=split, mode=tf_estimator.ModeKeys.EVAL)
-    if evaluated.found is None:
-        found = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
-        evaluated = dataclasses.replace(evaluated, found=found)
-    return full(
-        evaluated,
-        curves,
-        predict=predictor(estimator, checkpoint),
-        batch=lambda rows: first_rows(dataset, split, dataclasses.replace(reading, batch_size=rows)),
-    )
 
 
 def read_curves(dataset: Dataset, options: TrainOptions) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Explains failures inside TensorFlow during training in terms of the dataset and the options."""
+"""Checkpoints: saved safely, recovered, temporary files removed; failures inside TensorFlow explained.
+
+Incomplete files always have temporary names.
+"""
 
 from __future__ import annotations
 

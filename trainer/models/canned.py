@@ -1,8 +1,9 @@
-"""Feature columns of ids for a step that XLA compiles: no sparse tensors, no shapes that depend on the data.
+"""What the canned models share: their heads, and feature columns of numbers and ids.
 
-They have the variables of TensorFlow's own columns, by name, shape and initial value, so that a checkpoint of either
-fits the other; and they compute the same. They read ids as `trainer.models.canned.prepare` leaves them for a
-compiled step: int64 `[batch]` or `[batch, length]`, where -1 stands for no id.
+For a step that XLA compiles there are columns of ids without sparse tensors and shapes that depend on the data. They
+have the variables of TensorFlow's own columns, by name, shape and initial value, so that a checkpoint of either fits
+the other; and they compute the same. They read ids as `prepare` leaves them for a compiled step: int64 `[batch]` or
+`[batch, length]`, where -1 stands for no id.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
+from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
+from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 from trainer.strategies.tpu import compiles_step
 
@@ -265,3 +268,68 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
             f"model {model!r} is for classification, but the label {task_spec.label!r} is a number; use dnn or linear"
         )
     return task_spec.classes
+
+
+def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
+    """A LinearEstimator: a classifier, or a regressor where the label is a number."""
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.LinearEstimator(
+            head(task_spec),
+            feature_columns=linear_columns(task_spec.inputs, compiled=compiled),
+            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)
+
+
+def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
+    """A DNNEstimator: a classifier, or a regressor where the label is a number."""
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.DNNEstimator(
+            head(task_spec),
+            feature_columns=deep_columns(
+                task_spec.inputs,
+                indicator_limit=hparams.indicator_limit,
+                embedding_size=hparams.embedding_size,
+                compiled=compiled,
+            ),
+            hidden_units=list(hparams.hidden_units),
+            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dropout=hparams.dropout or None,
+            batch_norm=hparams.batch_norm,
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)
+
+
+def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
+    """A DNNLinearCombinedEstimator: a classifier, or a regressor where the label is a number.
+
+    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses.
+    """
+    wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
+    deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.DNNLinearCombinedEstimator(
+            head(task_spec),
+            linear_feature_columns=linear_columns(wide, compiled=compiled),
+            linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_feature_columns=deep_columns(
+                deep,
+                indicator_limit=hparams.indicator_limit,
+                embedding_size=hparams.embedding_size,
+                compiled=compiled,
+            ),
+            dnn_optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_hidden_units=list(hparams.hidden_units),
+            dnn_dropout=hparams.dropout or None,
+            batch_norm=hparams.batch_norm,
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)

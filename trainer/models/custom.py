@@ -1,4 +1,16 @@
-"""A compiled Keras model (Keras 2) as an Estimator, through `model_to_estimator`."""
+"""A custom model: `--model package.module:function`.
+
+The function has one of two forms, which its parameter names tell apart:
+
+* `model_fn(features, labels, mode, params)`, with an optional `config` as in Estimator. `params` holds the
+  hyper-parameters by name, and `task_spec`: a `trainer.spec.task_spec.TaskSpec`, or for images a
+  `trainer.spec.task_spec.ImageTaskSpec`;
+* `build(task_spec, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
+
+`problem`, the name of `task_spec` in release 0.1.0, still works in both.
+
+Hyper-parameters are declared in a frozen dataclass `Hparams` in the function's module; without it there are none.
+"""
 
 from __future__ import annotations
 

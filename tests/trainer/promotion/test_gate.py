@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.spec.gates import PromoteRules
-from trainer.evaluation.metrics import Answers
+from trainer.evaluation.predictions import Answers
 from trainer.evaluation.scoring import Scored
 from trainer.evaluation.slices import Slice
 from trainer.promotion.gate import judge, metrics_of

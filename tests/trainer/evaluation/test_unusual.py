@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schemas.command import finite
 from tests.support.html_page import Page
 from trainer.evaluation.metrics import class_content, value_content
-from trainer.evaluation.page import draw_all, finite, page, pictures, write_report
+from trainer.evaluation.page import draw_all, page, pictures, write_report
 from trainer.evaluation.predictions import DENSE, ClassCollector, Confusion, ValueCollector
 from trainer.evaluation.report import learning_curves, notes
 

@@ -45,10 +45,10 @@ def test_sums_of_each_slice_are_those_of_its_rows(evaluated):
     assert sum(entry["rows"] for entry in table["slices"]) == 1000
     for entry in table["slices"]:
         rows = features["work"] == int(entry["value"].split()[1])
-        label, score = collector.kept["label"][rows], collector.kept["score"][rows]
+        label, score = collector.kept.label[rows], collector.kept.score[rows]
         assert entry["rows"] == rows.sum()
         assert entry["accuracy"] == pytest.approx(np.mean((score > 0.5) == label))
-        assert entry["loss"] == pytest.approx(np.mean(collector.kept["loss"][rows]))
+        assert entry["loss"] == pytest.approx(np.mean(collector.kept.loss[rows]))
         assert entry["auc"] == pytest.approx(roc_auc_score(label, score))
 
 

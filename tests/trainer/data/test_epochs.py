@@ -1,13 +1,73 @@
-"""Windows of examples are shuffled completely. Numbers stand for examples, in blocks as they are read."""
+"""The order of a training's examples: shuffled window by window, the same again, and begun anywhere in the middle."""
 
 from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, open_dataset
 from trainer.data.epochs import kept, shuffled_batches, windows, without_first
-from trainer.data.input_options import Position
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions, Position
+from trainer.estimator import tf_estimator
+
+TRAIN = tf_estimator.ModeKeys.TRAIN
+EXACT = InputOptions(batch_size=16, seed=1, deterministic=True)
+BATCHES = 45  # of 16: one epoch and a half or more of each dataset
+
+
+@pytest.mark.parametrize(
+    ("position", "records", "expected"),
+    [
+        (Position(), 0, Position()),
+        (Position(), 99, Position(0, 99)),
+        (Position(), 100, Position(1)),
+        (Position(2, 60), 150, Position(4, 10)),
+    ],
+)
+def test_positions(position, records, expected):
+    assert position.after(records, rows=100) == expected
+    assert expected.records(100) == position.records(100) + records
+    assert expected.next_epoch() == Position(expected.epoch + bool(expected.record))
+
+
+def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.ndarray]]:
+    batches = input_fn(dataset, "train", mode=TRAIN, options=options)
+    taken = itertools.islice(batches, count)
+    dense = ([tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x for x in f.values()] for f, _ in taken)
+    return [[np.asarray(x) for x in batch] for batch in dense]
+
+
+@pytest.mark.parametrize(
+    ("data", "how"),
+    [
+        ("wages", {}),  # held in memory
+        ("wages", {"cache_bytes": 0}),
+        ("wages", {"shuffle_buffer": 0}),
+        ("people", {"cache_bytes": 0, "cycle_length": 1, "block_length": 7}),  # sparse features
+        ("stripes", {"shuffle_buffer": 50}),  # images: cropped and mirrored at random, too
+    ],
+)
+def test_the_rest_is_the_same(request, data, how):
+    dataset = request.getfixturevalue(data)
+    options = dataclasses.replace(EXACT, **how)
+    whole = read(dataset, options, BATCHES)
+    rows = dataset.rows("train")
+    for step in (7, rows // 16 + 1):
+        start = Position().after(16 * step, rows=rows)
+        rest = read(dataset, dataclasses.replace(options, start=start), BATCHES - step)
+        for batch, expected in zip(rest, whole[step:], strict=True):
+            for part, same in zip(batch, expected, strict=True):
+                np.testing.assert_array_equal(part, same)
+
 
 ROWS, BLOCK, BATCH = 20_000, 250, 50
 BEGIN = Position()
@@ -131,3 +191,44 @@ def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
 def test_without_the_first(count):
     left = without_first(blocks(), count)
     assert [x for block in left.as_numpy_iterator() for x in block] == list(range(count, ROWS))
+
+
+ModeKeys = tf_estimator.ModeKeys
+SCHEMA = """\
+name: numbers
+format: csv
+csv: {header: present}
+features:
+  - {name: x, kind: numeric, transform: none}
+label: {name: y, kind: numeric}
+split: {by: row, train: 1.0, eval: 0, test: 0}
+"""
+
+
+def write(folder: Path, rows: range, *, overwrite: bool = False) -> None:
+    (folder / "numbers.yaml").write_text(SCHEMA)
+    (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in rows))
+    run_job(
+        JobOptions(
+            schema=str(folder / "numbers.yaml"),
+            input=(str(folder / "numbers.csv"),),
+            output=str(folder / "out"),
+            overwrite=overwrite,
+            num_shards=8,
+            quiet=True,
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
+def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
+    write(tmp_path, range(400))
+    options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1, prefetch=1)
+    batches = iter(input_fn(open_dataset(str(tmp_path / "out")), "train", mode=mode, options=options))
+    read = collections.Counter(int(x) for x in next(batches)[0]["x"])
+    write(tmp_path, range(1000, 1300), overwrite=True)
+    read.update(int(x) for features, _ in batches for x in features["x"])
+    assert read == collections.Counter([*range(400)] * 2)
+    after = input_fn(open_dataset(str(tmp_path / "out")), "train", mode=ModeKeys.EVAL, options=options)
+    assert {int(x) for features, _ in after for x in features["x"]} == set(range(1000, 1300))
