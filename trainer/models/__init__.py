@@ -193,14 +193,14 @@ class BuiltIn:
     Attributes:
       summary: what it is, for --help.
       hparams: the dataclass of its hyper-parameters.
-      builder: what builds it, `module:function`.
+      module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
       rate: its learning rate, by hyper-parameters, step and the training's steps.
     """
 
     summary: str
     hparams: type[Any]
-    builder: str
+    module: str
     reads: tuple[type[Any], ...] = (Schema,)
     rate: Callable[[Any, int, int], float] = cosine
 
@@ -216,8 +216,8 @@ class BuiltIn:
             read = " or ".join(schema.records for schema in self.reads)
             models = ", ".join(other for other, model in BUILT_IN.items() if data in model.reads)
             raise UsageError(f"model {name!r} reads {read}; for {data.records} use: {models or 'a model of your own'}")
-        module, _, function = self.builder.partition(":")
-        return getattr(importlib.import_module(module), function)(task_spec, hparams, config)
+        module, _, function = self.module.partition(":")
+        return getattr(importlib.import_module(module), function or "build")(task_spec, hparams, config)
 
 
 BUILT_IN: dict[str, BuiltIn] = {
@@ -233,21 +233,21 @@ BUILT_IN: dict[str, BuiltIn] = {
     "softmax": BuiltIn(
         "one dense layer, written as a model_fn: classification only; takes small images too",
         SoftmaxHparams,
-        "trainer.models.softmax:build",
+        "trainer.models.softmax",
         (Schema, ImageFolderSchema),
         constant,
     ),
     "squeezenext": BuiltIn(
         "a small convolutional network, for images",
         SqueezenextHparams,
-        "trainer.models.squeezenext:build",
+        "trainer.models.squeezenext",
         (ImageFolderSchema,),
         polynomial,
     ),
     "face_pairs": BuiltIn(
         "tells whether two images show the same identity; both pass through one convolutional network",
         FacePairsHparams,
-        "trainer.models.face_pairs:build",
+        "trainer.models.face_pairs",
         (ImagePairsSchema,),
     ),
 }

@@ -33,12 +33,12 @@ from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
 from trainer.strategies.tpu import compiles_step
 
 
-def is_compiled(model: Any) -> bool:
+def _is_compiled(model: Any) -> bool:
     """Whether this is a Keras 2 model that `compile` was called on."""
     return isinstance(model, tf.keras.Model) and bool(getattr(model, "optimizer", None))
 
 
-def describe_keras(model: Any) -> str:
+def _described(model: Any) -> str:
     """What it is, for a message."""
     if isinstance(model, tf.keras.Model):
         return "a tf.keras model that is not compiled"
@@ -146,9 +146,9 @@ class Custom:
             params = {**dataclasses.asdict(hparams), **dict.fromkeys(_SPEC_NAMES, task_spec)} if takes_params else None
             return tf_estimator.Estimator(self.function, config=config, params=params)
         model = self.function(task_spec, hparams)
-        if not is_compiled(model):
+        if not _is_compiled(model):
             raise MillraceError(
-                f"{self.name}: returned {describe_keras(model)}; expected a compiled tf.keras model of Keras 2 "
+                f"{self.name}: returned {_described(model)}; expected a compiled tf.keras model of Keras 2 "
                 "(`import tensorflow as tf` and tf.keras, or the package tf_keras)"
             )
         return keras_estimator(model, task_spec, config)
