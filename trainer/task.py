@@ -59,7 +59,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                 print("starting TensorFlow", file=sys.stderr, flush=True)
             threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
             start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
-            from trainer.loop.early_stopping import Display
+            from trainer.loop.display import Display
             from trainer.loop.train import train
             from trainer.model_dir.checkpoints import explain_failures
 
