@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from typing import TextIO
 
 from millrace.tune.records import DONE, FAILED, FIRST_FAILURES, PRUNED, Records, Settings, Trial
 from millrace.tune.space import TrialCommand
@@ -32,8 +31,8 @@ class Progress(Display):
       metric: what the metric is called, once that is known.
     """
 
-    def __init__(self, most: int, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        super().__init__(stream, quiet=quiet)
+    def __init__(self, most: int, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
         self.metric = "value"
         self._most = most
         self._begun = time.monotonic()

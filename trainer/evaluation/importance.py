@@ -69,6 +69,7 @@ def predicted_again(
 ROWS = 2000
 PREDICTIONS = 500_000  # rows that are predicted, of all features and repeats together
 REPEATS = 3
+SEED = 1  # of the shuffling
 LEAST_ROWS = 100
 
 
@@ -101,8 +102,6 @@ def importance(
     batch: Callable[[], tf.data.Dataset],
     groups: Sequence[tuple[Part, ...]],
     make: Callable[[], ClassCollector | ValueCollector],
-    *,
-    seed: int = 1,
 ) -> list[dict[str, Any]]:
     """The importance of features, the highest first.
 
@@ -111,7 +110,6 @@ def importance(
       batch: an `input_fn` of one batch: (features, labels) of the rows.
       groups: the features that are shuffled together.
       make: gives an empty collector.
-      seed: of the shuffling.
 
     Returns:
       Of each group: `feature`, `loss` (the mean loss with it shuffled, minus that without), its standard deviation
@@ -130,7 +128,7 @@ def importance(
 
         def variants(features: Mapping[str, Any], label: tf.Tensor) -> tf.data.Dataset:
             def one(number: tf.Tensor) -> dict[str, Any]:
-                seeds = tf.stack([tf.cast(seed, tf.int64), number])
+                seeds = tf.stack([tf.constant(SEED, tf.int64), number])
                 order = tf.argsort(tf.random.stateless_uniform(tf.shape(label)[:1], seeds))
                 return variant(number, features, order)
 

@@ -292,12 +292,11 @@ class Found:
     """Where records come from.
 
     Attributes:
-      searched: whether the inputs were read.
-      rows: of each record the first places of the raw rows that give it, and how many such rows there are.
+      rows: of each record the first places of the raw rows that give it, and how many such rows there are; none where
+        the inputs were not read.
       notes: what a reader of the places must know.
     """
 
-    searched: bool
     rows: list[tuple[list[Place], int]]
     notes: list[str]
 
@@ -330,13 +329,13 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
             notes.append(f"{_named(changed)}: changed since the job read them, or copied.")
         if len(dataset.manifest.runs) > 1:
             notes.append("Records that a replay corrected are not in the inputs as they are stored.")
-    return Found(True, rows, notes)
+    return Found(rows, notes)
 
 
 def _too_large(inputs: Sequence[Input], size: int) -> Found:
     text = f"{size / (1 << 30):,.1f} GB of text in {len(inputs):,} inputs"
     note = f"The inputs were not searched for these rows: they are large ({text}). With --search_inputs,"
-    return Found(False, [], [f"{note} `millrace evaluate` does it."])
+    return Found([], [f"{note} `millrace evaluate` does it."])
 
 
 def _opened(dataset: Dataset, inputs: Sequence[Input]) -> tuple[list[RowFile], list[str]]:

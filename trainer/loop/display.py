@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 TERMINAL_SECS = 0.5
 LOG_SECS = 10.0
@@ -17,8 +16,8 @@ LOG_SECS = 10.0
 class Display:
     """Writes progress: a status line that the next one replaces, and permanent lines. `quiet` writes nothing."""
 
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        self._stream = sys.stderr if stream is None else stream
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._stream = sys.stderr
         self._quiet = quiet
         self.is_terminal = self._stream.isatty()
         self._open = False

@@ -79,7 +79,6 @@ class Judgement:
     Attributes:
       metrics: on all rows.
       slices: on the slices that are large enough.
-      small_slices: how many were too small to be judged.
       refusals: why the export is refused; none: it is not.
       doubts: what the rows cannot tell.
       notes: what else a reader should know.
@@ -87,7 +86,6 @@ class Judgement:
 
     metrics: tuple[Judged, ...]
     slices: tuple[Judged, ...]
-    small_slices: int
     refusals: tuple[str, ...]
     doubts: tuple[str, ...]
     notes: tuple[str, ...]
@@ -137,7 +135,7 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
             slices.append(dataclasses.replace(one, feature=part.feature, value=part.value, threshold=None))
         refusals += [_fallen(part) for part in slices if part.verdict == "worse"]
     notes = [f"{small:,} slices of fewer than {LEAST_ROWS} rows were not judged"] if small else []
-    return Judgement(judged, tuple(slices), small, tuple(refusals), tuple(doubts), tuple(notes))
+    return Judgement(judged, tuple(slices), tuple(refusals), tuple(doubts), tuple(notes))
 
 
 def _judged(
