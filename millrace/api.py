@@ -98,9 +98,9 @@ def train(
     from trainer.verbosity import quiet_logs
 
     with quiet_logs(verbose=asked.verbose), local_data(dataset, asked, read_splits(asked)) as data:
-        from trainer.loop.early_stopping import Display
+        from trainer.loop.display import Display
         from trainer.loop.train import train as run_training
-        from trainer.model_dir.failures import explain_failures
+        from trainer.model_dir.checkpoints import explain_failures
 
         with explain_failures(data, asked):
             trained = run_training(data, asked, Display(quiet=asked.quiet))

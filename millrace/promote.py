@@ -32,7 +32,7 @@ from schemas.interrupts import how_ended, interruptible
 from trainer.promotion.options import PromoteOptions, RollbackOptions
 
 if TYPE_CHECKING:
-    from trainer.promotion.decision import Decision
+    from trainer.promotion.gate import Decision
 
 
 PROG = "millrace promote"

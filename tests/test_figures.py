@@ -101,7 +101,7 @@ def pixel_distance_auc(data: Path) -> float:
     from schemas.dataset import open_dataset
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import InputOptions
-    from trainer.report.ranking import rank
+    from trainer.evaluation.ranking import rank
 
     labels, distances = [], []
     for features, same in input_fn(open_dataset(str(data)), "eval", mode="eval", options=InputOptions(batch_size=64)):

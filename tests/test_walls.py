@@ -51,7 +51,7 @@ ORDER = """
     trainer.data trainer.models
     trainer.flags trainer.local_data trainer.model_dir
     trainer.export
-    trainer.report
+    trainer.evaluation
     trainer.predicting
     trainer.promotion
     trainer.loop

@@ -196,8 +196,8 @@ def diagnose(
         print("starting TensorFlow", file=sys.stderr, flush=True)
     threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
     start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
-    from trainer.loop.early_stopping import Display, rate_limited
-    from trainer.model_dir.failures import explain_failures
+    from trainer.loop.display import Display, rate_limited
+    from trainer.model_dir.checkpoints import explain_failures
     from trainer.profiling.examination import examine
 
     with (

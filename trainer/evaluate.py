@@ -118,13 +118,11 @@ def _evaluated(
 ) -> Evaluation:
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options
+    from trainer.evaluation.page import draw_all, write_report
+    from trainer.evaluation.report import Evaluated, full
+    from trainer.evaluation.watch import Budget, Watch
     from trainer.export.restore import restore_estimator
-    from trainer.loop.evaluations import plain_metrics
-    from trainer.loop.reporting import read_curves, whole_report
-    from trainer.report.budget import Budget
-    from trainer.report.hook import Watch
-    from trainer.report.model_report import Evaluated
-    from trainer.report.write import draw_all, write_report
+    from trainer.loop.evaluations import plain_metrics, read_curves
 
     split, mode = options.eval_split, "eval"
     checkpoint = layout.join(export, "variables", "variables")
@@ -142,7 +140,7 @@ def _evaluated(
         step = int(metrics["global_step"])
         evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by, search_inputs)
         curves = read_curves(dataset, dataclasses.replace(options, model_dir=model_dir))
-        content = whole_report(estimator, checkpoint, evaluated, options, curves, steps=options.eval_steps)
+        content = full(evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps)
     content["export"] = export
     return Evaluation(write_report(options.model_dir, split, content, draw_all(content)), content)
 

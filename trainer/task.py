@@ -59,10 +59,9 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                 print("starting TensorFlow", file=sys.stderr, flush=True)
             threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
             start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
-            from trainer.loop.early_stopping import Display
-            from trainer.loop.evaluations import finite
+            from trainer.loop.display import Display
             from trainer.loop.train import train
-            from trainer.model_dir.failures import explain_failures
+            from trainer.model_dir.checkpoints import explain_failures
 
             with interruptible(sigterm=True), explain_failures(data, options):
                 trained = train(data, options, Display(quiet=options.quiet))
@@ -74,7 +73,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
     promoted = None if trained.promotion is None else trained.promotion.record()
     return command.Report(
-        json.dumps({split: finite(metrics) for split, metrics in trained.metrics.items()}),
+        json.dumps({split: command.finite(metrics) for split, metrics in trained.metrics.items()}),
         {**dataclasses.asdict(trained), "export_dir": trained.export_dir, "promotion": promoted},
     )
 

@@ -13,8 +13,7 @@ from millrace.tune.space import CATEGORICAL, DISCRETE, LOG, REVERSE_LOG, Paramet
 from millrace.tune.study import described, trial_dir
 from schemas import storage
 from schemas.command import duration
-from trainer.report.figures import BLUE, GREY, LIGHT, ORANGE, Picture
-from trainer.report.write import render
+from trainer.evaluation.page import BLUE, GREY, LIGHT, ORANGE, Picture, render
 
 
 @dataclasses.dataclass(frozen=True)

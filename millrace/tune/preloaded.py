@@ -12,4 +12,6 @@ from schemas.libraries import LOG_LEVEL, held_back, quick_import
 
 os.environ.setdefault(LOG_LEVEL, "2")
 with held_back():
-    quick_import("tensorflow", "trainer.estimator", "trainer.loop.train", "trainer.model_dir.failures", "trainer.task")
+    quick_import(
+        "tensorflow", "trainer.estimator", "trainer.loop.train", "trainer.model_dir.checkpoints", "trainer.task"
+    )

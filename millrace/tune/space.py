@@ -69,7 +69,7 @@ class TrialCommand:
         return dict.fromkeys(_THREADS, share)
 
 
-def check_alone(strategy: str, environment: Mapping[str, str] = os.environ) -> None:
+def check_alone(strategy: str) -> None:
     """Refuses trials of several processes each.
 
     Raises:
@@ -77,7 +77,7 @@ def check_alone(strategy: str, environment: Mapping[str, str] = os.environ) -> N
     """
     if strategy in ("parameter_server", "multi_worker"):
         raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
-    if environment.get("TF_CONFIG"):
+    if os.environ.get("TF_CONFIG"):
         raise UsageError("TF_CONFIG: names a cluster, but a trial is one process; unset it")
 
 

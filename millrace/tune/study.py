@@ -6,10 +6,8 @@ import dataclasses
 import math
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
-from typing import TextIO
 
 from millrace.tune.records import DONE, FAILED, FIRST_FAILURES, PRUNED, Records, Settings, Trial
 from millrace.tune.space import TrialCommand
@@ -18,13 +16,14 @@ from schemas import interrupts
 from schemas.command import duration
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
+from trainer.loop.display import TERMINAL_SECS, Display
 from trainer.model_dir.model_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric
 
-TERMINAL_SECONDS, LOG_SECONDS = 0.5, 30.0
+LOG_SECONDS = 30.0
 
 
-class Progress:
+class Progress(Display):
     """Writes progress: lines that stay, and on a terminal a status line below them. `quiet` writes nothing.
 
     Args:
@@ -32,19 +31,13 @@ class Progress:
       metric: what the metric is called, once that is known.
     """
 
-    def __init__(self, most: int, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, most: int, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
         self.metric = "value"
-        self._most, self._quiet = most, quiet
-        self._stream = sys.stderr if stream is None else stream
+        self._most = most
         self._begun = time.monotonic()
         self._share_before: float | None = None
         self._next = self._begun + LOG_SECONDS
-        self._open = False
-
-    def line(self, text: str) -> None:
-        """Writes a line that stays."""
-        self._write(f"\r{text}\x1b[K\n" if self._open else f"{text}\n")
-        self._open = False
 
     def ended(self, trial: Trial, best: Trial | None) -> None:
         """Says how a trial has ended, and which is the best so far."""
@@ -52,7 +45,7 @@ class Progress:
             f"trial {trial.number} {described(trial, self.metric)}, {duration(trial.seconds)}{_best(best, trial)}"
         )
 
-    def update(self, ended: int, running: list[float], best: Trial | None) -> None:
+    def show(self, ended: int, running: list[float], best: Trial | None) -> None:
         """Says how far the study is, if it is time to.
 
         Args:
@@ -66,20 +59,13 @@ class Progress:
         now = time.monotonic()
         if now < self._next:
             return
-        terminal = self._stream.isatty()
-        self._next = now + (TERMINAL_SECONDS if terminal else LOG_SECONDS)
+        self._next = now + (TERMINAL_SECS if self.is_terminal else LOG_SECONDS)
         done = share - self._share_before
         left = f", {duration((now - self._begun) * (1 - share) / done)} left" if done > 0 else ""
         text = f"{100 * share:.0f} %: {ended} of {self._most} trials ended, {len(running)} running{left}"
         if best is not None:
             text += f"; best: trial {best.number}, {self.metric} {best.value:.4g}"
-        self._write(f"\r{text}\x1b[K" if terminal else f"{text}\n")
-        self._open = terminal
-
-    def _write(self, text: str) -> None:
-        if not self._quiet:
-            self._stream.write(text)
-            self._stream.flush()
+        self.update(text)
 
 
 def described(trial: Trial, metric: str) -> str:
@@ -201,7 +187,7 @@ class Study:
                 for own in [*self._running]:
                     self._look_at(own)
                 shares = [_BEFORE_END * min(1.0, own.step / own.max_steps) for own in self._running]
-                self._progress.update(ended, shares, self._best)
+                self._progress.show(ended, shares, self._best)
                 time.sleep(POLL_SECONDS)
         finally:
             for own in self._running:

@@ -27,6 +27,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from typing_extensions import Self
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {  # by the names that tests use; any other module with a `main` goes by its own
     "preprocess": "beam_jobs.preprocess",
@@ -241,7 +243,7 @@ class Forking:
                 return list(json.loads(line))
         raise RuntimeError("the process that runs commands has ended")
 
-    def __enter__(self) -> Forking:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

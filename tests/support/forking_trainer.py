@@ -21,7 +21,7 @@ class Forking(forking.Forking):
     """The process that forks, as a context: call it to run `trainer.task`, and get the exit status."""
 
     def __init__(self) -> None:
-        super().__init__("trainer.loop.train", "trainer.model_dir.failures", "trainer.task", quiet=True)
+        super().__init__("trainer.loop.train", "trainer.model_dir.checkpoints", "trainer.task", quiet=True)
         self.seconds = 0.0  # that the last one took
 
     def __call__(

@@ -17,7 +17,7 @@ from schemas.dataset import Dataset
 from trainer.data import host_features
 from trainer.loop import train
 from trainer.loop.building import build_estimator
-from trainer.loop.early_stopping import Display
+from trainer.loop.display import Display
 from trainer.loop.train import Task
 from trainer.strategies import tpu
 from trainer.strategies.run_config import run_config

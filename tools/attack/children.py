@@ -15,7 +15,7 @@ HEAVY = (
     "beam_jobs.runtime.job",
     "beam_jobs.output.pipeline_end",
     "trainer.loop.train",
-    "trainer.model_dir.failures",
+    "trainer.model_dir.checkpoints",
     "trainer.predict",
 )
 JOB, DATASET, TRAIN, PREDICT = "beam_jobs.preprocess", "schemas.dataset.command", "trainer.task", "trainer.predict"

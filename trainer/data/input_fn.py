@@ -18,9 +18,20 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
-from trainer.data.epochs import epochs, number, part_rows, side_by_side, stored, with_threads
+from trainer.data.epochs import (
+    GATHERED,
+    epochs,
+    kept,
+    number,
+    part_rows,
+    shuffled_batches,
+    side_by_side,
+    stored,
+    windows,
+    with_threads,
+    without_first,
+)
 from trainer.data.input_options import InputOptions
-from trainer.data.window_shuffle import GATHERED, kept, shuffled_batches, windows, without_first
 from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split

@@ -2,8 +2,8 @@
 
 TRAIN draws at random, from a seed that each image is given; EVAL, PREDICT and serving pass no seed and get the centre
 crop and nothing else, from the same functions. All of them are pure, one image at a time, alike eagerly, inside
-`tf.data` and in a TF1 graph. Images are RGB or gray, uint8 unless said otherwise; EXIF orientation is ignored, as
-TensorFlow's decoders do, in training and serving alike.
+`tf.data` and in a TF1 graph. Images are RGB, uint8; EXIF orientation is ignored, as TensorFlow's decoders do, in
+training and serving alike.
 """
 
 from __future__ import annotations
@@ -22,36 +22,26 @@ _WAYS = 3  # each random step of an image has a stream of its own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AugmentOptions:
-    """What is done to an image.
+class AugmentOptions(Augmentation):
+    """What is done to an image; all but `size` apply in TRAIN alone.
 
     Attributes:
       size: height and width of the crop, in pixels.
-      flip: left and right are swapped for half of the images.
-      color_jitter: strength: brightness, contrast and saturation are scaled by factors from `1 - color_jitter` to
-        `1 + color_jitter`, the hue is turned by up to `color_jitter / 10` of the circle; 0 leaves the colours alone.
+      color_jitter: brightness, contrast and saturation are scaled by factors from `1 - color_jitter` to
+        `1 + color_jitter`, the hue is turned by up to `color_jitter / 10` of the circle.
       resized_crop: the crop takes at least this share of the image's area and at most all of it, at an aspect ratio
-        from 3:4 to 4:3, and is resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6); None:
-        a crop of `size` as it stands.
-
-    All but `size` apply in TRAIN alone.
+        from 3:4 to 4:3, and is resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6).
 
     Raises:
       ValueError: a value out of its range.
     """
 
     size: tuple[int, int]
-    flip: bool = True
-    color_jitter: float = 0.0
-    resized_crop: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.size) != 2 or min(self.size) < 1:
             raise ValueError(f"size={self.size}: expected a height and a width, each of 1 or more")
-        if not 0.0 <= self.color_jitter < 1.0:
-            raise ValueError(f"color_jitter={self.color_jitter}: must be 0 or more and below 1")
-        if self.resized_crop is not None and not 0.0 < self.resized_crop <= 1.0:
-            raise ValueError(f"resized_crop={self.resized_crop}: must be above 0 and at most 1")
+        super().__post_init__()
 
 
 def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> AugmentOptions:
@@ -92,7 +82,7 @@ def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor
 
 
 def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
-    """As `augment_jpeg`, from pixels, uint8 or float32 `[height, width, channels]`, which keep their dtype."""
+    """As `augment_jpeg`, from pixels, uint8 `[height, width, 3]`."""
     if seed is None or options.resized_crop is None:
         return _finish(crop(image, size=options.size, seed=_stream(seed, 0)), options, seed)
     window = resized_crop_window(tf.shape(image), least_area=options.resized_crop, seed=_stream(seed, 0))
@@ -159,7 +149,7 @@ def decode_and_crop(encoded: tf.Tensor, *, size: tuple[int, int], seed: tf.Tenso
 
 
 def crop(image: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
-    """The crop of an image `[height, width, channels]` of any dtype.
+    """The crop of an image, uint8 `[height, width, 3]`.
 
     Arguments and errors as `crop_window`'s; a ValueError instead where the image's shape is known before anything runs.
     """
@@ -172,7 +162,7 @@ def crop(image: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = No
 
 
 def flip(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-    """Swaps left and right of `[height, width, channels]`, of any dtype, for half of the seeds."""
+    """Swaps left and right of an image `[height, width, 3]` for half of the seeds."""
     return tf.image.stateless_random_flip_left_right(image, seed)
 
 
@@ -180,27 +170,21 @@ def color_jitter(image: tf.Tensor, *, strength: float, seed: tf.Tensor) -> tf.Te
     """Changes brightness, contrast, saturation and hue, in this order: see `AugmentOptions.color_jitter`.
 
     Args:
-      image: uint8 or float32 `[height, width, channels]`, values from 0 to 255; with one channel, saturation and hue
-        stay out.
+      image: uint8 `[height, width, 3]`.
       strength: from 0, and below 1.
       seed: integers `[2]`.
-
-    Returns:
-      in the image's dtype, values from 0 to 255, rounded where it is an integer.
     """
-    image = tf.convert_to_tensor(image)
     low, high = 1.0 - strength, 1.0 + strength
     draws = tf.random.stateless_uniform([4], seed)
     factors = low + (high - low) * draws[:3]
     x = tf.cast(image, tf.float32) / 255.0
     x *= factors[0]
-    mean = tf.reduce_mean(tf.image.rgb_to_grayscale(x) if x.shape[-1] == 3 else x)
+    mean = tf.reduce_mean(tf.image.rgb_to_grayscale(x))
     x = tf.clip_by_value(mean + (x - mean) * factors[1], 0.0, 1.0)
-    if x.shape[-1] == 3:
-        gray = tf.image.rgb_to_grayscale(x)
-        x = tf.clip_by_value(gray + (x - gray) * factors[2], 0.0, 1.0)
-        x = tf.image.adjust_hue(x, (2.0 * draws[3] - 1.0) * strength / 10.0)
-    return _as(x * 255.0, image.dtype)
+    gray = tf.image.rgb_to_grayscale(x)
+    x = tf.clip_by_value(gray + (x - gray) * factors[2], 0.0, 1.0)
+    x = tf.image.adjust_hue(x, (2.0 * draws[3] - 1.0) * strength / 10.0)
+    return _as_pixels(x * 255.0)
 
 
 def _too_small(size: tuple[int, int]) -> str:
@@ -242,11 +226,9 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 def _resize(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    channels = image.shape[-1]
-    resized = tf.image.resize(image, size, "bilinear", antialias=True)
-    return tf.ensure_shape(_as(resized, image.dtype), [*size, channels])
+    return tf.ensure_shape(_as_pixels(tf.image.resize(image, size, "bilinear", antialias=True)), [*size, 3])
 
 
-def _as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Values from 0 to 255 in another dtype, rounded where it is an integer."""
-    return tf.cast(tf.round(tf.clip_by_value(x, 0.0, 255.0)), dtype) if dtype.is_integer else tf.cast(x, dtype)
+def _as_pixels(x: tf.Tensor) -> tf.Tensor:
+    """Values from 0 to 255 as uint8, rounded."""
+    return tf.cast(tf.round(tf.clip_by_value(x, 0.0, 255.0)), tf.uint8)

@@ -1,3 +1,3 @@
 """The training loop: train, evaluate, stop early, export, and end cleanly."""
 
-__all__ = ["building", "checks", "early_stopping", "evaluations", "reporting", "train"]
+__all__ = ["building", "checks", "display", "early_stopping", "evaluations", "train"]

@@ -50,7 +50,7 @@ def input_start(
         read = read.for_task(config)
     if not part_rows(dataset, "train", num_workers=read.num_workers, worker=read.worker):
         raise MillraceError(f"{dataset.path}: too few records for {read.num_workers} tasks to train on; use fewer")
-    resumed = resume_input(
+    start, told = resume_input(
         options.model_dir,
         dataset,
         read,
@@ -59,11 +59,9 @@ def input_start(
         exact=options.deterministic and options.seed is not None and (together or not config.cluster_spec),
         note=config.is_chief,
     )
-    if not config.is_chief:
-        return resumed.start
-    if resumed.told and step < options.max_steps:
-        tell(resumed.told)
-    return resumed.start
+    if config.is_chief and told and step < options.max_steps:
+        tell(told)
+    return start
 
 
 def tell_resumed(options: TrainOptions, hparams: Any, *, step: int, tell: Callable[[str], None]) -> None:

@@ -1,13 +1,12 @@
-"""Training progress: a line that is updated in place on a terminal, or a new line every ten seconds elsewhere."""
+"""What a training does beside its steps: shows progress, notes its end, and stops early."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,61 +14,11 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.storage.json_files import read_if_there
 from trainer.estimator.all_reduce import is_all_reduce
+from trainer.loop.display import LOG_SECS, TERMINAL_SECS, Display
 from trainer.loop.evaluations import steps_without_improvement
 from trainer.model_dir.model_json import read_evaluations
 from trainer.spec.options import TrainOptions
 from trainer.strategies.multi_worker import StopTogether, WithOthers
-
-TERMINAL_SECS = 0.5
-LOG_SECS = 10.0
-
-
-class Display:
-    """Writes progress: a status line that the next one replaces, and permanent lines. `quiet` writes nothing."""
-
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        self._quiet = quiet
-        self.is_terminal = self._stream.isatty()
-        self._open = False
-
-    def update(self, text: str) -> None:
-        """Replaces the status line on a terminal; elsewhere writes another line."""
-        if self.is_terminal:
-            self._write(f"\r{text}\x1b[K")
-            self._open = True
-        else:
-            self._write(f"{text}\n")
-
-    def line(self, text: str) -> None:
-        """Writes a permanent line."""
-        self._write(f"\r{text}\x1b[K\n" if self._open else f"{text}\n")
-        self._open = False
-
-    def close(self) -> None:
-        """Ends the status line."""
-        if self._open:
-            self._write("\n")
-            self._open = False
-
-    def _write(self, text: str) -> None:
-        if self._quiet:
-            return
-        self._stream.write(text)
-        self._stream.flush()
-
-
-def rate_limited(display: Display) -> Callable[[str], None]:
-    """A function that updates a display: always on a terminal, elsewhere at most every `LOG_SECS`."""
-    last = -LOG_SECS
-
-    def update(text: str) -> None:
-        nonlocal last
-        if display.is_terminal or time.monotonic() - last >= LOG_SECS:
-            last = time.monotonic()
-            display.update(text)
-
-    return update
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):

@@ -1,6 +1,8 @@
-"""The metric for Vertex AI's tuner, in the file that Google's cloudml-hypertune writes.
+"""What is written of each evaluation: metrics, reports, and the metric for Vertex AI's tuner.
 
-One JSON object a line, the latest 100 evaluations, numbers as strings; the file is written as a whole each time.
+The tuner reads the file that Google's cloudml-hypertune writes: one JSON object a line, the latest 100 evaluations,
+numbers as strings; the file is written as a whole each time. Reports are short ones while a training runs, as far as
+they cost little, and the whole one at its end.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -16,12 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from schemas import storage
+from schemas.command import finite
 from schemas.dataset import Dataset, layout
+from schemas.exports.notes import read_mark
 from trainer.estimator import tf_estimator
+from trainer.evaluation.page import draw_all, write_report
+from trainer.evaluation.report import Evaluated, brief, full, learning_curves
+from trainer.evaluation.watch import AnyCollector, Budget, Watch, write_summaries
 from trainer.export.exporters import BEST, FINAL, BestExporter
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
-from trainer.promotion.decision import Decision
+from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric, defined
+from trainer.spec.options import TrainOptions
 
 FILE, TRIAL = "CLOUD_ML_HP_METRIC_FILE", "CLOUD_ML_TRIAL_ID"  # variables that Vertex AI sets in a trial
 DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
@@ -58,11 +65,6 @@ def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """The result of `Estimator.evaluate` as plain numbers; NaN is one that the evaluated rows leave undefined."""
     values = sorted(defined(metrics).items())
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
-
-
-def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as JSON holds them: None for NaN and infinity."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics) -> None:
@@ -170,3 +172,61 @@ class Trained:
     def export_dir(self) -> str:
         """The best export's folder; the final one's if there is no best export."""
         return self.exports.get(BEST) or self.exports[FINAL]
+
+
+class Reports:
+    """Writes the reports of a training's evaluations into its model directory."""
+
+    def __init__(self, dataset: Dataset, options: TrainOptions) -> None:
+        self._dataset = dataset
+        self._options = options
+        self._budget = Budget()
+        self.watch = Watch(dataset, options.model_dir, self._budget)
+        self.recommended: AnyCollector | None = None  # the predictions of the evaluation that was last `recommended`
+
+    def after_evaluation(self, metrics: Mapping[str, Any], *, recommended: bool) -> None:
+        """Writes a report without slices, worst rows and importance, if reports have cost little so far."""
+        if recommended:
+            self.recommended = self.watch.last
+        if self.watch.last is None or not self._budget.allows:
+            return
+        with self._budget.spend():
+            evaluated = self._evaluated(self._options.eval_split, metrics, self.watch.last)
+            write_report(self._options.model_dir, evaluated.split, brief(evaluated, self._curves()))
+
+    def at_end(
+        self, estimator: Any, checkpoint: str, split: str, metrics: Mapping[str, Any], found: AnyCollector | None
+    ) -> str:
+        """Writes the whole report of an evaluation, and its pictures for TensorBoard. Returns the page's path.
+
+        Args:
+          estimator: the Estimator.
+          checkpoint: the one that was evaluated.
+          split: the split that was evaluated.
+          metrics: of the evaluation.
+          found: its predictions; None: the model gives none in EVAL, and predicts the split once more.
+        """
+        evaluated = self._evaluated(split, metrics, found)
+        limit = self._options.eval_steps if split == self._options.eval_split else None
+        content = full(evaluated, self._curves(), estimator, checkpoint, options=self._options, steps=limit)
+        drawn = draw_all(content)
+        pngs = {name: files["png"] for name, files in drawn.items()}
+        write_summaries(self._options.model_dir, split, evaluated.step, content, pngs)
+        return write_report(self._options.model_dir, split, content, drawn)
+
+    def _evaluated(self, split: str, metrics: Mapping[str, Any], found: AnyCollector | None) -> Evaluated:
+        options = self._options
+        step = int(metrics["global_step"])
+        return Evaluated(self._dataset, split, step, options.model, metrics, found, options.slice_by)
+
+    def _curves(self) -> dict[str, Any]:
+        return read_curves(self._dataset, self._options)
+
+
+def read_curves(dataset: Dataset, options: TrainOptions) -> dict[str, Any]:
+    """The learning curves of a model directory; empty where nothing was evaluated."""
+    evaluations = read_evaluations(options.model_dir)
+    metric = best_metric(dataset, evaluations[-1], options.best_metric).name if evaluations else None
+    best = (read_mark(layout.join(options.model_dir, "export", BEST)) or {}).get("global_step")
+    epoch = options.steps_an_epoch(dataset)
+    return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)

@@ -23,9 +23,9 @@ from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.exporters import BEST, FINAL, exporters
 from trainer.loop import evaluations
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed
-from trainer.loop.early_stopping import Display, clear_ended, mark_ended, rate_limited, read_ended, training_hooks
-from trainer.loop.evaluations import RecordEvaluations, Trained, evaluation_line, plain_metrics, write_metrics
-from trainer.loop.reporting import Reports
+from trainer.loop.display import Display, rate_limited
+from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
+from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.promotion.options import PromoteOptions

@@ -7,7 +7,6 @@ settings.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -37,14 +36,6 @@ class InputOrder(Strict):
     settings: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Resumed:
-    """Where the input begins, and a line that says so; empty for a training that has just begun."""
-
-    start: Position
-    told: str = ""
-
-
 def resume_input(
     model_dir: str,
     dataset: Dataset,
@@ -54,7 +45,7 @@ def resume_input(
     records: int,
     exact: bool,
     note: bool = True,
-) -> Resumed:
+) -> tuple[Position, str]:
     """Finds where the input of a training begins, and notes the order that it follows.
 
     Args:
@@ -69,6 +60,7 @@ def resume_input(
 
     Returns:
       The first record that training has not read by that step; where that cannot be known, the beginning of an epoch.
+      And a line that says so; empty for a training that has just begun.
     """
     path = layout.join(model_dir, INPUT_JSON)
     rows = part_rows(dataset, "train", num_workers=options.num_workers, worker=options.worker)
@@ -81,16 +73,16 @@ def resume_input(
     reason = _why_not_exact(found, settings, step) if exact else _UNKNOWN
     if step and not reason:
         whose = "records" if options.num_workers == 1 else "records of the chief's part"
-        return Resumed(place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} {whose}")
+        return place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} {whose}"
     start = place.next_epoch()
     if not note:
-        return Resumed(start)
+        return start, ""
     if exact:
         order = InputOrder(step=step, epoch=start.epoch, settings=settings)
         storage.write_bytes(path, order.model_dump_json(indent=1).encode() + b"\n")
     elif storage.exists(path):
         storage.delete(path)
-    return Resumed(start, f"input: begins epoch {start.epoch + 1:,}: {reason}" if step else "")
+    return start, f"input: begins epoch {start.epoch + 1:,}: {reason}" if step else ""
 
 
 def _read(path: str) -> InputOrder | None:

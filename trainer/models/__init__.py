@@ -1,20 +1,20 @@
 """The models that ship, and their hyper-parameters. Nothing here imports TensorFlow.
 
-A built-in model is a module with `build(task_spec, hparams, config) -> Estimator`; `trainer.models.custom` loads the
-user's own.
+A built-in model is a function `(task_spec, hparams, config) -> Estimator`; `trainer.models.custom` loads the user's
+own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.table import Schema
-from trainer.models import rates
 from trainer.models.squeezenext_variants import VARIANTS
 
 __all__ = ["BUILT_IN", "BuiltIn", "custom", "warm_start"]
@@ -166,6 +166,26 @@ class FacePairsHparams:
         _check_below(self, dropout=1)
 
 
+def constant(hparams: Any, step: int, max_steps: int) -> float:
+    """The same at every step."""
+    return float(hparams.learning_rate)
+
+
+def cosine(hparams: Any, step: int, max_steps: int) -> float:
+    """Down to 0 along a cosine, see `trainer.models.optimizers`; unless `decay` is false."""
+    if not getattr(hparams, "decay", True):
+        return constant(hparams, step, max_steps)
+    return float(hparams.learning_rate) * (1 + math.cos(math.pi * min(1.0, step / max_steps))) / 2
+
+
+def polynomial(hparams: Any, step: int, max_steps: int) -> float:
+    """Up from `warmup_start` during the warm-up, then down to 0: see `trainer.models.optimizers`."""
+    warmup = int(hparams.warmup * max_steps)
+    if step < warmup:
+        return float(hparams.warmup_start + (hparams.learning_rate - hparams.warmup_start) * step / warmup)
+    return float(hparams.learning_rate) * (1 - min(1.0, (step - warmup) / (max_steps - warmup))) ** hparams.power
+
+
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
     """A model that ships.
@@ -173,7 +193,7 @@ class BuiltIn:
     Attributes:
       summary: what it is, for --help.
       hparams: the dataclass of its hyper-parameters.
-      module: the module that builds it.
+      module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
       rate: its learning rate, by hyper-parameters, step and the training's steps.
     """
@@ -182,7 +202,7 @@ class BuiltIn:
     hparams: type[Any]
     module: str
     reads: tuple[type[Any], ...] = (Schema,)
-    rate: Callable[[Any, int, int], float] = rates.cosine
+    rate: Callable[[Any, int, int], float] = cosine
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
         """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
@@ -192,32 +212,37 @@ class BuiltIn:
         """
         data = task_spec.schema_class
         if data not in self.reads:
-            name = self.module.rpartition(".")[2]
+            name = next(name for name, model in BUILT_IN.items() if model is self)
             read = " or ".join(schema.records for schema in self.reads)
             models = ", ".join(other for other, model in BUILT_IN.items() if data in model.reads)
             raise UsageError(f"model {name!r} reads {read}; for {data.records} use: {models or 'a model of your own'}")
-        return importlib.import_module(self.module).build(task_spec, hparams, config)
+        module, _, function = self.module.partition(":")
+        return getattr(importlib.import_module(module), function or "build")(task_spec, hparams, config)
 
 
 BUILT_IN: dict[str, BuiltIn] = {
-    "linear": BuiltIn("one weight for each number and id", LinearHparams, "trainer.models.linear"),
-    "dnn": BuiltIn("hidden layers over numbers, indicator columns and embeddings", DnnHparams, "trainer.models.dnn"),
+    "linear": BuiltIn("one weight for each number and id", LinearHparams, "trainer.models.canned:linear"),
+    "dnn": BuiltIn(
+        "hidden layers over numbers, indicator columns and embeddings", DnnHparams, "trainer.models.canned:dnn"
+    ),
     "wide_deep": BuiltIn(
-        "a linear model of ids and crosses, trained together with a dnn", WideDeepHparams, "trainer.models.wide_deep"
+        "a linear model of ids and crosses, trained together with a dnn",
+        WideDeepHparams,
+        "trainer.models.canned:wide_deep",
     ),
     "softmax": BuiltIn(
         "one dense layer, written as a model_fn: classification only; takes small images too",
         SoftmaxHparams,
         "trainer.models.softmax",
         (Schema, ImageFolderSchema),
-        rates.constant,
+        constant,
     ),
     "squeezenext": BuiltIn(
         "a small convolutional network, for images",
         SqueezenextHparams,
         "trainer.models.squeezenext",
         (ImageFolderSchema,),
-        rates.polynomial,
+        polynomial,
     ),
     "face_pairs": BuiltIn(
         "tells whether two images show the same identity; both pass through one convolutional network",

@@ -1,17 +1,215 @@
-"""What the canned models share: their heads, and ids prepared for feature columns."""
+"""What the canned models share: their heads, and feature columns of numbers and ids.
+
+For a step that XLA compiles there are columns of ids without sparse tensors and shapes that depend on the data. They
+have the variables of TensorFlow's own columns, by name, shape and initial value, so that a checkpoint of either fits
+the other; and they compute the same. They read ids as `prepare` leaves them for a compiled step: int64 `[batch]` or
+`[batch, length]`, where -1 stands for no id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
-from trainer.models.feature_columns import prepare
-from trainer.spec.task_spec import TaskSpec
+from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
+from trainer.models.optimizers import adam
+from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 from trainer.strategies.tpu import compiles_step
+
+DenseColumn: Any = tf.__internal__.feature_column.DenseColumn  # the class that the layers of Keras 2 ask for
+
+
+class _IdsColumn(DenseColumn):
+    """What both kinds share.
+
+    Args:
+      key: the feature that it reads.
+      name: the column's, under which its variables are kept.
+      width: values for each example.
+    """
+
+    _is_v2_column = True
+
+    def __init__(self, key: str, name: str, width: int) -> None:
+        self._key, self._name, self._width = key, name, width
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def variable_shape(self) -> tf.TensorShape:
+        return tf.TensorShape([self._width])
+
+    @property
+    def parse_example_spec(self) -> dict[str, Any]:
+        """Empty: nothing parses records by these columns."""
+        return {}
+
+    @property
+    def parents(self) -> list[str]:
+        return [self._key]
+
+    def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
+        """The ids, int64 `[batch, length]`."""
+        return transformation_cache.get(self._key, state_manager)
+
+    def get_config(self) -> dict[str, Any]:
+        raise NotImplementedError(f"{type(self).__name__} is of a training graph, and is not saved")
+
+
+class MultiHot(_IdsColumn):
+    """How often each of `count` ids occurs: `indicator_column` of a deep model, an id column of a linear one."""
+
+    def __init__(self, key: str, name: str, count: int) -> None:
+        super().__init__(key, name, count)
+
+    def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
+        """float32 `[batch, count]`."""
+        return multi_hot(transformation_cache.get(self, state_manager), self._width)
+
+
+class MeanEmbedding(_IdsColumn):
+    """`embedding_column`, which `embedding` is: the mean of the vectors of an example's ids, 0 without ids."""
+
+    def __init__(self, key: str, embedding: Any) -> None:
+        super().__init__(key, embedding.name, embedding.dimension)
+        self._embedding = embedding
+
+    def create_state(self, state_manager: Any) -> None:
+        """Makes the variable as `embedding_column` does."""
+        state_manager.create_variable(
+            self,
+            name="embedding_weights",
+            shape=(self._embedding.categorical_column.num_buckets, self._width),
+            dtype=tf.float32,
+            trainable=self._embedding.trainable,
+            use_resource=True,
+            initializer=self._embedding.initializer,
+        )
+
+    def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
+        """float32 `[batch, size]`."""
+        weights = state_manager.get_variable(self, "embedding_weights")
+        return mean_of_rows(tf.convert_to_tensor(weights), transformation_cache.get(self, state_manager))
+
+
+def multi_hot(ids: tf.Tensor, count: int) -> tf.Tensor:
+    """How often each id occurs in each row of `[batch, length]`, where -1 is no id: float32 `[batch, count]`."""
+    if ids.shape[1] == 1:
+        return tf.one_hot(ids[:, 0], count)
+    # One sum over all cells, as large as the result: one_hot would be `length` times as large.
+    rows = tf.range(tf.shape(ids, tf.int64)[0])[:, None]
+    cells = tf.where(ids < 0, tf.constant(-1, tf.int64), rows * count + ids)
+    ones = tf.ones_like(cells, tf.float32)
+    return tf.reshape(tf.math.unsorted_segment_sum(ones, cells, tf.shape(ids)[0] * count), [-1, count])
+
+
+def mean_of_rows(weights: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """The mean of the rows of `[count, size]` that the ids of each row of `[batch, length]` name; -1 is no id.
+
+    Returns:
+      float32 `[batch, size]`, 0 where a row has no ids. Its gradient is dense.
+    """
+    present = tf.cast(ids >= 0, tf.float32)[..., None]
+    found = _rows(weights, tf.maximum(ids, 0)) * present
+    return tf.math.divide_no_nan(tf.reduce_sum(found, axis=1), tf.reduce_sum(present, axis=1))
+
+
+@tf.custom_gradient
+def _rows(weights: tf.Tensor, ids: tf.Tensor) -> Any:
+    """`tf.gather`, whose own gradient is sparse: to apply that takes the distinct ids, whose number XLA cannot know."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        count, size = weights.shape
+        each = tf.reshape(upstream, [-1, size])
+        return tf.math.unsorted_segment_sum(each, tf.reshape(ids, [-1]), count), None
+
+    return tf.gather(weights, ids), gradient
+
+
+def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: bool = False) -> dict[str, Any]:
+    """Brings ids into the form that `linear_columns` and `deep_columns` read; the first op of a `model_fn`.
+
+    A padded text `[batch, length]` loses its padding (becomes sparse). Ids `[batch, length]` that are of their own kind
+    at each position get ranges of their own: position i counts from i * count.
+
+    Args:
+      features: by name.
+      inputs: those that the model reads.
+      compiled: for a step that XLA compiles (`trainer.strategies.tpu.compiles_step`): nothing becomes sparse, and
+        -1 stands for no id. Bags of ids come so from `trainer.data.host_features`.
+    """
+    prepared = dict(features)
+    for entry in inputs:
+        if not isinstance(entry, Ids) or entry.length in (None, 1):
+            continue
+        ids = tf.reshape(features[entry.name], [-1, entry.length])
+        if entry.positional:
+            prepared[entry.name] = ids + tf.range(entry.length, dtype=tf.int64) * entry.count
+        elif compiled:
+            prepared[entry.name] = tf.where(tf.equal(ids, 0), tf.constant(-1, tf.int64), ids)
+        else:
+            prepared[entry.name] = tf.sparse.from_dense(ids)
+    return prepared
+
+
+def linear_columns(inputs: Sequence[Input], *, compiled: bool = False) -> list[Any]:
+    """Columns with one weight for each number and for each id. `compiled`: as in `prepare`."""
+    ids = _occurrences if compiled else _categorical
+    return [_dense(entry) if isinstance(entry, Dense) else ids(entry) for entry in inputs]
+
+
+def deep_columns(
+    inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int, compiled: bool = False
+) -> list[Any]:
+    """Columns of dense values: numbers as they are, few ids as indicators (0 or 1 for each), many as embeddings.
+
+    Args:
+      inputs: what they read.
+      indicator_limit: up to how many ids are indicators.
+      embedding_size: of each embedding; 0 chooses by the number of ids (`embedding_size_for`).
+      compiled: as in `prepare`. The variables and what is computed are the same.
+    """
+    columns = []
+    for entry in inputs:
+        if isinstance(entry, Dense):
+            columns.append(_dense(entry))
+        elif entry.count <= indicator_limit and (entry.length == 1 or entry.positional):
+            indicator = tf.feature_column.indicator_column(_categorical(entry))
+            columns.append(MultiHot(entry.name, indicator.name, _count(entry)) if compiled else indicator)
+        else:
+            size = embedding_size or embedding_size_for(entry.count)
+            embedding = tf.feature_column.embedding_column(_categorical(entry), size)
+            columns.append(MeanEmbedding(entry.name, embedding) if compiled else embedding)
+    return columns
+
+
+def embedding_size_for(count: int) -> int:
+    """The square root of the number of ids, within 4 and 64: a rule of thumb."""
+    return min(64, max(4, math.ceil(math.sqrt(count))))
+
+
+def _dense(entry: Dense) -> Any:
+    return tf.feature_column.numeric_column(entry.name, shape=(entry.width,))
+
+
+def _categorical(entry: Ids) -> Any:
+    return tf.feature_column.categorical_column_with_identity(entry.name, _count(entry))
+
+
+def _occurrences(entry: Ids) -> Any:
+    return MultiHot(entry.name, entry.name, _count(entry))
+
+
+def _count(entry: Ids) -> int:
+    """The number of ids, those of all positions together."""
+    return entry.count * (entry.length or 1) if entry.positional else entry.count
 
 
 class _BinaryHead(tf_estimator.BinaryClassHead):
@@ -70,3 +268,68 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
             f"model {model!r} is for classification, but the label {task_spec.label!r} is a number; use dnn or linear"
         )
     return task_spec.classes
+
+
+def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
+    """A LinearEstimator: a classifier, or a regressor where the label is a number."""
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.LinearEstimator(
+            head(task_spec),
+            feature_columns=linear_columns(task_spec.inputs, compiled=compiled),
+            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)
+
+
+def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
+    """A DNNEstimator: a classifier, or a regressor where the label is a number."""
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.DNNEstimator(
+            head(task_spec),
+            feature_columns=deep_columns(
+                task_spec.inputs,
+                indicator_limit=hparams.indicator_limit,
+                embedding_size=hparams.embedding_size,
+                compiled=compiled,
+            ),
+            hidden_units=list(hparams.hidden_units),
+            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dropout=hparams.dropout or None,
+            batch_norm=hparams.batch_norm,
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)
+
+
+def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
+    """A DNNLinearCombinedEstimator: a classifier, or a regressor where the label is a number.
+
+    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses.
+    """
+    wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
+    deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
+
+    def make(compiled: bool) -> Any:
+        return tf_estimator.DNNLinearCombinedEstimator(
+            head(task_spec),
+            linear_feature_columns=linear_columns(wide, compiled=compiled),
+            linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_feature_columns=deep_columns(
+                deep,
+                indicator_limit=hparams.indicator_limit,
+                embedding_size=hparams.embedding_size,
+                compiled=compiled,
+            ),
+            dnn_optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_hidden_units=list(hparams.hidden_units),
+            dnn_dropout=hparams.dropout or None,
+            batch_norm=hparams.batch_norm,
+            config=config,
+        )
+
+    return with_prepared_ids(make, task_spec)

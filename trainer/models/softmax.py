@@ -12,8 +12,7 @@ import tensorflow_transform as tft
 from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
 from trainer.models import SoftmaxHparams
-from trainer.models.canned import classes_of
-from trainer.models.feature_columns import deep_columns, prepare
+from trainer.models.canned import classes_of, deep_columns, prepare
 from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
 from trainer.strategies.tpu import across_cores, compiles_step
 

@@ -1,3 +1,3 @@
 """The gate before service: an export is scored beside the one in service, and promoted or refused, with the reasons."""
 
-__all__ = ["decision", "gate", "options", "promote", "serving_folder"]
+__all__ = ["gate", "options", "promote", "serving_folder"]

@@ -13,21 +13,20 @@ slices never decide, and are counted.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import hashlib
+import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
+from schemas.command import finite
+from schemas.exports.notes import Notes
 from schemas.spec.gates import PromoteRules
-from trainer.promotion.metrics import (
-    METRICS,
-    ONE_SIDED,
-    Answers,
-    Difference,
-    difference,
-    own_error,
-)
-from trainer.promotion.scoring import Scored
+from trainer.evaluation.metrics import METRICS, ONE_SIDED, Difference, difference, own_error
+from trainer.evaluation.predictions import Answers
+from trainer.evaluation.scoring import Scored
 from trainer.spec.metrics import higher_is_better
 
 LEAST_ROWS = 30  # of a slice that is judged
@@ -80,7 +79,6 @@ class Judgement:
     Attributes:
       metrics: on all rows.
       slices: on the slices that are large enough.
-      small_slices: how many were too small to be judged.
       refusals: why the export is refused; none: it is not.
       doubts: what the rows cannot tell.
       notes: what else a reader should know.
@@ -88,7 +86,6 @@ class Judgement:
 
     metrics: tuple[Judged, ...]
     slices: tuple[Judged, ...]
-    small_slices: int
     refusals: tuple[str, ...]
     doubts: tuple[str, ...]
     notes: tuple[str, ...]
@@ -138,7 +135,7 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
             slices.append(dataclasses.replace(one, feature=part.feature, value=part.value, threshold=None))
         refusals += [_fallen(part) for part in slices if part.verdict == "worse"]
     notes = [f"{small:,} slices of fewer than {LEAST_ROWS} rows were not judged"] if small else []
-    return Judgement(judged, tuple(slices), small, tuple(refusals), tuple(doubts), tuple(notes))
+    return Judgement(judged, tuple(slices), tuple(refusals), tuple(doubts), tuple(notes))
 
 
 def _judged(
@@ -221,4 +218,88 @@ def _fallen(part: Judged) -> str:
     return (
         f"{part.metric} where {part.feature} is {part.value!r} falls from {part.serving:.4g} to {part.candidate:.4g} "
         f"(standard error {part.standard_error:.2g}, {part.rows:,} rows), more than the margin of {part.margin:.2g}"
+    )
+
+
+Outcome = Literal["promoted", "refused", "undecided", "unchanged", "rolled_back"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What became of an export.
+
+    Attributes:
+      outcome: `unchanged`: the same export is in service already.
+      export: its path.
+      digest: of its files: two exports with the same one are the same.
+      to: the folder that is served.
+      version: the number under which it is in service; None: it is not.
+      against: the version that it was compared with; None: there was none.
+      reasons: why.
+      notes: what else a reader should know.
+      data: which rows both were scored on.
+      metrics, slices: what was measured.
+      forced: whether it was promoted although the gate refused it.
+      restores: of a roll-back, the version whose export it is.
+    """
+
+    outcome: Outcome
+    export: str
+    digest: str
+    to: str
+    version: int | None
+    against: int | None
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: tuple[Judged, ...] = ()
+    slices: tuple[Judged, ...] = ()
+    forced: bool = False
+    restores: int | None = None
+
+    @property
+    def in_service(self) -> bool:
+        """Whether the export is in service now."""
+        return self.version is not None
+
+    def record(self) -> dict[str, Any]:
+        """The decision as JSON holds it; numbers that are not finite are null."""
+        fields = dataclasses.asdict(self)
+        if self.restores is None:
+            del fields["restores"]
+        now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        recorded: dict[str, Any] = finite({"time": now, **fields})
+        return recorded
+
+    def lines(self) -> Iterator[str]:
+        """The decision for people."""
+        for found in self.metrics:
+            yield _line(found)
+        fallen = [part for part in self.slices if part.verdict == "worse"]
+        if self.slices:
+            yield f"slices     {len(self.slices):,} judged, {len(fallen):,} have fallen"
+        yield from (f"note       {note}" for note in self.notes)
+        yield from (f"{'forced' if self.forced else 'because':10} {reason}" for reason in self.reasons)
+        if self.outcome == "unchanged":
+            yield f"unchanged  version {self.version} of {self.to} is this export"
+        elif self.in_service:
+            yield f"in service {self.to}/{self.version}: {self.export}"
+        else:
+            kept = "nothing is in service" if self.against is None else f"version {self.against} stays in service"
+            yield f"{self.outcome:10} {self.export}: {kept}"
+
+
+def digest_of(notes: Notes) -> str:
+    """SHA-256 over the checksums of an export's files."""
+    return hashlib.sha256(json.dumps(sorted(notes.files.items())).encode()).hexdigest()
+
+
+def _line(found: Judged) -> str:
+    text = f"{found.metric:10} {found.candidate:.4g}"
+    if found.serving is None:
+        return f"{text}, standard error {found.standard_error:.2g}, on {found.rows:,} rows"
+    verdict = found.verdict.replace("_", " ")
+    return (
+        f"{text}, in service {found.serving:.4g}: gain {found.gain:+.4g}, standard error {found.standard_error:.2g}, "
+        f"margin {found.margin:.2g}, on {found.rows:,} rows: {verdict}"
     )

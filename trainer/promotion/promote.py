@@ -15,11 +15,10 @@ from schemas.spec.features import CategoryLabel
 from schemas.spec.gates import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
+from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS
 from trainer.export.saved_model import ServedModel
 from trainer.model_dir.model_json import read_model_manifest
-from trainer.promotion.decision import Decision, digest_of
-from trainer.promotion.gate import Judgement, judge, metrics_of
-from trainer.promotion.metrics import CLASS_METRICS, VALUE_METRICS
+from trainer.promotion.gate import Decision, Judgement, digest_of, judge, metrics_of
 from trainer.promotion.options import PromoteOptions, RollbackOptions
 from trainer.promotion.serving_folder import ServingFolder
 from trainer.verbosity import start_tensorflow
@@ -172,9 +171,8 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
 def _scored(
     decision: Decision, options: PromoteOptions, dataset: Dataset, rules: PromoteRules, say: Say
 ) -> tuple[Decision, Judgement]:
-    from trainer.promotion.eval_images import eval_images
-    from trainer.promotion.eval_rows import eval_rows
-    from trainer.promotion.scoring import Export, score
+    from trainer.evaluation.raw_rows import eval_rows
+    from trainer.evaluation.scoring import Export, eval_images, score
 
     split, images = options.split, dataset.image_schema
     rows = (

@@ -42,9 +42,9 @@ def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) ->
         )
 
 
-def trains(environment: Mapping[str, str] = os.environ) -> bool:
+def trains() -> bool:
     """Whether this process is one of those in the cluster that train, rather than an evaluator or parameter server."""
-    return (_read(environment).get("task") or {}).get("type") in ("chief", "worker")
+    return (_read(os.environ).get("task") or {}).get("type") in ("chief", "worker")
 
 
 def _read(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,22 +1,27 @@
-"""What training, evaluation and prediction read of a dataset."""
+"""What training, evaluation and prediction read of a dataset, here or prepared by other machines."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset, open_dataset
-from schemas.errors import MillraceError
-from trainer.data.input_fn import find_unreadable_shard, input_fn, is_held
-from trainer.data.input_options import InputOptions
+from schemas.errors import MillraceError, UsageError
+from tests.support.training import run
+from trainer.data.input_fn import check_reachable, find_unreadable_shard, input_fn, is_held
+from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
+from trainer.spec.options import TrainOptions
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
 SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
@@ -250,3 +255,137 @@ def test_gzip_shards(people, tmp_path):
     zipped = dataclasses.replace(copy, manifest=copy.manifest.model_copy(update={"compression": "gzip"}))
     assert all_rows(zipped, "train") == all_rows(people, "train")
     assert np.isfinite([age for age, _, _ in all_rows(zipped, "train")]).all()
+
+
+IN_ORDER: dict[str, Any] = {"shuffle_buffer": 0, "deterministic": True, "seed": 1}
+
+
+def asked(dataset, mode: str = TRAIN, **flags: Any) -> InputOptions:
+    """What `input_fn` is given where the command is given these flags."""
+    options = TrainOptions(data_dir=dataset.path, model_dir="", batch_size=16, **flags)
+    return input_options(dataset, options, split="train", mode=mode)
+
+
+def ages(dataset, options: InputOptions, mode: str = TRAIN) -> list[float]:
+    read = input_fn(dataset, "train", mode=mode, options=dataclasses.replace(options, num_epochs=1))
+    return [float(age) for features, _ in read for age in features["age"]]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"cycle_length": 1},
+        {"cycle_length": 50},
+        {"block_length": 1},
+        {"block_length": 100_000},
+        {"prefetch": 0},
+        {"prefetch": 7},
+        {"read_threads": 1},
+        {"read_threads": 3, "cycle_length": 2, "block_length": 5, "shuffle_buffer": 0},
+    ],
+)
+@pytest.mark.parametrize("cache_bytes", [0, InputOptions.cache_bytes], ids=["streamed", "held"])
+def test_every_record_is_read_once_whatever_is_asked(wages, flags, cache_bytes):
+    options = dataclasses.replace(asked(wages, **flags), cache_bytes=cache_bytes)
+    assert collections.Counter(ages(wages, options)) == collections.Counter(ages(wages, options, EVAL))
+
+
+@pytest.mark.parametrize(("cycle_length", "block_length"), [(1, 7), (2, 1), (2, 7)])
+def test_shards_are_read_in_turns(people, cycle_length, block_length):
+    shards = [
+        [
+            tf.train.Example.FromString(record.numpy()).features.feature["age"].float_list.value[0]
+            for record in tf.data.TFRecordDataset(shard)
+        ]
+        for shard in people.shards("train")
+    ]
+    assert len(shards) == 2
+    turns = [[part[i : i + block_length] for i in range(0, len(part), block_length)] for part in shards]
+    if cycle_length == 1:
+        expected = list(itertools.chain(*shards))
+    else:
+        expected = [age for pair in itertools.zip_longest(*turns, fillvalue=[]) for block in pair for age in block]
+    read = ages(people, asked(people, cycle_length=cycle_length, block_length=block_length, **IN_ORDER))
+    assert read == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("flags", "size"), [({}, 0), ({"read_threads": 3}, 3)])
+def test_threads_of_the_inputs_own(wages, flags, size):
+    read = input_fn(wages, "train", mode=TRAIN, options=asked(wages, **flags))
+    assert (read.options().threading.private_threadpool_size or 0) == size
+
+
+@pytest.mark.parametrize("prefetch", [None, 0, 7])
+def test_prefetch(wages, prefetch):
+    assert asked(wages, prefetch=prefetch).prefetch == (-1 if prefetch is None else prefetch)
+
+
+def test_drop_remainder_gives_training_static_shapes_and_drops_nothing(wages):
+    rows = wages.rows("train")
+    assert rows % 16
+    options = asked(wages, drop_remainder=True, seed=1, deterministic=True)
+    read = input_fn(wages, "train", mode=TRAIN, options=options)
+    assert read.element_spec[0]["age"].shape == [16]
+    epochs = [float(age) for features, _ in read.take(2 * rows // 16 + 1) for age in features["age"]]
+    assert sorted(epochs[:rows]) == sorted(epochs[rows : 2 * rows])
+    assert len(ages(wages, asked(wages, EVAL, drop_remainder=True), EVAL)) == rows
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    """The dispatcher's address."""
+    servers = tf.data.experimental.service
+    dispatcher = servers.DispatchServer(servers.DispatcherConfig(port=0))
+    address = dispatcher.target.removeprefix("grpc://")
+    workers = [servers.WorkerServer(servers.WorkerConfig(dispatcher_address=address)) for _ in range(2)]
+    yield dispatcher.target
+    del workers, dispatcher
+
+
+def served_ages(dataset, mode: str, address: str | None, *, epochs: int) -> collections.Counter:
+    asked = TrainOptions(data_dir=dataset.path, model_dir="", batch_size=16, data_service=address)
+    options = dataclasses.replace(input_options(dataset, asked, split="train", mode=mode), num_epochs=epochs)
+    read = input_fn(dataset, "train", mode=mode, options=options)
+    return collections.Counter(float(age) for features, _ in read for age in features["age"])
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("data", ["wages", "people"])  # parsed before they are shuffled, and after
+def test_every_record_is_read_once_an_epoch(request, service, data):
+    dataset = request.getfixturevalue(data)
+    once = served_ages(dataset, EVAL, None, epochs=1)
+    found = served_ages(dataset, TRAIN, service, epochs=4)
+    assert found == collections.Counter({age: 4 * count for age, count in once.items()})
+
+
+@pytest.mark.engines
+def test_images(stripes, service):
+    asked = TrainOptions(data_dir=stripes.path, model_dir="", batch_size=8, data_service=service)
+    options = dataclasses.replace(input_options(stripes, asked, split="train", mode=TRAIN), num_epochs=2)
+    labels = [int(x) for _, y in input_fn(stripes, "train", mode=TRAIN, options=options) for x in y]
+    assert len(labels) == 2 * stripes.rows("train")
+
+
+@pytest.mark.engines
+def test_a_training(late, service, tmp_path, capsys):
+    assert run(late, tmp_path / "model", "--data_service", service, steps=20) == 0
+    assert '"global_step": 20' in capsys.readouterr().out
+
+
+class TestRefuses:
+    def test_where_nobody_answers(self):
+        with pytest.raises(MillraceError, match=r"--data_service grpc://127\.0\.0\.1:1: no dispatcher answers there"):
+            check_reachable("grpc://127.0.0.1:1")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"data_service": "localhost:5000"}, "expected grpc://HOST:PORT, a dispatcher's address"),
+            ({"data_service": "grpc://localhost"}, "expected grpc://HOST:PORT"),
+            ({"data_service": "grpc://h:1", "deterministic": True}, "--data_service and --deterministic: "),
+            ({"data_service": "grpc://h:1", "shuffle_buffer": 0}, "--data_service and --shuffle_buffer 0: "),
+        ],
+    )
+    def test_options(self, options, message):
+        with pytest.raises(UsageError, match=message):
+            TrainOptions(data_dir="d", model_dir="m", **options)

@@ -13,7 +13,7 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import class_names, named_predictions, withheld
 from trainer.export.warmup import plain_session
-from trainer.models import BUILT_IN, keras
+from trainer.models import BUILT_IN, custom
 from trainer.spec.task_spec import read_table_task_spec
 
 TWO, THREE = ("no", "yes"), ("a", "b", "c")
@@ -145,7 +145,9 @@ class TestWrappedEstimators:
         model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, activation="softmax")(joined))
         model.compile(tf.keras.optimizers.legacy.Adam(), "sparse_categorical_crossentropy")
         config = tf_estimator.RunConfig(model_dir=str(tmp_path), session_config=plain_session())
-        estimator = make_estimator(people, steps=1, estimator=keras.build(model, read_table_task_spec(people), config))
+        estimator = make_estimator(
+            people, steps=1, estimator=custom.keras_estimator(model, read_table_task_spec(people), config)
+        )
         assert set(self.predict(estimator, people)) == {"key", "class", "class_id", "probabilities", "error"}
 
     def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):

@@ -91,16 +91,6 @@ def test_an_image_that_is_known_to_be_too_small_is_refused_before_anything_runs(
 
 
 @each_way
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_crops_pixels_of_any_dtype(way, dtype, channels):
-    image = photo(channels=channels).astype(dtype)
-    cut = way(functools.partial(crop, size=(20, 30)), image)
-    assert cut.dtype == dtype
-    np.testing.assert_array_equal(cut, image[10:30, 13:43])
-
-
-@each_way
 @pytest.mark.parametrize("seed", [None, *SEEDS[:5]])
 def test_decoding_the_crop_of_a_jpeg_is_cropping_the_decoded_jpeg(way, seed):
     encoded = jpeg(photo())
@@ -129,22 +119,14 @@ def test_flips_half_of_the_images(way):
 
 
 @each_way
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_color_jitter_changes_colours_within_range(way, dtype, channels):
-    image = photo(channels=channels).astype(dtype)
-    changed = way(functools.partial(color_jitter, strength=0.4, seed=SEED), image)
-    assert changed.dtype == dtype
-    assert changed.shape == image.shape
-    assert changed.min() >= 0
-    assert changed.max() <= 255
-    assert 2 < np.abs(changed.astype(np.float32) - image).mean() < 100
+def test_color_jitter_changes_colours_within_range(way):
+    changed = way(functools.partial(color_jitter, strength=0.4, seed=SEED), photo())
+    assert (changed.dtype, changed.shape) == (np.uint8, photo().shape)
+    assert 2 < np.abs(changed.astype(np.float32) - photo()).mean() < 100
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_color_jitter_of_no_strength_changes_nothing(dtype):
-    image = photo().astype(dtype)
-    np.testing.assert_allclose(color_jitter(tf.constant(image), strength=0.0, seed=SEED).numpy(), image, atol=1e-3)
+def test_color_jitter_of_no_strength_changes_nothing():
+    np.testing.assert_array_equal(color_jitter(tf.constant(photo()), strength=0.0, seed=SEED).numpy(), photo())
 
 
 def test_color_jitter_keeps_gray_gray():

@@ -1,8 +1,9 @@
-"""Which checkpoint a training goes on from when the newest is damaged."""
+"""Which checkpoint a training goes on from when the newest is damaged, and what is never saved."""
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import MillraceError
-from trainer.model_dir.checkpoints import checkpoint_fault, recover_checkpoint
+from trainer.estimator import tf_estimator
+from trainer.export.warmup import plain_session
+from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, recover_checkpoint, with_safe_saving
 
 DATA, INDEX = "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"
 
@@ -112,3 +115,103 @@ def test_valid_checkpoints_cause_no_message_and_no_change(model_dir):
 def test_no_checkpoint_yet(tmp_path):
     assert recovered(tmp_path) == (None, [])
     assert recovered(tmp_path / "no such folder") == (None, [])
+
+
+def estimator(model_dir: Path, *, bad_at: int | None = None, value: float = float("nan"), save_graph: bool = False):
+    """One weight that grows by 1 a step and, from the step `bad_at` on, is `value`; its loss is a number."""
+
+    def model_fn(features, labels, mode, config):
+        step = tf.compat.v1.train.get_or_create_global_step()
+        weight = tf.compat.v1.get_variable("weight", [], initializer=tf.compat.v1.zeros_initializer())
+        now = step.assign_add(1, read_value=True)
+        train = weight.assign(tf.where(now >= (10**9 if bad_at is None else bad_at), value, weight + 1.0))
+        spec = tf_estimator.EstimatorSpec(mode, loss=tf.constant(0.5), train_op=train)
+        return with_safe_saving(spec, config)
+
+    config = tf_estimator.RunConfig(
+        model_dir=str(model_dir),
+        save_checkpoints_steps=2,
+        keep_checkpoint_max=3,
+        session_config=plain_session(),
+        checkpoint_save_graph_def=save_graph,
+    )
+    return tf_estimator.Estimator(model_fn, config=config)
+
+
+def train(estimator, steps: int, *hooks) -> None:
+    estimator.train(lambda: tf.data.Dataset.from_tensors({"x": [1.0]}).repeat(), max_steps=steps, hooks=hooks)
+
+
+class SmallFiles(tf.compat.v1.train.SessionRunHook):
+    """From its third step on the system lets no file of this process grow beyond 16 bytes."""
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(tf.compat.v1.train.get_global_step()) == 3:
+            self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, self.before[1]))
+
+    def lift(self):
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
+
+
+def versions(folder: Path) -> dict[str, tuple[int, int]]:
+    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.glob("model.ckpt-*[0-9x]")}
+
+
+def test_every_so_many_steps_and_at_the_end(tmp_path):
+    train(estimator(tmp_path), 5)
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
+    assert names == ["model.ckpt-2", "model.ckpt-4", "model.ckpt-5"]  # the newest three, as asked
+
+
+@pytest.mark.parametrize("save_graph", [True, False])
+def test_the_graph_is_in_the_events_and_in_files_only_if_the_config_says_so(tmp_path, save_graph):
+    train(estimator(tmp_path, save_graph=save_graph), 2)
+    graphs = {path.name for path in tmp_path.iterdir() if path.suffix in (".pbtxt", ".meta")}
+    assert graphs == ({"graph.pbtxt", "model.ckpt-0.meta", "model.ckpt-2.meta"} if save_graph else set())
+    (events,) = tmp_path.glob("events.out.tfevents.*")
+    records = tf.data.TFRecordDataset(str(events)).as_numpy_iterator()
+    assert any(tf.compat.v1.Event.FromString(record).HasField("graph_def") for record in records)
+
+
+def test_the_checkpoint_that_training_resumes_from_is_not_overwritten(tmp_path):
+    train(estimator(tmp_path), 4)
+    before = {name: stat for name, stat in versions(tmp_path).items() if "ckpt-4" in name}
+    assert len(before) == 2
+    train(estimator(tmp_path), 6)
+    assert before.items() <= versions(tmp_path).items()
+    assert tf.train.load_variable(str(tmp_path / "model.ckpt-6"), "weight") == 6
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_a_number_is_not_saved(tmp_path, value):
+    with pytest.raises(MillraceError, match=r"variables became NaN or infinite by step 4 \(weight\).*ckpt-2\.$"):
+        train(estimator(tmp_path, bad_at=3, value=value), 10)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
+    assert checkpoint_fault(str(tmp_path / "model.ckpt-2")) is None
+    train(estimator(tmp_path), 6)  # goes on, once it is mended
+    assert tf.train.load_variable(str(tmp_path / "model.ckpt-6"), "weight") == 6
+
+
+def test_a_checkpoint_that_cannot_be_written_is_no_end_of_the_training(tmp_path):
+    small = SmallFiles()
+    try:
+        with pytest.raises(MillraceError, match=r"writing failed: .*File too large\. Free some space.*ckpt-2\.$"):
+            train(estimator(tmp_path), 10, small)
+    finally:
+        small.lift()  # else no test after this one could write a file
+    assert checkpoint_fault(str(tmp_path / "model.ckpt-2")) is None
+    train(estimator(tmp_path), 6)
+    assert tf.train.load_variable(str(tmp_path / "model.ckpt-6"), "weight") == 6
+
+
+def test_a_hook_of_ones_own_is_left_to_do_it(tmp_path):
+    config = tf_estimator.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=2, session_config=plain_session())
+    own = tf.compat.v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+    with tf.Graph().as_default():
+        spec = tf_estimator.EstimatorSpec("train", loss=tf.constant(0.0), train_op=tf.no_op(), training_hooks=[own])
+        assert with_safe_saving(spec, config).training_chief_hooks == spec.training_chief_hooks
+        spec = spec._replace(training_hooks=())
+        (added,) = with_safe_saving(spec, config).training_chief_hooks
+        assert isinstance(added, SaveCheckpoints)

@@ -11,11 +11,11 @@ from tests.support.training import Trained, brief_config
 from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
+from trainer.evaluation.ranking import rank
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, FacePairsHparams, face_pairs
 from trainer.models.face_pairs import contrast_loss, embed, likeness
 from trainer.models.squeezenext import LayerOptions
-from trainer.report.ranking import rank
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.task_spec import read_task_spec
 

@@ -1,4 +1,4 @@
-"""From schema and transform to model inputs, and from these to feature columns."""
+"""From schema and transform to model inputs, from these to feature columns, and to those of a compiled step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.spec.features import Numeric
 from tests.support.csv_datasets import write_dataset
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.models.feature_columns import deep_columns, embedding_size_for, linear_columns, prepare
+from trainer.models.canned import deep_columns, embedding_size_for, linear_columns, mean_of_rows, multi_hot, prepare
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec
 
 BUCKETS = """\
@@ -160,3 +160,23 @@ def test_linear_columns_have_one_weight_for_each_number_and_id():
     numeric, ids, positional = linear_columns(inputs)
     assert numeric.shape == (3,)
     assert (ids.number_buckets, positional.number_buckets) == (4, 8)
+
+
+BAGS = tf.constant([[0, 2, -1], [2, 2, -1], [-1, -1, -1]], tf.int64)
+
+
+def test_occurrences_are_counted():
+    np.testing.assert_array_equal(multi_hot(BAGS, 4), [[1, 0, 1, 0], [0, 0, 2, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(multi_hot(BAGS[:, 1:2], 4), [[0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+
+
+def test_embeddings_are_averaged_and_their_gradient_is_dense():
+    weights = tf.constant([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        means = mean_of_rows(weights, BAGS)
+        total = tf.reduce_sum(means * [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    np.testing.assert_allclose(means, [[2.5, 25.0], [4.0, 40.0], [0.0, 0.0]])
+    gradient = tape.gradient(total, weights)
+    assert isinstance(gradient, tf.Tensor)
+    np.testing.assert_allclose(gradient, [[0.5, 0.0], [0.0, 0.0], [0.5, 1.0]])

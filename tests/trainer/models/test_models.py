@@ -1,7 +1,8 @@
-"""Built-in and custom models: each trains, evaluates and predicts on every kind of feature."""
+"""Built-in and custom models: each trains, evaluates and predicts on every kind of feature; their learning rates."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
+from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.table import Schema
 from tests.support import own_models
 from tests.support.csv_datasets import WAGES, write_dataset
 from tests.support.training import brief_config
@@ -16,7 +19,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, custom
-from trainer.models.optimizers import adam
+from trainer.models.optimizers import adam, polynomial_decay
 from trainer.spec.task_spec import read_task_spec
 
 OWN = "tests.support.own_models"
@@ -186,3 +189,79 @@ class TestOwn:
         with pytest.raises(MillraceError) as refused:
             build(f"{OWN}:{name}", people, tmp_path)
         assert message in str(refused.value)
+
+
+class SequenceSchema(ImageSchema):
+    """A format of images that no model reads; its images are called as in pairs."""
+
+    records = "sequences"
+    image_names = ImagePairsSchema.image_names
+
+
+@dataclasses.dataclass(frozen=True)
+class OfSchema:
+    """What `build` looks at in a task spec."""
+
+    schema_class: type
+
+
+@pytest.mark.parametrize(
+    ("model", "schema", "message"),
+    [
+        ("squeezenext", Schema, "'squeezenext' reads images; for rows use: linear, dnn, wide_deep, softmax"),
+        ("softmax", ImagePairsSchema, "'softmax' reads rows or images; for pairs use: face_pairs"),
+        ("face_pairs", SequenceSchema, "'face_pairs' reads pairs; for sequences use: a model of your own"),
+    ],
+)
+def test_a_model_refuses_the_data_of_other_schemas(model, schema, message):
+    with pytest.raises(UsageError, match=message):
+        BUILT_IN[model].build(OfSchema(schema), None, None)
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "rate"),
+    [
+        (0, {}, 1.0),
+        (50, {}, 0.25),
+        (90, {}, 0.01),
+        (100, {}, 0.0),
+        (150, {}, 0.0),
+        (50, {"power": 1.0}, 0.5),
+        (0, {"warmup_steps": 20}, 0.0),
+        (5, {"warmup_steps": 20}, 0.25),
+        (0, {"warmup_steps": 20, "warmup_start": 0.2}, 0.2),
+        (10, {"warmup_steps": 20, "warmup_start": 0.2}, 0.6),
+        (20, {"warmup_steps": 20, "warmup_start": 0.2}, 1.0),
+        (60, {"warmup_steps": 20}, 0.25),
+        (100, {"warmup_steps": 20}, 0.0),
+        (10**9, {"max_steps": None}, 1.0),
+        (5, {"max_steps": None, "warmup_steps": 20}, 0.25),
+    ],
+)
+def test_warms_up_in_a_line_and_decays_with_the_square(step, options, rate):
+    assert float(polynomial_decay(step, **{"base": 1.0, "max_steps": 100, **options})) == pytest.approx(rate, abs=1e-6)
+
+
+def test_is_continuous_and_takes_many_steps_at_once():
+    rates = polynomial_decay(np.arange(101), base=0.4, max_steps=100, warmup_steps=10, warmup_start=0.1).numpy()
+    assert np.argmax(rates) == 10
+    assert rates[10] == pytest.approx(0.4)
+    assert np.abs(np.diff(rates)).max() < 0.031
+
+
+def test_follows_the_global_step_of_a_graph():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.train.get_or_create_global_step()
+        rate = polynomial_decay(step, base=1.0, max_steps=10)
+        session.run(tf.compat.v1.global_variables_initializer())
+        assert session.run(rate) == 1.0
+        session.run(tf.compat.v1.assign(step, 5))
+        assert session.run(rate) == 0.25
+
+
+@pytest.mark.parametrize(
+    "options", [{"base": -1.0}, {"power": -1.0}, {"warmup_steps": -1}, {"warmup_start": -0.1}, {"warmup_steps": 100}]
+)
+def test_refuses(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        polynomial_decay(0, **{"base": 1.0, "max_steps": 100, **options})

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.support.training import run
-from trainer.models import BUILT_IN
+from trainer.models import BUILT_IN, cosine, polynomial
 from trainer.models.optimizers import polynomial_decay
-from trainer.models.rates import cosine, polynomial
 from trainer.models.warm_start import checkpoint_at, why_not
 from trainer.spec.options import TrainOptions
 

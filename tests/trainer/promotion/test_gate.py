@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from schemas.spec.gates import PromoteRules
+from trainer.evaluation.predictions import Answers
+from trainer.evaluation.scoring import Scored
+from trainer.evaluation.slices import Slice
 from trainer.promotion.gate import judge, metrics_of
-from trainer.promotion.metrics import Answers
-from trainer.promotion.scoring import Scored
-from trainer.promotion.slices import Slice
 
 
 def model(right: np.ndarray) -> Answers:
@@ -88,7 +88,7 @@ def test_a_slice_that_falls_refuses_though_the_whole_gains():
     found = judge(scored(candidate, serving, slices), PromoteRules(slices=("work",)), ["accuracy"], {})
     assert found.metrics[0].verdict == "no_worse"
     assert [(s.value, s.verdict) for s in found.slices] == [("a", "worse"), ("b", "no_worse")]
-    assert found.small_slices == 1
+    assert found.notes == ("1 slices of fewer than 30 rows were not judged",)
     (refusal,) = found.refusals
     assert "where work is 'a' falls from 0.8 to 0.5" in refusal
 

@@ -1,0 +1,234 @@
+"""The order of a training's examples: shuffled window by window, the same again, and begun anywhere in the middle."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runtime.job import run_job
+from schemas.dataset import Dataset, open_dataset
+from trainer.data.epochs import kept, shuffled_batches, windows, without_first
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions, Position
+from trainer.estimator import tf_estimator
+
+TRAIN = tf_estimator.ModeKeys.TRAIN
+EXACT = InputOptions(batch_size=16, seed=1, deterministic=True)
+BATCHES = 45  # of 16: one epoch and a half or more of each dataset
+
+
+@pytest.mark.parametrize(
+    ("position", "records", "expected"),
+    [
+        (Position(), 0, Position()),
+        (Position(), 99, Position(0, 99)),
+        (Position(), 100, Position(1)),
+        (Position(2, 60), 150, Position(4, 10)),
+    ],
+)
+def test_positions(position, records, expected):
+    assert position.after(records, rows=100) == expected
+    assert expected.records(100) == position.records(100) + records
+    assert expected.next_epoch() == Position(expected.epoch + bool(expected.record))
+
+
+def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.ndarray]]:
+    batches = input_fn(dataset, "train", mode=TRAIN, options=options)
+    taken = itertools.islice(batches, count)
+    dense = ([tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x for x in f.values()] for f, _ in taken)
+    return [[np.asarray(x) for x in batch] for batch in dense]
+
+
+@pytest.mark.parametrize(
+    ("data", "how"),
+    [
+        ("wages", {}),  # held in memory
+        ("wages", {"cache_bytes": 0}),
+        ("wages", {"shuffle_buffer": 0}),
+        ("people", {"cache_bytes": 0, "cycle_length": 1, "block_length": 7}),  # sparse features
+        ("stripes", {"shuffle_buffer": 50}),  # images: cropped and mirrored at random, too
+    ],
+)
+def test_the_rest_is_the_same(request, data, how):
+    dataset = request.getfixturevalue(data)
+    options = dataclasses.replace(EXACT, **how)
+    whole = read(dataset, options, BATCHES)
+    rows = dataset.rows("train")
+    for step in (7, rows // 16 + 1):
+        start = Position().after(16 * step, rows=rows)
+        rest = read(dataset, dataclasses.replace(options, start=start), BATCHES - step)
+        for batch, expected in zip(rest, whole[step:], strict=True):
+            for part, same in zip(batch, expected, strict=True):
+                np.testing.assert_array_equal(part, same)
+
+
+ROWS, BLOCK, BATCH = 20_000, 250, 50
+BEGIN = Position()
+
+
+def blocks(rows: int = ROWS) -> tf.data.Dataset:
+    return tf.data.Dataset.range(rows).batch(BLOCK)
+
+
+def in_windows(
+    window: int, *, epochs: int = 1, rows: int = ROWS, seed: int | None = None, start: Position = BEGIN
+) -> tf.data.Dataset:
+    return windows(lambda _: blocks(rows), rows=rows, window=window, num_epochs=epochs, seed=seed, start=start)
+
+
+def held(
+    source: tf.data.Dataset, rows: int, epochs: int, *, seed: int | None = None, start: Position = BEGIN
+) -> tf.data.Dataset:
+    return kept(source, rows=rows, num_epochs=epochs, seed=seed, start=start)
+
+
+def batches(parts: tf.data.Dataset, *, drop_remainder: bool = False) -> list[np.ndarray]:
+    found = shuffled_batches(parts, batch_size=BATCH, drop_remainder=drop_remainder, deterministic=True)
+    return [batch.numpy() for batch in found]
+
+
+def neighbours_in_one_batch(order: np.ndarray) -> float:
+    """The share of numbers that come in the same batch as the number that follows them."""
+    batch = np.argsort(order) // BATCH
+    return float((batch[:-1] == batch[1:]).mean())
+
+
+@pytest.mark.parametrize("window", [60, 600, 1000, ROWS, 3 * ROWS])
+def test_every_epoch_is_complete(window):
+    order = np.concatenate(batches(in_windows(window, epochs=2, seed=1)))
+    first, second = np.split(order, 2)
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert list(first) != list(second)
+
+
+def test_what_fits_in_a_window_is_shuffled_completely():
+    order = np.concatenate(batches(in_windows(ROWS, seed=1)))
+    assert abs(np.corrcoef(order, np.arange(ROWS))[0, 1]) < 0.03
+    assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("window", [1000, 4000])
+def test_as_good_as_a_shuffle_buffer_of_half_the_size(window):
+    buffered = tf.data.Dataset.range(ROWS).shuffle(window // 2, seed=1).batch(BATCH)
+    through_a_buffer = np.concatenate(list(buffered.as_numpy_iterator()))
+    meet = neighbours_in_one_batch(np.concatenate(batches(in_windows(window, seed=1))))
+    assert meet < 1.25 * neighbours_in_one_batch(through_a_buffer)
+    assert meet < 2 * BATCH / window
+
+
+def test_borders_of_windows_move_from_epoch_to_epoch():
+    sizes = [len(part) for part, _ in in_windows(3000, epochs=8, seed=1).as_numpy_iterator()]
+    assert max(sizes) == 3000
+    borders = np.cumsum(sizes)
+    assert {ROWS, 8 * ROWS} <= set(borders)  # no window holds examples of two epochs
+    assert len(set(borders % 3000)) > 8
+
+
+def test_kept_examples_are_read_once():
+    read = []
+
+    def examples():
+        read.append(1)
+        yield from (np.arange(10) + start for start in range(0, 100, 10))
+
+    source = tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec([None], tf.int64))
+    order = np.concatenate(batches(held(source, 100, 5)))
+    assert len(read) == 1
+    epochs = [list(epoch) for epoch in np.split(order, 5)]
+    assert all(sorted(epoch) == list(range(100)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_the_same_seed_gives_the_same_batches():
+    def order(seed: int) -> list[int]:
+        return list(np.concatenate(batches(in_windows(700, epochs=2, rows=2000, seed=seed))))
+
+    assert order(3) == order(3)
+    assert order(3) != order(4)
+
+
+@pytest.mark.parametrize(("rows", "last"), [(2000, 50), (2030, 30), (7, 7)])
+def test_only_the_last_batch_is_smaller(rows, last):
+    sizes = [len(batch) for batch in batches(in_windows(300, rows=rows, seed=1))]
+    assert set(sizes[:-1]) <= {BATCH}
+    assert sizes[-1] == last
+    full = batches(in_windows(300, rows=rows, seed=1), drop_remainder=True)
+    assert [len(batch) for batch in full] == [BATCH] * (rows // BATCH)
+
+
+def test_structures_stay_together():
+    pairs = blocks(500).map(lambda x: ({"a": x, "b": tf.stack([x, -x], axis=1)}, x))
+    found = shuffled_batches(held(pairs, 500, 1), batch_size=64, drop_remainder=True, deterministic=False)
+    assert found.element_spec[0]["b"].shape == [64, 2]
+    for features, x in found.as_numpy_iterator():
+        assert (features["a"] == x).all()
+        assert (features["b"] == np.stack([x, -x], axis=1)).all()
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("record", [0, 1, 299, 300, 301, 1999])
+def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
+    """In windows, and held: the order of an epoch follows from its number, however many were read before."""
+    start = Position(epoch, record)
+    ways = (
+        lambda epochs, start: in_windows(300, epochs=epochs, rows=2000, seed=1, start=start),
+        lambda epochs, start: held(blocks(2000), 2000, epochs, seed=1, start=start),
+    )
+    for way in ways:
+        whole = np.concatenate(batches(way(5, BEGIN)))
+        resumed = np.concatenate(batches(way(5 - epoch, start)))
+        assert list(resumed) == list(whole[start.records(2000) :])
+
+
+@pytest.mark.parametrize("count", [0, 1, 249, 250, 4095, 4096, 4097, 9000, ROWS])
+def test_without_the_first(count):
+    left = without_first(blocks(), count)
+    assert [x for block in left.as_numpy_iterator() for x in block] == list(range(count, ROWS))
+
+
+ModeKeys = tf_estimator.ModeKeys
+SCHEMA = """\
+name: numbers
+format: csv
+csv: {header: present}
+features:
+  - {name: x, kind: numeric, transform: none}
+label: {name: y, kind: numeric}
+split: {by: row, train: 1.0, eval: 0, test: 0}
+"""
+
+
+def write(folder: Path, rows: range, *, overwrite: bool = False) -> None:
+    (folder / "numbers.yaml").write_text(SCHEMA)
+    (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in rows))
+    run_job(
+        JobOptions(
+            schema=str(folder / "numbers.yaml"),
+            input=(str(folder / "numbers.csv"),),
+            output=str(folder / "out"),
+            overwrite=overwrite,
+            num_shards=8,
+            quiet=True,
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
+def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
+    write(tmp_path, range(400))
+    options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1, prefetch=1)
+    batches = iter(input_fn(open_dataset(str(tmp_path / "out")), "train", mode=mode, options=options))
+    read = collections.Counter(int(x) for x in next(batches)[0]["x"])
+    write(tmp_path, range(1000, 1300), overwrite=True)
+    read.update(int(x) for features, _ in batches for x in features["x"])
+    assert read == collections.Counter([*range(400)] * 2)
+    after = input_fn(open_dataset(str(tmp_path / "out")), "train", mode=ModeKeys.EVAL, options=options)
+    assert {int(x) for features, _ in after for x in features["x"]} == set(range(1000, 1300))

@@ -1,0 +1,303 @@
+"""Estimator on the installed TensorFlow: canned ones, a model_fn, a Keras model, train_and_evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.estimator_problem import (
+    ROWS,
+    eval_input,
+    feature_columns,
+    features,
+    logistic_estimator,
+    logistic_model_fn,
+    scalars,
+    serving_input,
+    train_input,
+)
+from trainer.estimator import tf_estimator
+from trainer.export.warmup import plain_session
+
+
+def _build(name: str, model_dir: Path, **options: Any) -> Any:
+    """A canned Estimator by its class's name, with Adam throughout."""
+    wide, deep = feature_columns()
+    config = tf_estimator.RunConfig(
+        model_dir=str(model_dir), tf_random_seed=1, save_summary_steps=1000, session_config=plain_session()
+    )
+    if name.startswith("DNNLinearCombined"):
+        columns: dict[str, Any] = {
+            "linear_feature_columns": wide,
+            "linear_optimizer": "Adam",
+            "dnn_feature_columns": deep,
+            "dnn_hidden_units": [16],
+            "dnn_optimizer": "Adam",
+        }
+    elif name.startswith("DNN"):
+        columns = {"feature_columns": deep, "hidden_units": [16], "optimizer": "Adam"}
+    else:
+        columns = {"feature_columns": wide, "optimizer": "Adam"}
+    return getattr(tf_estimator, name)(config=config, **columns, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "label", "metric", "least", "most"),
+    [
+        ("LinearClassifier", "sign", "accuracy", 0.9, 1.0),
+        ("DNNClassifier", "sign", "auc", 0.95, 1.0),
+        ("DNNClassifier", "thirds", "accuracy", 0.55, 1.0),
+        ("DNNLinearCombinedClassifier", "thirds", "accuracy", 0.55, 1.0),
+        ("LinearRegressor", "sum", "average_loss", 0.0, 2.5),
+        ("DNNRegressor", "sum", "average_loss", 0.0, 1.0),
+        ("DNNLinearCombinedRegressor", "sum", "average_loss", 0.0, 1.0),
+    ],
+)
+def test_trains_and_evaluates(*, tmp_path: Path, name: str, label: str, metric: str, least: float, most: float) -> None:
+    estimator = _build(name, tmp_path, **({"n_classes": 3} if label == "thirds" else {}))
+    estimator.train(train_input(label), steps=150)
+
+    metrics = estimator.evaluate(eval_input(label))
+
+    assert metrics["global_step"] == 150
+    assert least <= metrics[metric] <= most
+
+
+def test_predicts_classes_under_their_names_with_probabilities(tmp_path: Path) -> None:
+    estimator = _build("LinearClassifier", tmp_path, n_classes=2)
+    estimator.train(train_input(), steps=100)
+
+    predictions = list(estimator.predict(eval_input()))
+
+    assert len(predictions) == ROWS
+    for prediction in predictions[:10]:
+        assert prediction["classes"] == [str(prediction["probabilities"].argmax()).encode()]
+        assert prediction["probabilities"].sum() == pytest.approx(1.0)
+
+
+def _only_x(features: dict[str, tf.Tensor], label: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    return {"x": features["x"]}, label
+
+
+@pytest.mark.filterwarnings("ignore:`tf.keras.backend.set_learning_phase` is deprecated")
+@pytest.mark.filterwarnings("ignore:`Model.state_updates` will be removed")
+def test_trains_evaluates_and_exports(tmp_path: Path) -> None:
+    inputs = tf.keras.Input([3], name="x")
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, activation="sigmoid", name="probability")(inputs))
+    model.compile(tf.keras.optimizers.legacy.Adam(0.1), loss="binary_crossentropy", metrics=["accuracy"])
+    estimator = tf.keras.estimator.model_to_estimator(
+        model, config=tf_estimator.RunConfig(model_dir=str(tmp_path / "model"), tf_random_seed=1)
+    )
+
+    estimator.train(lambda: train_input()().map(_only_x), steps=100)
+    metrics = estimator.evaluate(lambda: eval_input()().map(_only_x))
+    export = estimator.export_saved_model(
+        str(tmp_path / "export"),
+        lambda: tf_estimator.export.TensorServingInputReceiver(
+            *[tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")] * 2
+        ),
+    )
+
+    assert metrics["global_step"] == 100
+    assert metrics["accuracy"] > 0.95
+    served = tf.saved_model.load(export.decode()).signatures["serving_default"](tf.constant(features()["x"]))
+    predicted = [row["probability"] for row in estimator.predict(lambda: eval_input()().map(_only_x))]
+    np.testing.assert_allclose(served["probability"].numpy(), predicted, rtol=1e-6)
+
+
+class Recorder(tf_estimator.SessionRunHook):
+    """Notes what a session calls it for, and the global step of each run."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.steps: list[int] = []
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.calls.append("after_create_session")
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf_estimator.SessionRunArgs(tf.compat.v1.train.get_global_step())
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.steps.append(int(run_values.results))
+
+    def end(self, session: Any) -> None:
+        self.calls.append("end")
+
+
+def test_trains_evaluates_and_predicts(tmp_path: Path) -> None:
+    estimator = logistic_estimator(tmp_path)
+    before = estimator.train(train_input(), steps=1).evaluate(eval_input())
+
+    after = estimator.train(train_input(), steps=99).evaluate(eval_input())
+    probabilities = np.array([p["probability"] for p in estimator.predict(eval_input())])
+
+    assert (before["global_step"], after["global_step"]) == (1, 100)
+    assert after["loss"] < before["loss"]
+    assert after["accuracy"] >= 0.95
+    assert ((probabilities > 0.5) == (features()["x"].sum(axis=1) > 0)).mean() == pytest.approx(after["accuracy"])
+
+
+def test_resumes_from_the_last_checkpoint_in_the_model_dir(tmp_path: Path) -> None:
+    logistic_estimator(tmp_path).train(train_input(), steps=20)
+
+    again = logistic_estimator(tmp_path)
+    again.train(train_input(), max_steps=30)
+    again.train(train_input(), max_steps=30)  # already there: nothing to do
+
+    assert again.latest_checkpoint() == str(tmp_path / "model.ckpt-30")
+    assert again.get_variable_value("global_step") == 30
+
+
+def test_keeps_the_number_of_checkpoints_asked_for(tmp_path: Path) -> None:
+    logistic_estimator(tmp_path, save_checkpoints_steps=5, keep_checkpoint_max=2).train(train_input(), steps=20)
+
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == ["model.ckpt-15.index", "model.ckpt-20.index"]
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("training_hooks", 10), ("evaluation_hooks", ROWS // 64)])
+def test_calls_hooks_at_every_step_and_for_every_batch(tmp_path: Path, kind: str, steps: int) -> None:
+    passed, of_spec = Recorder(), Recorder()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        return logistic_model_fn(features, labels, mode, params)._replace(**{kind: [of_spec]})
+
+    trains = kind == "training_hooks"
+    estimator = logistic_estimator(tmp_path, model_fn=model_fn)
+    estimator.train(train_input(), steps=10, hooks=[passed] if trains else [])
+    if not trains:
+        estimator.evaluate(eval_input(), hooks=[passed])
+
+    for hook in (passed, of_spec):
+        assert hook.calls == ["begin", "after_create_session", "end"]
+        assert len(hook.steps) == steps
+        assert trains or set(hook.steps) == {10}
+
+
+def test_evaluates_in_the_training_process_by_a_hook(tmp_path: Path) -> None:
+    estimator = logistic_estimator(tmp_path)
+    evaluate = tf_estimator.experimental.InMemoryEvaluatorHook(estimator, eval_input(), every_n_iter=10)
+
+    estimator.train(train_input(), steps=20, hooks=[evaluate])
+
+    losses = scalars(tmp_path / "eval", "loss")
+    assert losses[20] < min(losses[step] for step in losses if step < 20)
+
+
+def test_checkpoint_saver_calls_its_listeners(tmp_path: Path) -> None:
+    saved: list[int] = []
+
+    class Listener(tf_estimator.CheckpointSaverListener):
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            saved.append(global_step_value)
+
+    saver = tf_estimator.CheckpointSaverHook(str(tmp_path), save_steps=4, listeners=[Listener()])
+    logistic_estimator(tmp_path).train(train_input(), steps=10, hooks=[saver])
+
+    assert saved == [0, 4, 8, 10]
+
+
+def test_a_nan_loss_stops_training(tmp_path: Path) -> None:
+    estimator = logistic_estimator(tmp_path, learning_rate=float("nan"))
+
+    with pytest.raises(tf_estimator.NanLossDuringTrainingError, match="NaN loss"):
+        estimator.train(train_input(), steps=5)
+
+
+def test_warm_start_takes_the_named_variables_only(tmp_path: Path) -> None:
+    first = logistic_estimator(tmp_path / "first").train(train_input(), steps=50)
+    settings = tf_estimator.WarmStartSettings(first.latest_checkpoint(), vars_to_warm_start=".*weights")
+
+    second = logistic_estimator(tmp_path / "second", learning_rate=0.0, warm_start_from=settings)
+    second.train(train_input(), steps=1)
+
+    weights = "logistic/weights"
+    np.testing.assert_array_equal(second.get_variable_value(weights), first.get_variable_value(weights))
+    assert first.get_variable_value("logistic/bias") != 0
+    assert second.get_variable_value("logistic/bias") == 0
+    assert second.get_variable_value("global_step") == 1
+
+
+def test_an_exported_model_predicts_what_the_estimator_predicts(tmp_path: Path) -> None:
+    estimator = logistic_estimator(tmp_path / "model").train(train_input(), steps=50)
+
+    export = estimator.export_saved_model(str(tmp_path / "export"), serving_input)
+
+    serve = tf.saved_model.load(export.decode()).signatures["serving_default"]
+    served = serve(**{name: tf.constant(values) for name, values in features().items()})
+    expected = [prediction["probability"] for prediction in estimator.predict(eval_input())]
+    np.testing.assert_allclose(served["probability"].numpy(), expected, rtol=1e-6)
+
+
+def _train_and_evaluate(estimator: Any, *, max_steps: int, exporters: Any = None, hooks: Any = ()) -> tuple[Any, Any]:
+    return tf_estimator.train_and_evaluate(
+        estimator,
+        tf_estimator.TrainSpec(train_input(), max_steps=max_steps, hooks=hooks),
+        tf_estimator.EvalSpec(eval_input(), steps=None, exporters=exporters, start_delay_secs=0, throttle_secs=0),
+    )
+
+
+def _exports(model_dir: Path, exporter: str) -> list[Path]:
+    return sorted((model_dir / "export" / exporter).iterdir())
+
+
+@pytest.mark.slow
+def test_evaluates_and_exports_at_every_checkpoint(tmp_path: Path) -> None:
+    exporters = [
+        tf_estimator.LatestExporter("latest", serving_input, exports_to_keep=2),
+        tf_estimator.BestExporter("best", serving_input, exports_to_keep=1),
+        tf_estimator.FinalExporter("final", serving_input),
+    ]
+    estimator = logistic_estimator(tmp_path, save_checkpoints_steps=10)
+
+    metrics, exported = _train_and_evaluate(estimator, max_steps=30, exporters=exporters)
+
+    losses = scalars(tmp_path / "eval", "loss")
+    assert sorted(losses) == [10, 20, 30]
+    assert losses[30] < losses[20] < losses[10]  # so that each is a new best, exported
+    assert metrics["global_step"] == 30
+    assert metrics["loss"] == pytest.approx(losses[30])
+    assert [len(_exports(tmp_path, name)) for name in ("latest", "best", "final")] == [2, 1, 1]
+    assert exported[-1].decode() == str(_exports(tmp_path, "final")[0])
+
+    probabilities = [p["probability"] for p in estimator.predict(eval_input())]
+    for name in ("latest", "best", "final"):
+        serve = tf.saved_model.load(str(_exports(tmp_path, name)[-1])).signatures["serving_default"]
+        served = serve(**{feature: tf.constant(values) for feature, values in features().items()})
+        assert served["probability"].numpy() == pytest.approx(probabilities, rel=1e-6)
+
+
+def test_the_best_exporter_keeps_the_best_when_later_ones_are_worse(tmp_path: Path) -> None:
+    def more_steps_are_better_until_20(best_eval_result: Any, current_eval_result: Any) -> bool:
+        return bool(current_eval_result["global_step"] <= 20)
+
+    best = tf_estimator.BestExporter("best", serving_input, compare_fn=more_steps_are_better_until_20)
+    _train_and_evaluate(logistic_estimator(tmp_path, save_checkpoints_steps=10), max_steps=40, exporters=best)
+
+    assert len(_exports(tmp_path, "best")) == 2  # the first, and the one at step 20
+
+
+def test_resumes_where_an_earlier_run_stopped(tmp_path: Path) -> None:
+    _train_and_evaluate(logistic_estimator(tmp_path, save_checkpoints_steps=10), max_steps=10)
+    _train_and_evaluate(logistic_estimator(tmp_path, save_checkpoints_steps=10), max_steps=20)
+
+    assert sorted(scalars(tmp_path / "eval", "loss")) == [10, 20]
+
+
+def test_stops_early_when_the_loss_no_longer_decreases(tmp_path: Path) -> None:
+    estimator = logistic_estimator(tmp_path, learning_rate=0.0, save_checkpoints_steps=5)
+    stop = tf_estimator.experimental.stop_if_no_decrease_hook(
+        estimator, "loss", max_steps_without_decrease=10, run_every_secs=None, run_every_steps=5
+    )
+
+    _train_and_evaluate(estimator, max_steps=1000, hooks=[stop])
+
+    assert 10 < estimator.get_variable_value("global_step") < 50

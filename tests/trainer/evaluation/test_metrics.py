@@ -1,0 +1,232 @@
+"""Metrics are scikit-learn's on the same predictions, in a report and in the gate.
+
+The standard errors of two models' difference are those that a bootstrap finds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+from sklearn.calibration import calibration_curve
+
+from trainer.evaluation.metrics import (
+    CLASS_METRICS,
+    METRICS,
+    VALUE_METRICS,
+    class_content,
+    class_metrics,
+    difference,
+    own_error,
+    value_content,
+    value_metrics,
+)
+from trainer.evaluation.predictions import Answers, ClassCollector, ValueCollector
+from trainer.evaluation.ranking import POINTS, rank
+
+ROWS = 3000
+
+
+def predictions(classes: int, *, weighted: bool = False, seed: int = 1):
+    """Labels, probabilities float32 `[rows, classes]` that know something of them, and weights."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, ROWS)
+    logits = rng.normal(size=(ROWS, classes)).round(1)  # rounded: some scores are equal
+    logits[np.arange(ROWS), labels] += 1
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return labels, probabilities.astype(np.float32), rng.uniform(0.1, 3, ROWS) if weighted else None
+
+
+def collected(labels, probabilities, weights=None, **settings) -> ClassCollector:
+    """The same, in batches of unequal size."""
+    names = [f"class {i}" for i in range(probabilities.shape[1])]
+    collector = ClassCollector(names, **settings)
+    for part in np.split(np.arange(len(labels)), [1, 700, 701]):
+        collector.add(labels[part], probabilities[part], None if weights is None else weights[part])
+    return collector
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_classes(classes, weighted):
+    labels, probabilities, weights = predictions(classes, weighted=weighted)
+    content = class_content(collected(labels, probabilities, weights))
+    found, predicted, w = content["metrics"], probabilities.argmax(axis=1), {"sample_weight": weights}
+    expected = {
+        "accuracy": sk.accuracy_score(labels, predicted, **w),
+        "balanced_accuracy": sk.balanced_accuracy_score(labels, predicted, **w),
+        "macro_f1": sk.f1_score(labels, predicted, average="macro", **w),
+        "weighted_f1": sk.f1_score(labels, predicted, average="weighted", **w),
+        "log_loss": sk.log_loss(labels, probabilities, **w),
+        "matthews_correlation": sk.matthews_corrcoef(labels, predicted, **w),
+    }
+    if classes == 2:
+        expected["auc"] = sk.roc_auc_score(labels, probabilities[:, 1], **w)
+        expected["average_precision"] = sk.average_precision_score(labels, probabilities[:, 1], **w)
+        expected["brier_score"] = sk.brier_score_loss(labels, probabilities[:, 1], **w)
+    elif not weighted:
+        expected["mean_auc_of_each_class_against_the_rest"] = sk.roc_auc_score(labels, probabilities, multi_class="ovr")
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    rows = content["classes"]
+    by_class = sk.precision_recall_fscore_support(labels, predicted, **w)
+    for name, values in zip(("precision", "recall", "f1", "support"), by_class, strict=True):
+        assert [row[name] for row in rows] == pytest.approx(values)
+    np.testing.assert_allclose(content["confusion"]["matrix"], sk.confusion_matrix(labels, predicted, **w))
+
+
+def test_the_calibration_curve():
+    labels, probabilities, _ = predictions(2)
+    calibration = class_content(collected(labels, probabilities))["calibration"]
+    share, probability = calibration_curve(labels, probabilities[:, 1], n_bins=10)
+    assert calibration["share"] == pytest.approx(share)
+    assert calibration["mean_probability"] == pytest.approx(probability)
+
+
+def test_the_table_of_thresholds():
+    labels, probabilities, _ = predictions(2)
+    thresholds = class_content(collected(labels, probabilities))["thresholds"]
+    row = next(row for row in thresholds["table"] if row["threshold"] == 0.3)
+    predicted = probabilities[:, 1] >= 0.3
+    assert row["precision"] == pytest.approx(sk.precision_score(labels, predicted))
+    assert row["recall"] == pytest.approx(sk.recall_score(labels, predicted))
+    assert row["f1"] == pytest.approx(sk.f1_score(labels, predicted))
+    assert row["accuracy"] == pytest.approx(sk.accuracy_score(labels, predicted))
+    assert thresholds["best_f1"]["f1"] >= max(row["f1"] for row in thresholds["table"])
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_binned_scores_are_off_by_no_more_than_is_said(classes):
+    """Beyond the memory that scores may take, they are counted in bins."""
+    labels, probabilities, _ = predictions(classes)
+    exact, binned = (collected(labels, probabilities, budget=budget) for budget in (1 << 30, 1000))
+    for i in exact.scores.classes:
+        one, other = exact.scores.ranking(i), binned.scores.ranking(i)
+        assert (one.exact, other.exact, one.auc_error()) == (True, False, 0.0)
+        assert abs(one.auc() - other.auc()) <= other.auc_error() + 1e-12
+        assert other.auc_error() < 0.01
+        assert other.positives.sum() == one.positives.sum()
+    said = class_content(binned)["metrics"]["auc_is_off_by_at_most"]
+    assert 0 < said < 0.01
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_values(weighted):
+    rng = np.random.default_rng(1)
+    labels = rng.normal(1e6, 3, ROWS)
+    values, weights = labels + rng.normal(0.5, 2, ROWS), rng.uniform(0.1, 3, ROWS) if weighted else None
+    collector = ValueCollector()
+    for part in np.array_split(np.arange(ROWS), 3):
+        collector.add(labels[part], values[part], None if weights is None else weights[part])
+    content = value_content(collector)
+    w = {"sample_weight": weights}
+    expected = {
+        "mean_absolute_error": sk.mean_absolute_error(labels, values, **w),
+        "root_mean_squared_error": sk.root_mean_squared_error(labels, values, **w),
+        "r2": sk.r2_score(labels, values, **w),
+        "mean_residual": np.average(values - labels, weights=weights),
+    }
+    assert {name: content["metrics"][name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert sum(content["residuals"]["counts"]) == ROWS
+    assert [group["rows"] for group in content["groups"]] == [300] * 10
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "false", "true", "area"),
+    [
+        ([0, 1], [0.1, 0.9], [0, 0, 1], [0, 1, 1], 1.0),
+        ([1, 0], [0.1, 0.9], [0, 1, 1], [0, 0, 1], 0.0),
+        ([1, 0, 1, 0], [0.5, 0.5, 0.5, 0.5], [0, 1], [0, 1], 0.5),  # equal scores are one point
+        ([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], [0, 0, 0.5, 0.5, 1], [0, 0.5, 0.5, 1, 1], 0.75),
+    ],
+)
+def test_the_roc_curve_and_its_area(labels, scores, false, true, area):
+    ranking = rank(np.array(scores), np.array(labels) == 1)
+    np.testing.assert_allclose(ranking.roc()[0], false)
+    np.testing.assert_allclose(ranking.roc()[1], true)
+    assert ranking.auc() == pytest.approx(area)
+
+
+def test_a_stored_curve_is_short_and_keeps_its_ends():
+    labels, probabilities, _ = predictions(2)
+    curve = rank(probabilities[:, 1], labels == 1).curves()["roc"]
+    x, y = curve["false_positive_rate"], curve["true_positive_rate"]
+    assert len(x) == len(y) <= POINTS + 2
+    assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(y, x) == pytest.approx(rank(probabilities[:, 1], labels == 1).auc(), abs=0.01)
+
+
+def classes(rng: np.random.Generator, rows: int, *, skill: float, labels: np.ndarray | None = None) -> tuple:
+    """Labels and probabilities of two classes; the better the model, the higher its `skill`."""
+    labels = rng.integers(0, 2, rows) if labels is None else labels
+    odds = skill * (2 * labels - 1) + rng.normal(size=rows)
+    second = 1 / (1 + np.exp(-odds))
+    return labels, np.stack([1 - second, second], axis=1)
+
+
+def answers(labels: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None) -> Answers:
+    weights = np.ones(len(labels)) if weights is None else weights
+    return Answers.of_classes(labels, probabilities, probabilities.argmax(axis=1), weights, binary=True)
+
+
+def test_metrics_of_classes_are_those_of_the_report():
+    rng = np.random.default_rng(1)
+    labels, probabilities = classes(rng, 500, skill=1.0)
+    weights = rng.random(500)
+    collector = ClassCollector(("a", "b"))
+    collector.add(labels, probabilities, weights)
+    report = class_metrics(collector, {1: collector.scores.ranking(1)}).values
+    found = answers(labels, probabilities, weights)
+    for name, metric in CLASS_METRICS.items():
+        assert metric(found) == pytest.approx(report[name], rel=1e-6), name
+
+
+def test_metrics_of_numbers_are_those_of_the_report():
+    rng = np.random.default_rng(2)
+    labels = rng.normal(100, 5, 300)
+    values, weights = labels + rng.normal(1, 2, 300), rng.random(300)
+    collector = ValueCollector()
+    collector.add(labels, values, weights)
+    report = value_metrics(collector).values
+    found = Answers.of_values(labels, values, weights)
+    for name, metric in VALUE_METRICS.items():
+        assert metric(found) == pytest.approx(report[name], rel=1e-6), name
+
+
+@pytest.mark.parametrize("name", CLASS_METRICS)
+def test_the_standard_error_is_what_a_bootstrap_of_the_rows_finds(name):
+    rng = np.random.default_rng(3)
+    labels, one = classes(rng, 800, skill=0.7)
+    _, other = classes(rng, 800, skill=0.5, labels=labels)
+    candidate, serving = answers(labels, one), answers(labels, other)
+    drawn = []
+    for _ in range(300):
+        rows = rng.integers(0, 800, 800)
+        drawn.append(METRICS[name](candidate.take(rows)) - METRICS[name](serving.take(rows)))
+    found = difference(name, candidate, serving)
+    assert found.error == pytest.approx(np.std(drawn), rel=0.3)
+    assert found.gain == pytest.approx(abs(np.mean(drawn)), abs=3 * found.error)
+
+
+def test_a_gain_points_upwards_for_losses_too():
+    rng = np.random.default_rng(4)
+    labels, good = classes(rng, 300, skill=2.0)
+    _, bad = classes(rng, 300, skill=0.0, labels=labels)
+    for name in CLASS_METRICS:
+        assert difference(name, answers(labels, good), answers(labels, bad)).gain > 0, name
+
+
+def test_twenty_rows_on_which_both_agree_are_no_certainty():
+    labels, probabilities = classes(np.random.default_rng(5), 20, skill=1.0)
+    same = answers(labels, probabilities)
+    assert difference("accuracy", same, same).gain == 0
+    assert difference("accuracy", same, same).error > 0.05
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_too_few_rows_have_no_standard_error(name, rows):
+    labels = np.zeros(rows, np.int64)
+    few = Answers(labels, np.ones(rows), labels, np.full(rows, 0.5), np.full(rows, 0.7))
+    assert not math.isfinite(own_error(name, few))

@@ -1,0 +1,292 @@
+"""The places of raw rows, read back at the place by Python's csv, are the rows that the records come from."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from schemas.dataset import Dataset, open_dataset
+from tests.support.appending import Days
+from tests.support.replaying import BAD, HEADER, ROWS, SCHEMA, Folder, as_good
+from trainer.evaluation.raw_rows import SHOWN, TOLERANCE, Candidate, Found, Nearest, Place, find_rows, matches
+
+NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")
+
+
+def stored(dataset: Dataset, split: str = "eval") -> list[bytes]:
+    return list(tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).as_numpy_iterator())
+
+
+def key_of(record: bytes) -> str:
+    return str(tf.train.Example.FromString(record).features.feature["id"].bytes_list.value[0].decode())
+
+
+def row_at(path: str, offset: int) -> list[str]:
+    """The row that begins at a byte, of the file decompressed, and of UTF-16 as UTF-8."""
+    data = Path(path).read_bytes()
+    data = gzip.decompress(data) if path.endswith(".gz") else data
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        data = ("\ufeff" + data.decode("utf-16")).encode()
+    return next(csv.reader(io.StringIO(data[offset:].decode(), newline="")))
+
+
+def rows_in(path: str) -> list[list[str]]:
+    """All rows of a file but its header."""
+    data = Path(path).read_bytes()
+    data = gzip.decompress(data) if path.endswith(".gz") else data
+    text = data.decode("utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
+    return list(csv.reader(io.StringIO(text, newline="")))[1:]
+
+
+def some(file: int, *, note: str = "") -> list[str]:
+    """Rows whose keys are unique; but for these, rows of different files are equal."""
+    return [row.replace(f"k{i},", f"f{file}-{i},", 1).replace("Köln", f"Köln{note}") for i, row in enumerate(ROWS)]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Dataset:
+    """Read from files of every form, with rejects between the rows."""
+    folder = Folder(tmp_path_factory.mktemp("mixed"))
+    broken = ["f0-x,old,a,yes", *some(0)[:9], "too,few", *some(0)[9:]]
+    files = [folder.write("plain.csv", [HEADER, *broken])]
+    files.append(folder.write("windows.csv", [HEADER, *some(1)], end="\r\n"))
+    files.append(folder.write("packed.csv.gz", [HEADER, *some(2)]))
+    files.append(folder.write("wide.csv", [HEADER, *some(3)], encoding="utf-16"))
+    return folder.job(SCHEMA, *files)
+
+
+@pytest.fixture(scope="module")
+def newlines(tmp_path_factory) -> Dataset:
+    folder = Folder(tmp_path_factory.mktemp("newlines"))
+    return folder.job(NEWLINES, folder.write("rows.csv", [HEADER, *some(0, note='\nat the ""Rhine""')]))
+
+
+def assert_told(found: Found, records: list[bytes], *, all_of: int) -> None:
+    assert len(found.rows) == all_of
+    for record, (places, alike) in zip(records, found.rows, strict=True):
+        (place,) = places
+        assert alike == 1
+        assert row_at(place.source, place.offset)[0] == key_of(record)
+        assert [row[0] for row in rows_in(place.source)][place.row] == key_of(record)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mixed", "newlines"])
+@pytest.mark.parametrize("split", ["eval", "train"])
+def test_the_row_at_the_place_is_the_one_that_the_record_comes_from(name, split, request):
+    dataset = request.getfixturevalue(name)
+    records = stored(dataset, split)
+    found = find_rows(dataset, split, records)
+    assert_told(found, records, all_of=dataset.rows(split))
+    assert not found.notes
+    if name == "mixed":
+        assert len({os.path.basename(places[0].source) for places, _ in found.rows}) == 4
+
+
+@pytest.mark.slow
+def test_places_do_not_depend_on_which_records_are_asked_for(mixed):
+    records = stored(mixed)
+    assert find_rows(mixed, "eval", records[3:5]).rows == find_rows(mixed, "eval", records).rows[3:5]
+
+
+@pytest.mark.slow
+def test_large_inputs_are_left_alone_in_words(mixed):
+    found = find_rows(mixed, "eval", stored(mixed), most_bytes=1000)
+    assert found.rows == []
+    assert "--search_inputs" in found.notes[0]
+
+
+@pytest.mark.slow
+class TestChanged:
+    """Inputs that are not as they were when the job read them: where a row is not, it is not told to be."""
+
+    @pytest.fixture
+    def rows(self, tmp_path, mixed) -> tuple[Dataset, Path]:
+        """A dataset of one file, through the transform of another, so that it takes less time."""
+        folder = Folder(tmp_path)
+        return folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]), transform_from=mixed.path), tmp_path
+
+    def test_the_inputs(self, rows):
+        dataset, folder = rows
+        path, records = folder / "rows.csv", stored(dataset)
+        first = key_of(records[0])
+        lines = path.read_text().splitlines()
+
+        path.write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")  # in another order: told where they are now
+        found = find_rows(dataset, "eval", records)
+        assert_told(found, records, all_of=len(records))
+        assert not found.notes
+
+        path.write_text(path.read_text().replace(f"{first},", f"{first}0,"))
+        found = find_rows(dataset, "eval", records)
+        assert found.rows[0] == ([], 0)
+        assert found.notes == [
+            f"1 of the {len(records)} rows were not found in the inputs.",
+            f"{path}: changed since the job read them, or copied.",
+        ]
+
+        path.write_text("a,b\n1,2\n")  # another table
+        found = find_rows(dataset, "eval", records)
+        assert not any(places for places, _ in found.rows)
+        assert str(path) in found.notes[0]
+
+        path.unlink()
+        found = find_rows(dataset, "eval", records)
+        assert not any(places for places, _ in found.rows)
+        assert found.notes[0] == f"{path}: is gone: what they held is not found."
+
+
+@pytest.mark.slow
+def test_after_a_replay(tmp_path, mixed):
+    """The records of the job are found; those that were corrected stand in no input, and no place is told for them."""
+    folder = Folder(tmp_path)
+    before = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *BAD]), transform_from=mixed.path)
+    old = {split: set(map(key_of, stored(before, split))) for split in before.splits}
+    folder.replay(folder.correct(before, as_good))
+    dataset = open_dataset(folder.output)
+    added = 0
+    for split in dataset.splits:
+        records = stored(dataset, split)
+        found = find_rows(dataset, split, records)
+        for record, (places, _) in zip(records, found.rows, strict=True):
+            if key_of(record) in old[split]:
+                assert row_at(places[0].source, places[0].offset)[0] == key_of(record)
+            else:
+                added += 1
+                assert not places
+                assert any("replay" in note for note in found.notes)
+    assert added == dataset.manifest.written - before.manifest.written > 0
+
+
+@pytest.mark.slow
+def test_rows_that_give_the_same_record(tmp_path, mixed):
+    """They are all told: nothing that is stored says which of them it was."""
+    folder = Folder(tmp_path)
+    schema = SCHEMA.replace("{name: id, kind: key}", "{name: id, kind: ignore}").replace("by: [id]", "by: [age, city]")
+    dataset = folder.job(schema, folder.write("rows.csv", [HEADER, *some(0), *some(1)]))
+    for split in dataset.splits:
+        records = stored(dataset, split)
+        for places, alike in find_rows(dataset, split, records).rows:
+            rows = {tuple(row_at(place.source, place.offset)[1:]) for place in places}
+            assert len(rows) == 1
+            assert alike == sum(tuple(row[1:]) in rows for row in rows_in(places[0].source))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"reanalyze": True}], ids=["same transform", "measured anew"])
+def test_after_an_append(tmp_path, changes):
+    """The places are in the files that were appended, too."""
+    days = Days(tmp_path)
+    days.write(days.day(0))
+    days.append(days.day(1), **changes)
+    dataset, sources, told = days.dataset, set(), 0
+    for split in dataset.splits:
+        records = stored(dataset, split)
+        for record, ((place,), _) in zip(records, find_rows(dataset, split, records).rows, strict=True):
+            assert row_at(place.source, place.offset)[0] == key_of(record)
+            sources.add(place.source)
+            told += 1
+    assert (told, len(sources)) == (dataset.manifest.written, 2)
+
+
+def values(rows: list[tuple[float, int, bytes, list[int]]]) -> dict:
+    """Features of every form: floats, a vector, strings, and ids of any number."""
+    x, i, s, ids = zip(*rows, strict=True)
+    return {
+        "x": np.array(x, np.float32),
+        "v": np.array([[1, a, 2] for a in x], np.float32),
+        "i": np.array(i, np.int64),
+        "s": np.array(s, object),
+        "ids": [np.array(a, np.int64) for a in ids],
+    }
+
+
+def first(features: dict) -> dict:
+    """The values of the first row."""
+    return {name: rows[0] for name, rows in features.items()}
+
+
+ROW: tuple[float, int, bytes, list[int]] = (0.5, 3, b"a", [1, 2])
+ROUNDED = float(np.nextafter(np.float32(0.5), np.float32(1)))
+
+
+@pytest.mark.parametrize(
+    ("row", "same"),
+    [
+        (ROW, True),
+        ((ROUNDED, 3, b"a", [1, 2]), True),
+        ((0.5 + 10 * TOLERANCE, 3, b"a", [1, 2]), False),
+        ((float("nan"), 3, b"a", [1, 2]), False),
+        ((float("inf"), 3, b"a", [1, 2]), False),
+        ((0.5, 4, b"a", [1, 2]), False),
+        ((0.5, 3, b"b", [1, 2]), False),
+        ((0.5, 3, b"a", [2, 1]), False),
+        ((0.5, 3, b"a", [1]), False),
+        ((0.5, 3, b"a", []), False),
+    ],
+)
+def test_every_feature_must_agree(row: tuple[float, int, bytes, list[int]], same: bool) -> None:
+    rows, _ = matches(first(values([ROW])), values([(9.0, 9, b"", []), row]))
+    assert rows.tolist() == ([1] if same else [])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_equals_itself(value):
+    row: tuple[float, int, bytes, list[int]] = (value, 1, b"", [])
+    assert [part.tolist() for part in matches(first(values([row])), values([row, ROW]))] == [[0], [0.0]]
+
+
+@pytest.mark.parametrize("change", [{"x": np.zeros((1, 2), np.float32)}, {"ids": None}, {"more": np.zeros(1)}])
+def test_other_features_give_no_row(change):
+    wanted = {name: value for name, value in {**values([ROW]), **change}.items() if value is not None}
+    assert len(matches(first(wanted), values([ROW]))[0]) == (1 if "ids" in change else 0)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32, object])
+@pytest.mark.parametrize("ragged", [True, False])
+def test_the_rows_that_agree_are_those_that_are_equal_one_by_one(dtype, ragged):
+    rng = np.random.default_rng(1)
+    one, other = (
+        [rng.integers(0, 2, rng.integers(0, 6) if ragged else 5).astype(dtype) for _ in range(rows)]
+        for rows in (20, 300)
+    )
+    for record in one:
+        rows, distances = matches({"v": record}, {"v": other if ragged else np.stack(other)})
+        assert rows.tolist() == [p for p in range(300) if record.tolist() == other[p].tolist()]
+        assert not distances.any()
+
+
+def nearest_of(*found: tuple[float, str]) -> Nearest:
+    """Rows by distance and raw values, one batch after the other of one row each."""
+    nearest = Nearest()
+    for number, (distance, raw) in enumerate(found):
+
+        def candidate(i: int, far: float, *, number: int = number, raw: str = raw) -> Candidate:
+            return Candidate(far, Place("f", number, number), raw)
+
+        nearest.add(np.array([0]), np.array([distance]), candidate)
+    return nearest
+
+
+@pytest.mark.parametrize(
+    ("found", "places", "count"),
+    [
+        ([], [], 0),
+        ([(0.0, "a")], [0], 1),
+        ([(1e-7, "a"), (0.0, "b"), (1e-7, "c")], [1], 1),  # the nearest one, where it is the only one
+        ([(0.0, "a"), (0.0, "b")], [0, 1], 2),  # two that the transform makes equal
+        ([(0.0, "a"), (1e-7, "a")], [0, 1], 2),  # two equal rows, one of them rounded otherwise
+        ([(0.0, "a")] * 100, list(range(SHOWN)), 100),
+    ],
+)
+def test_the_rows_that_cannot_be_told_apart(found, places, count):
+    shown, alike = nearest_of(*found).places()
+    assert ([place.offset for place in shown], alike) == (places, count)

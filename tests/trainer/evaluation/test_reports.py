@@ -1,0 +1,203 @@
+"""The reports of real trainings, by the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.html_page import Page
+from tests.support.light_commands import assert_light
+from tests.support.training import run
+from tests.support.written_records import pixels, read_summaries
+from trainer import evaluate, task
+from trainer.model_dir.model_json import read_evaluations
+
+pytestmark = pytest.mark.slow
+ABOUT_PEOPLE = ("--slice_by", "work", "city,pet")
+
+
+def read(folder: Path, split: str = "eval") -> dict:
+    content: dict = json.loads((folder / f"report-{split}.json").read_text())
+    return content
+
+
+def trained(dataset, folder: Path, *argv: str) -> Path:
+    """A training of 40 steps, with two evaluations and a report."""
+    fixed = ["--data_dir", dataset.path, "--model_dir", str(folder), "--max_steps", "40"]
+    assert task.main([*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", *argv]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def people_dir(people, tmp_path_factory) -> Path:
+    """A model of two classes, with a key, a weight and every kind of feature; not to be changed."""
+    return trained(people, tmp_path_factory.mktemp("people") / "model", "--model", "softmax", *ABOUT_PEOPLE)
+
+
+def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tmp_path, capsys):
+    folder = tmp_path / "model"
+    for _ in range(2):  # the second time nothing is trained, and the best checkpoint is not kept
+        argv = ["--model", "tests.support.own_models:worsening", "--evaluate_test", "--keep_checkpoints", "1", "--json"]
+        result = json.loads((trained(wages, folder, *argv), capsys.readouterr())[1].out)
+        (best,) = (folder / "export" / "best").glob("[0-9]*")
+        assert (result["export_dir"], result["global_step"]) == (str(best), 40)
+        for split in ("eval", "test"):
+            found = json.loads((folder / f"metrics-{split}.json").read_text())["metrics"]
+            assert found == result["metrics"][split]
+            content = read(folder, split)
+            assert (found["global_step"], content["step"]) == (20, 20)
+            assert content["metrics"]["root_mean_squared_error"] ** 2 == pytest.approx(found["average_loss"], rel=1e-5)
+            assert "step 20" in (folder / f"report-{split}.html").read_text()
+    assert [e["global_step"] for e in read_evaluations(str(folder))] == [20, 40]
+
+
+class TestTraining:
+    def test_the_page_has_all_sections_and_closes_every_tag(self, people_dir):
+        page = Page((people_dir / "report-eval.html").read_text())
+        sections = {"curves", "confusion", "classes", "scores", "slices", "importance", "rows"}
+        assert sections <= set(page.ids)
+        assert page.tags.count("svg") == 5
+        assert {"<=50K", ">50K"} <= set(page.texts)
+
+    def test_agrees_with_the_estimator(self, people, people_dir):
+        content, metrics = read(people_dir), json.loads((people_dir / "metrics-eval.json").read_text())["metrics"]
+        assert (content["rows"], content["weight"], content["step"]) == (people.rows("eval"), "w", 40)
+        assert content["metrics"]["accuracy"] == pytest.approx(metrics["accuracy"], rel=1e-5)
+
+    def test_slices_add_up_and_are_called_as_in_the_file(self, people, people_dir):
+        slices = read(people_dir)["slices"]
+        work, both = slices["asked"]
+        assert (work["feature"], both["feature"]) == ("work", "city, pet")
+        assert {entry["value"] for entry in work["slices"]} <= {"Private", "State-gov", "Self", "<unknown>"}
+        assert all(sum(entry["rows"] for entry in t["slices"]) == people.rows("eval") for t in (work, both))
+        names = {table["feature"] for table in slices["all"]}
+        assert {"age", "age_missing", "scores[s0]", "hours", "city", "pet", "member"} <= names
+        assert {"title", "words", "work_x_city"} <= set(slices["left_out"])
+
+    def test_the_worst_rows_are_found_in_the_shards(self, people_dir, people_csv):
+        rows = {line.split(",")[0]: line.split(",") for line in people_csv.read_text().splitlines()}
+        worst = read(people_dir)["worst_rows"]
+        assert [row["loss"] for row in worst] == sorted((row["loss"] for row in worst), reverse=True)
+        for row in worst:
+            raw = rows[row["key"]]
+            assert row["true"] == raw[-1]
+            if raw[1] not in ("?", ""):
+                assert float(row["features"]["age"]) == pytest.approx(float(raw[1]), rel=1e-3)  # in its own unit
+        assert worst[0]["shard"].endswith(".tfrecord")
+
+    def test_the_worst_rows_are_found_in_the_input(self, people_dir, people_csv):
+        page = (people_dir / "report-eval.html").read_text()
+        for row in read(people_dir)["worst_rows"]:
+            (place,) = row["places"]
+            assert (place["source"], row["rows_alike"]) == (str(people_csv), 1)
+            line = people_csv.read_bytes()[place["offset"] :].decode().partition("\n")[0]
+            assert line.split(",")[0] == row["key"] == f"k{place['row']}"
+            assert f"{people_csv}, byte {place['offset']}, row {place['row']}" in page
+
+    def test_importance_is_of_each_feature(self, people_dir):
+        found = {entry["feature"] for entry in read(people_dir)["importance"]["features"]}
+        assert {"age", "scores[s0]", "work", "words", "title", "work_x_city"} <= found
+        assert "age_missing" not in found
+
+    def test_tensorboard_has_the_matrix_with_names_and_the_curves(self, people_dir):
+        values = read_summaries(people_dir / "eval")
+        assert {"confusion_matrix", "classes", "roc", "precision_recall", "calibration", "report/auc"} <= set(values)
+        assert pixels(values["confusion_matrix"]).shape == (360, 420, 4)
+        assert "<=50K" in values["classes"].tensor.string_val[0].decode().replace("\\", "")
+
+    def test_learning_curves_are_of_all_evaluations(self, people, people_dir):
+        curves = read(people_dir)["learning_curves"]
+        assert [e["step"] for e in curves["evaluations"]] == [20, 40]
+        assert curves["evaluations"][1]["epoch"] == pytest.approx(40 * 32 / people.rows("train"), abs=0.01)
+        assert curves["best_step"] in (20, 40)
+
+
+class TestEvaluate:
+    def test_reports_on_an_export(self, people, people_dir, tmp_path, capsys):
+        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+        assert evaluate.main([*argv, "--split", "test", "--slice_by", "work", "--json"]) == 0
+        done = json.loads(capsys.readouterr().out)
+        assert done["report"] == f"{tmp_path}/report-test.html"
+        mark = json.loads((people_dir / "export" / "best" / "best.json").read_text())
+        assert (done["step"], done["rows"]) == (mark["global_step"], people.rows("test"))
+        assert done["export"].endswith(mark["export"])
+        assert read(tmp_path, "test")["slices"]["asked"][0]["feature"] == "work"
+        assert not (people_dir / "report-test.html").exists()
+
+    def test_an_earlier_report_in_a_folder_of_ones_own_is_replaced_only_if_told(
+        self, people, people_dir, tmp_path, capsys
+    ):
+        (tmp_path / "report-eval.json").write_text("mine")
+        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+        assert evaluate.main(argv) == 2
+        assert "report-eval.json: already exists; give --overwrite to replace it" in capsys.readouterr().err
+        assert (tmp_path / "report-eval.json").read_text() == "mine"
+
+    def test_large_inputs_are_searched_when_asked(self, people, people_dir, tmp_path, monkeypatch):
+        monkeypatch.setattr("trainer.evaluation.report.MOST_BYTES", 1000)
+        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+        assert evaluate.main(argv) == 0
+        content = read(tmp_path)
+        assert "places" not in content["worst_rows"][0]
+        assert "--search_inputs" in content["worst_rows_notes"][0]
+        assert content["worst_rows_notes"][0] in Page((tmp_path / "report-eval.html").read_text()).texts
+        assert evaluate.main([*argv, "--search_inputs", "--overwrite"]) == 0
+        assert read(tmp_path)["worst_rows"][0]["places"]
+
+    def test_ends_with_where_the_report_is(self, people, people_dir, tmp_path, capsys):
+        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+        assert evaluate.main([*argv, "--eval_steps", "1", "--batch_size", "7"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"report   {tmp_path}/report-eval.html"
+        content = read(tmp_path)
+        assert content["rows"] == 7
+        assert any(note.startswith("Evaluated on 7 of the ") for note in content["notes"])
+
+    @pytest.mark.parametrize(
+        ("argv", "message"),
+        [
+            (["--slice_by", "height"], "--slice_by height: no feature 'height'; choose from age"),
+            (["--slice_by", "title"], "--slice_by title: no feature 'title'"),
+            (["--saved_model", "none"], "none"),
+            (["--model_dir", "none"], "none: is not a model directory"),
+        ],
+    )
+    def test_refuses(self, people, people_dir, capsys, argv, message):
+        assert evaluate.main(["--data_dir", people.path, "--model_dir", str(people_dir), *argv]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_images_by_a_model_that_gives_no_predictions_in_eval(self, stripes, stripes_model, tmp_path):
+        argv = ["--data_dir", stripes.path, "--model_dir", str(stripes_model.model_dir), "--output", str(tmp_path)]
+        assert evaluate.main([*argv, "--trust"]) == 0
+        content = read(tmp_path)
+        assert content["rows"] == stripes.rows("eval") == np.sum(content["confusion"]["matrix"])
+        estimator = content["metrics_of_the_estimator"]
+        assert content["metrics"]["accuracy"] == pytest.approx(estimator["accuracy"], abs=1e-6)
+        assert all(row["files"][0].startswith(row["true"]) for row in content["worst_rows"])
+        assert not any("places" in row for row in content["worst_rows"])
+        assert "slices" not in content
+
+
+def test_a_regression(wages, tmp_path):
+    folder = trained(wages, tmp_path / "model", "--model", "linear", "--slice_by", "age")
+    content, estimator = read(folder), read_evaluations(str(folder))[-1]
+    assert content["kind"] == "values"
+    assert content["metrics"]["root_mean_squared_error"] ** 2 == pytest.approx(estimator["average_loss"], rel=1e-4)
+    assert content["slices"]["asked"][0]["slices"][0]["root_mean_squared_error"] > 0
+    page = Page((folder / "report-eval.html").read_text())
+    assert "residuals" in page.ids
+    assert "image" not in page.tags  # which the page's own policy would block
+    names = {"groups", "learning_curves", "predictions", "residuals"}
+    assert {file.stem for file in (folder / "report-eval").iterdir()} == names
+
+
+def test_no_report(late, tmp_path, capsys):
+    assert run(late, tmp_path, "--no_report", steps=20) == 0
+    assert not list(tmp_path.glob("report*"))
+    assert "\nreport " not in capsys.readouterr().err
+
+
+def test_help_imports_neither_pictures_nor_templates():
+    assert_light("trainer.evaluate", ["--help"], code=0, message="--slice_by")

@@ -1,0 +1,89 @@
+"""What is told of an evaluation: to Vertex AI's tuner, and of metrics that its rows leave undefined."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schemas.command import finite
+from trainer.loop import evaluations
+from trainer.loop.evaluations import evaluation_line, plain_metrics
+from trainer.spec.metrics import best_metric, defined
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(evaluations.FILE, raising=False)
+    monkeypatch.delenv(evaluations.TRIAL, raising=False)
+    evaluations._reported.clear()
+    yield
+    evaluations._reported.clear()
+
+
+def test_each_evaluation_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "hypertune" / "output.metrics"
+    monkeypatch.setenv(evaluations.FILE, str(path))
+    monkeypatch.setenv(evaluations.TRIAL, "3")
+    evaluations.report("accuracy", 0.5, 100)
+    evaluations.report("accuracy", 0.75, 200)
+    lines = path.read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert all(isinstance(entry.pop("timestamp"), float) for entry in found)
+    assert found == [
+        {"accuracy": "0.5", "checkpoint_path": "", "global_step": "100", "trial": "3"},
+        {"accuracy": "0.75", "checkpoint_path": "", "global_step": "200", "trial": "3"},
+    ]
+    assert [list(json.loads(line)) for line in lines] == [sorted(json.loads(line)) for line in lines]
+
+
+def test_the_latest_hundred_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(evaluations.FILE, str(tmp_path / "output.metrics"))
+    for step in range(150):
+        evaluations.report("auc", 0.9, step)
+    steps = [json.loads(line)["global_step"] for line in (tmp_path / "output.metrics").read_text().splitlines()]
+    assert steps == [str(step) for step in range(50, 150)]
+
+
+def test_nothing_is_written_where_there_is_no_tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluations, "DEFAULT_FILE", str(tmp_path / "output.metrics"))
+    evaluations.report("auc", 0.9, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+IMAGES: Any = SimpleNamespace(image_schema=object())  # a dataset with classes
+MIXED = {"auc": 0.8, "auc_precision_recall": 0.7, "accuracy": 0.9, "loss": 0.3, "label/mean": 0.25, "global_step": 10}
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, np.float32(0), np.float32(1)])
+def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
+    one_class = {**MIXED, "auc": 0.0, "auc_precision_recall": 0.0, "label/mean": mean}
+    metrics = plain_metrics(one_class)
+
+    assert math.isnan(metrics["auc"])
+    assert finite(metrics)["auc_precision_recall"] is None
+    assert metrics["accuracy"] == 0.9
+    assert best_metric(IMAGES, defined(one_class)).name == "accuracy"
+    assert best_metric(IMAGES, finite(metrics)).name == "accuracy"  # as read back from evaluations.json
+    line = evaluation_line(metrics, "accuracy", "eval", 5)
+    assert line == "step 10 (epoch 2.0): eval accuracy 0.9, loss 0.3; auc is undefined, since all rows are of one class"
+
+
+def test_rows_of_both_classes_keep_their_metrics() -> None:
+    assert defined(MIXED) == MIXED
+    assert best_metric(IMAGES, MIXED).name == "auc"
+    assert "undefined" not in evaluation_line(plain_metrics(MIXED), "auc", "eval", 5)
+
+
+def test_by_its_name_an_undefined_metric_is_chosen() -> None:
+    assert best_metric(IMAGES, {**MIXED, "label/mean": 1.0}, "auc").name == "auc"
+
+
+def test_a_model_that_gives_nan_is_judged_by_it() -> None:
+    assert best_metric(IMAGES, {**MIXED, "auc": math.nan}).name == "auc"

@@ -1,0 +1,399 @@
+"""The raw rows of a dataset's split, read again from its inputs.
+
+`eval_rows`: what two exports of any age can both be scored on. The stored records will not do: they went through one
+transform, and only models of that transform take them. The schema's own split puts a row where the job has put it.
+
+`find_rows`: where stored records come from. A record does not hold its place. A row whose values the dataset's own
+transform turns to those of the record, in the same split, is one that it can come from: everything equal, floats to
+within rounding, which may differ on another machine or in another batch. No place is told that was not compared.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas import storage
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.dataset import Dataset
+from schemas.dataset.input_files import read_inputs
+from schemas.dataset.manifest import Input
+from schemas.errors import MillraceError
+from schemas.formats import row_format
+from schemas.rows import RowFile, dense
+from schemas.spec.table import OFFSET, SPLIT, SPLITS, raw_columns
+from trainer.export.warmup import graph_values, opened_graph, strict_spec
+from trainer.spec.transform_graph import transformed
+
+TOLERANCE = 2e-6  # of a float, relative and absolute
+SHOWN = 5  # places of one record
+_KEPT = 32  # candidates of one record
+
+Values = Mapping[str, Any]  # by feature
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a raw row is. `offset`: of its first byte; `row`: its index among the file's records; both from 0."""
+
+    source: str
+    offset: int
+    row: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A raw row that gives a record. `distance`: the largest difference of a float; `raw`: its raw values."""
+
+    distance: float
+    place: Place
+    raw: str
+
+
+class Nearest:
+    """The raw rows that give one record."""
+
+    def __init__(self) -> None:
+        self._best, self._ties = math.inf, 0
+        self._kept: list[Candidate] = []
+
+    def add(self, rows: np.ndarray, distances: np.ndarray, candidate: Callable[[int, float], Candidate]) -> None:
+        """Takes in rows of a batch, int64 `[n]`, and their distances, float64 `[n]`; `candidate` gives one in full."""
+        nearest = float(distances.min())
+        if nearest < self._best:
+            self._best, self._ties = nearest, 0
+        self._ties += int((distances == self._best).sum())
+        order = np.argsort(distances, kind="stable")[:_KEPT]
+        farthest = self._kept[-1].distance if len(self._kept) == _KEPT else math.inf
+        more = [candidate(int(rows[i]), float(distances[i])) for i in order if distances[i] < farthest]
+        self._kept = sorted([*self._kept, *more], key=lambda c: c.distance)[:_KEPT]
+
+    def places(self) -> tuple[list[Place], int]:
+        """The first places of the rows that cannot be told apart, and how many such rows there are."""
+        # A row with the raw values of the nearest one is no farther from the record, whatever rounding says.
+        alike = [c.place for c in self._kept if c.distance == self._best or c.raw == self._kept[0].raw]
+        return alike[:SHOWN], max(len(alike), self._ties)
+
+
+def matches(record: Values, found: Values) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that agree with a record in every feature of it, and how far each is from it.
+
+    Args:
+      record: the values of a record by feature.
+      found: those of rows: an array `[rows, ...]`, or one array for each row where lengths vary.
+
+    Returns:
+      The rows, int64 `[n]`, and the largest difference of a float, float64 `[n]`.
+    """
+    total = len(next(iter(found.values()), ()))
+    dense = [name for name in record if isinstance(found.get(name), np.ndarray)]
+    if record.keys() - found.keys() or any(found[n].shape[1:] != np.shape(record[n]) for n in dense):
+        return np.empty(0, np.int64), np.empty(0)
+    rows, distances = np.arange(total), np.zeros(total)
+    # By the first values alone few rows are left.
+    for name, part in (*((n, slice(1)) for n in dense), *((n, slice(None)) for n in (*dense, *record.keys() - dense))):
+        value, values = np.ravel(record[name]), found[name]
+        if name in dense:
+            others = values.reshape(total, value.size)[rows, part]
+        else:
+            alike = [i for i, row in enumerate(rows) if len(values[row]) == len(value)]
+            rows, distances = rows[alike], distances[alike]
+            others = np.array([values[row] for row in rows], value.dtype).reshape(len(rows), value.size)
+        agree, apart = _compared(value[part], others)
+        rows, distances = rows[agree], np.maximum(distances, apart)[agree]
+    return rows, distances
+
+
+def _compared(value: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether rows `[n, k]` agree with a value `[k]`, and the largest difference of their floats; both `[n]`."""
+    same = value == others
+    if value.dtype.kind != "f":
+        return same.all(axis=1), np.zeros(len(others))
+    same |= np.isnan(value) & np.isnan(others)
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(value.astype(np.float64) - others))
+        close = same | (np.isfinite(apart) & (apart <= TOLERANCE * (1 + np.abs(value))))
+    return close.all(axis=1), apart.max(axis=1, initial=0.0)
+
+
+RANGE_BYTES = 8 << 20
+BATCH = 4096
+MOST_ROWS = 1 << 20  # that are scored: of more, a random sample
+
+
+@dataclasses.dataclass(frozen=True)
+class RawBatch:
+    """Raw rows of a split.
+
+    Attributes:
+      columns: by feature, float32 or `bytes` objects, `[rows]` or `[rows, width]`, as a served model takes them.
+      labels: `bytes` objects `[rows]`, or float32.
+      weights: float64 `[rows]`; None: each row counts 1.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    labels: np.ndarray
+    weights: np.ndarray | None
+
+
+@dataclasses.dataclass
+class EvalRows:
+    """The raw rows of one split.
+
+    Attributes:
+      split: its name.
+      expected: how many rows the dataset has in it; None where other files were given.
+      read: how many were read so far.
+      notes: what was left out and why, for people.
+    """
+
+    dataset: Dataset
+    split: str
+    files: Sequence[tuple[str, int | None]]  # each file, and how many of its records are in the split
+    expected: int | None
+    read: int = 0
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def batches(self) -> Iterator[RawBatch]:
+        """Reads all rows.
+
+        Raises:
+          MillraceError: a file cannot be read, or holds other rows than the job found there.
+        """
+        total = self.expected or 0
+        keep = 1.0 if total <= MOST_ROWS else MOST_ROWS / total
+        if keep < 1:
+            self.notes.append(f"{MOST_ROWS:,} of {total:,} rows were scored, a random sample")
+        chosen = np.random.default_rng(0)
+        for path, rows in self.files:
+            found = 0
+            for whole in self._read(path):
+                found += len(whole.labels)
+                batch = whole
+                if keep < 1:
+                    batch = _taken(whole, np.flatnonzero(chosen.random(len(whole.labels)) < keep))
+                if len(batch.labels):
+                    self.read += len(batch.labels)
+                    yield batch
+            if rows is not None and found < rows:
+                raise MillraceError(
+                    f"{path}: holds {found:,} rows of the split {self.split!r}, but {self.dataset.path} was written "
+                    f"with {rows:,}: the file has changed since. Restore it, append its rows, or give --eval_input."
+                )
+
+    def _read(self, path: str) -> Iterator[RawBatch]:
+        schema = self.dataset.schema
+        for batch, _ in split_rows(self.dataset, self.split, _open(self.dataset, path), BATCH):
+            columns = {c.name: dense(batch.column(c.name), c) for c in raw_columns(schema)}
+            labels = columns.pop(schema.label.name)
+            weights = columns.pop(schema.weight.name).astype(np.float64) if schema.weight else None
+            yield RawBatch(columns, labels.reshape(-1), weights)
+
+
+def _open(dataset: Dataset, path: str) -> RowFile:
+    form = row_format(dataset.schema)
+    return form.open_file(path, dataset.schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
+
+
+def split_rows(dataset: Dataset, split: str, file: RowFile, size: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of a file that the schema puts in a split, with their indices among its records, int64 `[rows]`.
+
+    Args:
+      dataset: whose schema says how the file is read.
+      split: the split's name.
+      file: an open file.
+      size: rows in a batch, at most.
+    """
+    form, wanted, before = row_format(dataset.schema), SPLITS.index(split), 0
+    for part in form.plan_ranges(file, range_bytes=RANGE_BYTES):
+        for decoded in form.read_range(part, dataset.schema, with_split=True):
+            numbers = before + decoded.numbers()
+            before += decoded.read
+            places = np.flatnonzero(np.asarray(decoded.batch.column(SPLIT)) == wanted)
+            for start in range(0, len(places), size):
+                some = places[start : start + size]
+                yield decoded.batch.take(pa.array(some)), numbers[some]
+
+
+def inputs_of(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
+    """The inputs that gave a split rows, and how many each gave."""
+    for part in read_inputs(dataset.path, dataset.manifest):
+        rows: collections.Counter[str] = collections.Counter()
+        for count in part.counts:
+            if count.outcome == "written" and count.split == split:
+                rows[count.input] += count.rows
+        yield from ((file, rows[file.path]) for file in part.inputs if rows[file.path])
+
+
+def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalRows:
+    """Finds the files that hold the raw rows of a split.
+
+    Args:
+      dataset: whose inputs are read.
+      split: its name.
+      inputs: files or patterns to read in place of the dataset's inputs.
+
+    Raises:
+      UsageError: there are no such files.
+      MillraceError: none of its inputs is there any more.
+    """
+    if inputs:
+        return EvalRows(dataset, split, [(path, None) for path in storage.expand(tuple(inputs))], None)
+    expected, gone, lost = dataset.rows(split), [], 0
+    files: list[tuple[str, int | None]] = []
+    for file, rows in inputs_of(dataset, split):
+        if storage.exists(file.path) and storage.stat(file.path).size == file.bytes:
+            files.append((file.path, rows))
+        else:
+            gone.append(file.path)
+            lost += rows
+    few = "and the few records that a dataset keeps as they were read (parity/) are too few to compare models by"
+    if not files:
+        raise MillraceError(
+            f"{dataset.path}: none of the {len(gone):,} inputs with rows of the split {split!r} is as it was when it "
+            f"was read ({_some(gone)}), {few}. Restore the files, or give --eval_input FILE: files of raw rows, of "
+            "which those are scored that the schema's split puts there"
+        )
+    found = EvalRows(dataset, split, files, expected)
+    if gone:
+        found.notes.append(
+            f"{lost:,} of the {expected:,} rows of the split {split!r} were not scored: {len(gone):,} inputs are gone "
+            f"or have changed ({_some(gone)}), {few}"
+        )
+    return found
+
+
+def _taken(batch: RawBatch, places: np.ndarray) -> RawBatch:
+    weights = None if batch.weights is None else batch.weights[places]
+    columns = {name: values[places] for name, values in batch.columns.items()}
+    return RawBatch(columns, batch.labels[places], weights)
+
+
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
+
+
+MOST_BYTES = 256 << 20  # of inputs that are searched unasked: some seconds
+_FILE_BYTES = 1 << 16  # opening a file takes about as long as reading so much
+_GZIP = 8  # times that text shrinks, about
+_VALUES = 4 << 20  # that are transformed at once, of up to `BATCH` rows
+_NAMED = 3  # files that a note names
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Where records come from.
+
+    Attributes:
+      rows: of each record the first places of the raw rows that give it, and how many such rows there are; none where
+        the inputs were not read.
+      notes: what a reader of the places must know.
+    """
+
+    rows: list[tuple[list[Place], int]]
+    notes: list[str]
+
+
+def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_bytes: float = MOST_BYTES) -> Found:
+    """Looks for the raw rows that records come from, in the dataset's inputs that gave the split any.
+
+    Args:
+      dataset: of rows.
+      split: the records'.
+      records: as they are stored.
+      most_bytes: larger inputs are not read.
+    """
+    inputs = [file for file, _ in inputs_of(dataset, split)]
+    if (size := sum(file.bytes + _FILE_BYTES for file in inputs)) > most_bytes:
+        return _too_large(inputs, size)
+    files, problems = _opened(dataset, inputs)
+    if (size := sum((_GZIP if file.gzip else 1) * file.size + _FILE_BYTES for file in files)) > most_bytes:
+        return _too_large(inputs, size)
+    nearest = [Nearest() for _ in records]
+    problems += _search(dataset, split, records, files, nearest)
+    rows = [found.places() for found in nearest]
+    lost = sum(not places for places, _ in rows)
+    notes = [f"{_named(problems)}: what they held is not found."] if problems else []
+    if lost:
+        notes.append(f"{lost:,} of the {len(rows):,} rows were not found in the inputs.")
+        old = {file.path: file.version for file in inputs}
+        changed = [file.path for file in files if file.version != old[file.path]]
+        if changed:
+            notes.append(f"{_named(changed)}: changed since the job read them, or copied.")
+        if len(dataset.manifest.runs) > 1:
+            notes.append("Records that a replay corrected are not in the inputs as they are stored.")
+    return Found(rows, notes)
+
+
+def _too_large(inputs: Sequence[Input], size: int) -> Found:
+    text = f"{size / (1 << 30):,.1f} GB of text in {len(inputs):,} inputs"
+    note = f"The inputs were not searched for these rows: they are large ({text}). With --search_inputs,"
+    return Found([], [f"{note} `millrace evaluate` does it."])
+
+
+def _opened(dataset: Dataset, inputs: Sequence[Input]) -> tuple[list[RowFile], list[str]]:
+    """The inputs that are there and fit the schema; and which do not, and why."""
+    files, problems = [], []
+    for file in inputs:
+        try:
+            if not storage.exists(file.path):
+                problems.append(f"{file.path}: is gone")
+            else:
+                files.append(_open(dataset, file.path))
+        except MillraceError as error:
+            problems.append(str(error))
+    return files, problems
+
+
+def _search(
+    dataset: Dataset, split: str, records: Sequence[bytes], files: Sequence[RowFile], nearest: Sequence[Nearest]
+) -> list[str]:
+    """Gives the rows of the files to the records that they give; returns what could not be read."""
+    import tensorflow as tf
+    import tensorflow_transform as tft
+    from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+    comparable = (tf.io.FixedLenFeature, tf.io.VarLenFeature)
+    spec = {n: entry for n, entry in output.transformed_feature_spec().items() if isinstance(entry, comparable)}
+    wanted = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), records)
+    columns = raw_columns(dataset.schema)
+
+    def stored(serialized: Any) -> dict[str, Any]:
+        made = transformed(output, tf.io.parse_example(serialized, strict_spec(columns)))
+        return {name: made[name] for name in spec}
+
+    problems = []
+    size = max(1, min(BATCH, _VALUES // sum(column.width or 1 for column in columns)))
+    with opened_graph(stored) as values:
+        for file in files:
+            try:
+                for batch, numbers in split_rows(dataset, split, file, size):
+                    made = values(RecordBatchToExamples(batch.select([c.name for c in columns])))
+                    for i, own in enumerate(nearest):
+                        places, distances = matches({name: each[i] for name, each in wanted.items()}, made)
+                        if len(places):
+                            own.add(places, distances, functools.partial(_candidate, file.path, batch, numbers))
+            except MillraceError as error:
+                problems.append(str(error))
+            except tf.errors.OpError as error:  # a function of one's own may refuse what stands in a changed file
+                problems.append(f"{file.path}: the transform refuses a row ({error.message.splitlines()[0]})")
+    return problems
+
+
+def _candidate(path: str, batch: pa.RecordBatch, numbers: np.ndarray, i: int, distance: float) -> Candidate:
+    (raw,) = batch.slice(i, 1).to_pylist()
+    offset = raw.pop(OFFSET)
+    return Candidate(distance, Place(path, offset, int(numbers[i])), repr(raw))
+
+
+def _named(texts: Sequence[str]) -> str:
+    more = len(texts) - _NAMED
+    return "; ".join(texts[:_NAMED]) + (f"; and {more:,} more" if more > 0 else "")

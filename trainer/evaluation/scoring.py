@@ -1,0 +1,237 @@
+"""Scores exports on the same raw rows or image files, batch by batch: of any transform and order of classes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas import interrupts, storage
+from schemas.concurrency import prefetch
+from schemas.dataset import Dataset
+from schemas.dataset.input_files import read_inputs
+from schemas.errors import MillraceError, UsageError
+from schemas.images.listing import Listing, list_csv, list_folders
+from schemas.spec import images as keys
+from schemas.spec.forms import RawColumn
+from schemas.spec.images import SAMENESS, ImageSchema
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import Schema, serving_columns
+from trainer.evaluation.predictions import Answers
+from trainer.evaluation.raw_rows import MOST_ROWS, EvalRows, RawBatch
+from trainer.evaluation.slices import Slice, slices_of
+from trainer.export.saved_model import ServedModel
+
+IMAGE_BATCH = 64
+MOST_IMAGES = MOST_ROWS // 64  # that are scored: of more, a random sample
+
+
+@dataclasses.dataclass
+class EvalImages:
+    """The image files of one split, or pairs of them; the attributes are those of `EvalRows`."""
+
+    dataset: Dataset
+    schema: ImageSchema
+    split: str
+    paths: Mapping[str, str]  # by the names in the records
+    expected: int | None
+    read: int = 0
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def batches(self) -> Iterator[RawBatch]:
+        """Reads all files.
+
+        Raises:
+          MillraceError: none of them is there any more.
+        """
+        images, label = self.schema.image_names, self.schema.text_key or self.schema.label_key
+        found: list[tuple[list[str], bytes]] = []
+        gone = 0
+        for names, text in self._records([self.schema.stored_key(image, keys.FILENAME) for image in images], label):
+            paths = [self.paths.get(name, "") for name in names]
+            if all(path and storage.exists(path) for path in paths):
+                found.append((paths, text))
+            else:
+                gone += 1
+        if not found:
+            raise MillraceError(
+                f"{self.dataset.path}: none of the files of the split {self.split!r} is where it was read; restore "
+                "them, or give --eval_input: where they are now, as the --input of preprocessing"
+            )
+        if gone:
+            self.notes.append(
+                f"{gone:,} {self.schema.records} of the split {self.split!r} were not scored: files are gone"
+            )
+        if len(found) > MOST_IMAGES:
+            self.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {self.schema.records} were scored, a random sample")
+            chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)
+            found = [found[i] for i in sorted(chosen.tolist())]
+        for start in range(0, len(found), IMAGE_BATCH):
+            some = found[start : start + IMAGE_BATCH]
+            self.read += len(some)
+            columns = {
+                image: np.array([*(storage.read_bytes(paths[i]) for paths, _ in some), None], object)[:-1]
+                for i, image in enumerate(images)
+            }
+            yield RawBatch(columns, np.array([*(text for _, text in some), None], object)[:-1], None)
+
+    def _records(self, names: Sequence[str], label: str) -> Iterator[tuple[list[str], bytes]]:
+        """The names of each record's images, and its class's name."""
+        import tensorflow as tf
+
+        text = self.schema.text_key is not None
+        spec = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+        spec[label] = tf.io.FixedLenFeature([], tf.string if text else tf.int64)
+        records = tf.data.TFRecordDataset(list(self.dataset.shards(self.split)), self.dataset.compression)
+        for record in records.batch(256).map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator():
+            for place, value in enumerate(record[label].tolist()):
+                told = value if text else SAMENESS[value].encode()
+                yield [record[name][place].decode("utf-8", "surrogateescape") for name in names], told
+
+
+def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Sequence[str] = ()) -> EvalImages:
+    """Lists the files that the dataset was read from, or other ones.
+
+    Args:
+      dataset: whose inputs are read.
+      schema: the dataset's.
+      split: its name.
+      inputs: where the files are now, as the `--input` of preprocessing.
+    """
+    (listed,) = [file.path for part in read_inputs(dataset.path, dataset.manifest) for file in part.inputs]
+    root = schema.images.root
+    listing: Listing
+    if root is None:
+        listing = list_folders(storage.expand(tuple(inputs) or tuple(listed.split(" "))))
+    else:
+        listing = list_csv(inputs[0] if inputs else listed, root)
+    paths = dict(zip(listing.names, listing.paths, strict=True))
+    return EvalImages(dataset, schema, split, paths, dataset.rows(split))
+
+
+OUTPUTS = ("class_id", "probabilities", "value", "error")
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """An export to be scored: its path, schema, class names by id, and the model."""
+
+    path: str
+    schema: AnySchema
+    classes: tuple[str, ...]
+    model: ServedModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """What exports predict on the same rows.
+
+    Attributes:
+      answers: of each export, of all rows.
+      answered: of each export, bool `[rows]`: whether it gives the row a prediction.
+      slices: the parts that the rows are divided into.
+      classes: the names of the class ids of all answers; empty of numbers.
+    """
+
+    answers: tuple[Answers, ...]
+    answered: tuple[np.ndarray, ...]
+    slices: tuple[Slice, ...]
+    classes: tuple[str, ...]
+
+
+def inputs_of(schema: AnySchema) -> tuple[RawColumn, ...]:
+    """What an export of a schema takes."""
+    if isinstance(schema, Schema):
+        return serving_columns(schema)
+    return tuple(RawColumn(name, "string") for name in schema.image_names)
+
+
+def check_inputs(export: Export, rows: AnySchema) -> None:
+    """Raises UsageError where an export takes a column that these rows do not have, or of another form."""
+    given = {column.name: column for column in inputs_of(rows)}
+    for column in inputs_of(export.schema):
+        found = given.get(column.name)
+        if found is None or (found.dtype, found.width) != (column.dtype, column.width):
+            what = "no such column" if found is None else f"{found.dtype} of width {found.width}"
+            raise UsageError(
+                f"{export.path}: takes {column.name!r} ({column.dtype}, width {column.width}), and the dataset has "
+                f"{what}: the two exports cannot be scored on the same rows. Compare them by hand, and promote with "
+                "--force"
+            )
+
+
+def score(exports: Sequence[Export], rows: EvalRows | EvalImages, slices: Sequence[str] = ()) -> Scored:
+    """Runs all exports on all rows.
+
+    Raises:
+      UsageError: an export takes other columns than the rows have.
+    """
+    for export in exports:
+        check_inputs(export, rows.dataset.declared)
+    classes = tuple(dict.fromkeys(name for export in exports for name in export.classes))
+    judges: list[_Judge] = [_Classes(export, classes) if classes else _values for export in exports]
+    parts: list[list[tuple[Answers, np.ndarray]]] = [[] for _ in exports]
+    sliced: dict[str, list[np.ndarray]] = {name: [] for name in slices}
+    for batch, outputs in prefetch(_predicted(exports, prefetch(rows.batches()))):
+        interrupts.check()
+        for place, answer in enumerate(outputs):
+            errors = answer.get("error")
+            answered = np.ones(len(batch.labels), bool) if errors is None else errors == b""
+            parts[place].append((judges[place](batch, answer), answered))
+        for name, held in sliced.items():
+            held.append(batch.columns[name])
+    held_by = {name: np.concatenate(held) for name, held in sliced.items() if held}
+    found = (part for name, values in held_by.items() for part in slices_of(rows.dataset.schema, name, values))
+    return Scored(
+        tuple(Answers.joined([answers for answers, _ in part]) for part in parts),
+        tuple(np.concatenate([flags for _, flags in part]) if part else np.zeros(0, bool) for part in parts),
+        tuple(found),
+        classes,
+    )
+
+
+def _predicted(
+    exports: Sequence[Export], batches: Iterator[RawBatch]
+) -> Iterator[tuple[RawBatch, list[Mapping[str, Any]]]]:
+    columns = [[column.name for column in inputs_of(export.schema)] for export in exports]
+    for batch in batches:
+        yield (
+            batch,
+            [
+                export.model.predict({name: batch.columns[name] for name in names}, outputs=OUTPUTS)
+                for export, names in zip(exports, columns, strict=True)
+            ],
+        )
+
+
+_Judge = Callable[[RawBatch, Mapping[str, Any]], Answers]
+
+
+class _Classes:
+    """Answers of a model of classes, with ids among the classes of all exports: each numbers its own."""
+
+    def __init__(self, export: Export, classes: Sequence[str]) -> None:
+        self._names = {name.encode(): i for i, name in enumerate(classes)}
+        self._own = np.array([classes.index(name) for name in export.classes])
+        self._all = len(classes) + 1  # the last one: a label that none of them knows
+
+    def __call__(self, batch: RawBatch, outputs: Mapping[str, Any]) -> Answers:
+        rows = len(batch.labels)
+        label = np.fromiter((self._names.get(name, self._all - 1) for name in batch.labels), np.int64, rows)
+        given = outputs["class_id"].reshape(-1).astype(np.int64)
+        predicted = np.where(given >= 0, self._own[given], self._all - 1)
+        probabilities = np.zeros((rows, self._all), np.float64)
+        probabilities[:, self._own] = np.nan_to_num(outputs["probabilities"])
+        return Answers.of_classes(label, probabilities, predicted, _weights(batch), binary=self._all == 3)
+
+
+def _values(batch: RawBatch, outputs: Mapping[str, Any]) -> Answers:
+    """Answers of a model of numbers."""
+    value = outputs["value"].reshape(-1).astype(np.float64)
+    return Answers.of_values(batch.labels.astype(np.float64), value, _weights(batch))
+
+
+def _weights(batch: RawBatch) -> np.ndarray:
+    return np.ones(len(batch.labels)) if batch.weights is None else batch.weights

@@ -1,0 +1,169 @@
+"""Watches an evaluation: takes in its predictions, and writes pictures of them for TensorBoard.
+
+Pictures are left out while they would take too much of a training's time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.page import all_pictures
+from trainer.evaluation.predictions import ClassCollector, ValueCollector
+from trainer.export.outputs import CLASS_ID, PROBABILITIES, VALUE, classes_of
+from trainer.images.hooks import EvaluationHook, image_value, name_split, summary_folder, table, text_value
+
+SHARE = 0.05  # of the time since the training began
+
+
+class Budget:
+    """Seconds that may be spent: a share of those since the budget was made. The first spending is always allowed."""
+
+    def __init__(self, share: float = SHARE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._share = share
+        self._clock = clock
+        self._begun = clock()
+        self._spent = 0.0
+
+    @property
+    def allows(self) -> bool:
+        """Whether more may be spent now."""
+        return self._spent <= self._share * (self._clock() - self._begun)
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        """Counts the time of its block."""
+        before = self._clock()
+        try:
+            yield
+        finally:
+            self._spent += self._clock() - before
+
+
+AnyCollector = ClassCollector | ValueCollector
+Summary = tf.compat.v1.Summary
+DESCRIPTIONS = {"confusion_matrix": "rows: true; columns: predicted"}
+TABLE_CLASSES = 50  # with more, a table of the classes is no reading in TensorBoard
+
+
+def new_collector(dataset: Dataset) -> AnyCollector:
+    """An empty collector for the predictions of a dataset's models."""
+    names = classes_of(dataset)
+    return ClassCollector(names) if names else ValueCollector()
+
+
+def add_batch(collector: AnyCollector, batch: Mapping[str, np.ndarray]) -> None:
+    """Adds `labels`, the predictions as `with_keys_and_classes` names them, and `weights` if there are any."""
+    weights = batch.get("weights")
+    if isinstance(collector, ClassCollector):
+        collector.add(batch["labels"], batch[PROBABILITIES], weights, batch[CLASS_ID])
+    else:
+        collector.add(batch["labels"], batch[VALUE], weights)
+
+
+class Watch:
+    """Takes in the predictions of each evaluation; `last` is those of the last one.
+
+    Attributes:
+      last: None before the first evaluation, and where the model gives no predictions in EVAL.
+    """
+
+    def __init__(self, dataset: Dataset, model_dir: str, budget: Budget) -> None:
+        self.dataset = dataset
+        self.model_dir = model_dir
+        self.budget = budget
+        self.last: AnyCollector | None = None
+
+    def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any] | None) -> list[Any]:
+        """The hooks of an evaluation's graph.
+
+        Args:
+          features: those of a batch, the weight among them.
+          labels: those of a batch, `[batch]`.
+          predictions: as `trainer.export.outputs` names them; None: the model gives none in EVAL.
+        """
+        self.last = None
+        if predictions is None:
+            return []
+        asked = {name: predictions[name] for name in (PROBABILITIES, CLASS_ID, VALUE) if name in predictions}
+        weight = None if self.dataset.image_schema is not None else self.dataset.schema.weight
+        if weight is not None and isinstance(features, Mapping) and weight.name in features:
+            asked["weights"] = features[weight.name]
+        return [_PredictionsHook(self, {"labels": labels, **asked})]
+
+
+class _PredictionsHook(EvaluationHook):
+    """Takes in labels, predictions and weights by name, and writes what they show for TensorBoard."""
+
+    def __init__(self, watch: Watch, asked: dict[str, tf.Tensor]) -> None:
+        super().__init__(watch.model_dir, asked)
+        self._watch = watch
+
+    def start(self) -> None:
+        self._collector = new_collector(self._watch.dataset)
+
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        add_batch(self._collector, batch)
+
+    def values(self) -> list[Any]:
+        self._watch.last, budget = self._collector, self._watch.budget
+        drawn = budget.allows
+        with budget.spend():
+            content = summary_content(self._collector)
+            pngs = {name: p.draw("png")["png"] for name, p in all_pictures(content).items()} if drawn else {}
+            return summaries(content, pngs)
+
+
+def summary_content(found: AnyCollector) -> dict[str, Any]:
+    """What summaries are made of. Of many classes, the curves of each would cost too much."""
+    if isinstance(found, ValueCollector):
+        return value_content(found)
+    return class_content(found, curves=found.binary)
+
+
+def summaries(content: Mapping[str, Any], pngs: Mapping[str, bytes]) -> list[Any]:
+    """Metrics, a table of the classes, and pictures, for TensorBoard."""
+    values = [
+        Summary.Value(tag=f"report/{name}", simple_value=value)
+        for name, value in content["metrics"].items()
+        if value is not None
+    ]
+    classes = content.get("classes", ())
+    if classes and len(classes) <= TABLE_CLASSES:
+        rows = [
+            (_plain(c["class"]), f"{c['support']:g}", *(_rounded(c[n]) for n in ("precision", "recall")))
+            for c in classes
+        ]
+        values.append(text_value("classes", table(("class", "support", "precision", "recall"), rows)))
+    for name, picture in all_pictures(content).items():
+        if name in pngs:
+            values.append(image_value(name, pngs[name], picture.pixels, DESCRIPTIONS.get(name, "")))
+    return values
+
+
+def write_summaries(
+    model_dir: str, split: str, step: int, content: Mapping[str, Any], pngs: Mapping[str, bytes]
+) -> None:
+    """Writes a report for TensorBoard, whatever was written of its pictures during the training."""
+    shown = {**content, "learning_curves": {}}  # TensorBoard has its own
+    with tf.Graph().as_default():  # a FileWriter is of graphs
+        name_split(split)
+        writer = tf.compat.v1.summary.FileWriterCache.get(summary_folder(model_dir))
+        writer.add_summary(Summary(value=summaries(shown, pngs)), step)
+        writer.flush()
+
+
+def _rounded(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _plain(name: str) -> str:
+    """A name that is no Markdown."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-.!|" else c for c in name)
