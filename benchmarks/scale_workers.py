@@ -79,7 +79,7 @@ def descendants(pid: int) -> Iterator[int]:
 def run(name: str, workers: int, source: str, folder: str) -> None:
     """Runs one job, and prints its figures."""
     output = os.path.join(folder, "out")
-    options = ("--direct_num_workers", str(workers), "--direct_running_mode", "multi_processing")
+    options: tuple[str, ...] = ("--direct_num_workers", str(workers), "--direct_running_mode", "multi_processing")
     pids: tuple[int, ...] = ()
     with contextlib.ExitStack() as stack:
         if name == "prism":
