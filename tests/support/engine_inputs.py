@@ -7,7 +7,7 @@ import gzip
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +145,4 @@ KINDS: dict[str, Callable[[Path], Inputs]] = {
 
 def _lines(data: bytes, count: int) -> list[bytes]:
     """The first lines, each with its end."""
-
-    def lines() -> Iterator[bytes]:
-        yield from data.splitlines(keepends=True)
-
-    return list(itertools.islice(lines(), count))
+    return data.splitlines(keepends=True)[:count]

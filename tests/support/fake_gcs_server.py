@@ -11,11 +11,9 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support import server_process
 
-BINARY = Path(__file__).parents[2] / ".cloud" / "bin" / "fake-gcs-server"
+BINARY = server_process.BUILT / "fake-gcs-server"
 PUBLIC_HOST = "storage.googleapis.com"  # where objects are read by /bucket/name, as TensorFlow does
 
 
@@ -28,9 +26,17 @@ def running(folder: Path, *, port: int, address: str) -> Iterator[None]:
       port: the server's port.
       address: where clients reach it, for the addresses in its answers.
     """
-    if not BINARY.exists():
-        pytest.fail(f"{BINARY}: missing; run make cloud-tools", pytrace=False)
-    command = [str(BINARY), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+    command = [
+        server_process.built(BINARY),
+        "-scheme",
+        "http",
+        "-host",
+        "127.0.0.1",
+        "-port",
+        str(port),
+        "-backend",
+        "memory",
+    ]
     command += ["-public-host", PUBLIC_HOST, "-external-url", address, "-log-level", "warn"]
     with server_process.running(command, port=port, log=folder / "fake-gcs-server.log"):
         yield

@@ -12,12 +12,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support import server_process
 
 ROOT = Path(__file__).parents[2]
-BINARY = ROOT / ".cloud" / "bin" / "prism"
+BINARY = server_process.BUILT / "prism"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +60,6 @@ def running(
       site: the folder that the workers import the project from.
       pool: the address of a worker pool; None: starts one.
     """
-    if not BINARY.exists():
-        pytest.fail(f"{BINARY}: missing; run make cloud-tools", pytrace=False)
     port, pool_pid = server_process.free_port(), 0
     with contextlib.ExitStack() as stack:
         if pool is None:
@@ -78,6 +74,6 @@ def running(
                 env={**os.environ, "PATH": path, "PYTHONPATH": str(site)},
             )
             pool, pool_pid = f"localhost:{pool_port}", stack.enter_context(starting).pid
-        command = [str(BINARY), "-job_port", str(port), "-serve_http=false"]
+        command = [server_process.built(BINARY), "-job_port", str(port), "-serve_http=false"]
         process = stack.enter_context(server_process.running(command, port=port, log=folder / "prism.log"))
         yield Prism(f"localhost:{port}", pool, pool_pid, process.pid, folder)

@@ -12,11 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support import server_process
-
-BINARY = Path(__file__).parents[2] / ".cloud" / "bin" / "versitygw"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +42,6 @@ class S3:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[S3]:
     """Starts an empty server, whose files and log are in `folder`."""
-    if not BINARY.exists():
-        pytest.fail(f"{BINARY}: missing; run make cloud-tools", pytrace=False)
     port, objects, described = server_process.free_port(), folder / "buckets", folder / "described"
     objects.mkdir()
     described.mkdir()
@@ -60,16 +54,8 @@ def running(folder: Path) -> Iterator[S3]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    command = [
-        str(BINARY),
-        "--quiet",
-        "--port",
-        f"127.0.0.1:{port}",
-        "posix",
-        "--sidecar",
-        str(described),
-        str(objects),
-    ]
+    program = server_process.built(server_process.BUILT / "versitygw")
+    command = [program, "--quiet", "--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(described), str(objects)]
     root = {"ROOT_ACCESS_KEY": keys["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": keys["AWS_SECRET_ACCESS_KEY"]}
     with server_process.running(command, port=port, log=folder / "versitygw.log", env={**os.environ, **root}):
         yield S3(environment, objects, port)

@@ -12,7 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+BUILT = Path(__file__).parents[2] / ".cloud" / "bin"  # by make cloud-tools
 PATIENCE = 300  # seconds until a server must listen
+
+
+def built(binary: Path) -> str:
+    """The path of a server's program, which has to be there."""
+    if not binary.exists():
+        pytest.fail(f"{binary}: missing; run make cloud-tools", pytrace=False)
+    return str(binary)
 
 
 def free_port() -> int:
