@@ -47,7 +47,8 @@ class TestKnownFaults:
     def titles(self, whole, account, **changed) -> set[str]:
         names, found = ("expected", "told", "stored", "rejected"), Found()
         given = {**dict(zip(names, account, strict=True)), **changed}
-        check_dataset(whole.plan, *(given[name] for name in names), found)
+        expected, told, stored, rejected = (given[name] for name in names)
+        check_dataset(whole.plan, expected, told, stored, rejected, found)
         return set(found.counts)
 
     def test_what_the_job_wrote_is_as_expected(self, whole, account):
