@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import MillraceError
+from schemas.exports.model import RAW, WITHOUT_KEY, inputs_of
 from schemas.images.header import BadImage, check_image, decoding_bytes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema, serving_columns
+from schemas.spec.table import Schema
 
 
 class Refused(MillraceError):
@@ -30,9 +31,6 @@ class Refused(MillraceError):
 def bad_request(message: str) -> Refused:
     """The request is wrong: its client must change it."""
     return Refused(400, message)
-
-
-RAW, WITHOUT_KEY, EXAMPLES = "serving_default", "without_key:serving_default", "examples:serving_default"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +110,8 @@ class Interface:
 def interface_of(schema: AnySchema, classes: tuple[str, ...], signature: Any) -> Interface:
     """The interface of an export. `signature`: its default one, as the SavedModel has it."""
     outputs = {name: _output(info) for name, info in sorted(signature.outputs.items())}
-    if isinstance(schema, Schema):
-        key = None if schema.key is None else schema.key.name
-        return Interface(schema, serving_columns(schema), key, classes, outputs)
-    columns = tuple(RawColumn(name, "string") for name in schema.image_names)
-    return Interface(schema, columns, None, classes, outputs)
+    key = schema.key.name if isinstance(schema, Schema) and schema.key else None
+    return Interface(schema, inputs_of(schema), key, classes, outputs)
 
 
 def _output(info: Any) -> Output:

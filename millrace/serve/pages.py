@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from millrace.serve.app import App, State, error_body
-from millrace.serve.interface import RAW, WITHOUT_KEY, Interface, Refused
+from millrace.serve.interface import Interface, Refused
 from millrace.serve.model import Loaded
 from millrace.serve.versions import Refusal, Versions, Watcher
 from schemas.errors import MillraceError
@@ -141,7 +141,6 @@ def metadata_of(name: str, loaded: Loaded) -> dict[str, Any]:
 
 
 def _signature(interface: Interface, signature: str) -> dict[str, Any]:
-    assert signature in (RAW, WITHOUT_KEY)  # noqa: S101 - those that take inputs by name
     inputs = {
         name: _tensor(column.dtype, tuple(column.shape), f"raw/{name}:0")
         for name, column in interface.by_signature[signature].items()

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from millrace.serve.interface import EXAMPLES, RAW, WITHOUT_KEY, Interface, Refused, bad_request
+from millrace.serve.interface import Interface, Refused, bad_request
+from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 from schemas.spec.forms import RawColumn
 
 _NUMBERS = frozenset({int, float})

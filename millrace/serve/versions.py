@@ -23,11 +23,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.serve.exports import NotFetched, Source
-from millrace.serve.model import Loaded, load
+from millrace.serve.model import Loaded, Source, load
 from millrace.serve.options import CheckLimits
 from schemas import storage
 from schemas.errors import MillraceError
+from schemas.exports.model import NotFetched
 from schemas.libraries import quick_import
 from schemas.storage import folders
 

@@ -19,6 +19,7 @@ from schemas import storage
 from schemas.dataset import Dataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.model import ServedModel
 from schemas.storage import folders, s3
 from schemas.storage.folders import Changed
 from tests.support import appending, gcs_gateway, loopback_certificate, replaying, training
@@ -30,7 +31,6 @@ from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.s3_server import S3
 from tests.support.written_records import records
 from trainer import task
-from trainer.export.saved_model import ServedModel
 
 DATA = bytes(range(256)) * 1024
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
+from schemas.exports.model import ServedModel
 from schemas.exports.notes import SAVED_MODEL, Notes, check_files, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.gates import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
-from trainer.export.saved_model import ServedModel
 from trainer.model_dir.model_json import read_model_manifest
 from trainer.promotion.decision import Decision, digest_of
 from trainer.promotion.gate import Judgement, judge, metrics_of

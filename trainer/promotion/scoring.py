@@ -11,10 +11,10 @@ import numpy as np
 from schemas import interrupts
 from schemas.concurrency import prefetch
 from schemas.errors import UsageError
+from schemas.exports.model import ServedModel
 from schemas.spec.forms import RawColumn
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema, serving_columns
-from trainer.export.saved_model import ServedModel
 from trainer.promotion.eval_images import EvalImages
 from trainer.promotion.eval_rows import EvalRows, RawBatch
 from trainer.promotion.metrics import Answers

@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from trainer.export.outputs import CLASS_ID, PROBABILITIES, VALUE, classes_of
+from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
+from trainer.export.outputs import classes_of
 from trainer.images.hooks import EvaluationHook, image_value, name_split, summary_folder, table, text_value
 from trainer.report.budget import Budget
 from trainer.report.class_metrics import class_content

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schemas.exports.session import plain_session
 from tests.support.estimator_problem import ROWS, eval_input, feature_columns, train_input
 from trainer.estimator import tf_estimator
-from trainer.export.warmup import plain_session
 
 
 def _build(name: str, model_dir: Path, **options: Any) -> Any:

@@ -14,11 +14,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
 from schemas.spec.table import serving_columns
 from tests.support.shipped import csv_schema
-from trainer.export.receivers import EXAMPLES, RAW, WITHOUT_KEY, serving_input_receiver_fn
+from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
-from trainer.export.saved_model import ServedModel
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from beam_jobs import preprocess
 from schemas.errors import SkewError
+from schemas.exports.model import ServedModel
 from tests.support.csv_datasets import write_dataset
 from tests.support.model_server import Client, serving
 from tests.support.training import brief_config
@@ -20,7 +21,6 @@ from trainer import predict
 from trainer.estimator import tf_estimator
 from trainer.export import outputs, row_errors
 from trainer.export.exporters import CheckedExport
-from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, custom
 from trainer.spec.task_spec import read_table_task_spec
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import MillraceError
+from schemas.exports.session import plain_session
 from trainer.estimator import tf_estimator
-from trainer.export.warmup import plain_session
 from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, with_safe_saving
 
 
