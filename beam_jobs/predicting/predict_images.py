@@ -127,11 +127,12 @@ class PredictImages(beam.DoFn):
         worker_metrics.tell_begun(self.work.staging)
         progress.enter(self.phase)
         progress.begin(first)
+        model = served(self.work.export)
         rejects: list[Reject] = []
         predicted = 0
         try:
             with TURN:
-                for read, found, refused, encoded in self._answers(items):
+                for read, found, refused, encoded in self._answers(model, items):
                     rejects += refused
                     if found is not None:
                         place = found.column(SOURCE)[0].as_py(), found.column(OFFSET)[0].as_py()
@@ -150,10 +151,10 @@ class PredictImages(beam.DoFn):
         if written:
             yield beam.pvalue.TaggedOutput(REJECTS, written)
 
-    def _answers(self, items: Sequence[Item]) -> Iterator[_Answer]:
+    def _answers(self, model: ServedModel, items: Sequence[Item]) -> Iterator[_Answer]:
         read = functools.partial(read_item, images=self.schema.images)
         everything = map_in_order(self._readers, read, items, max_pending=2 * READERS)
-        answer = functools.partial(_answer, model=served(self.work.export), schema=self.schema, work=self.work)
+        answer = functools.partial(_answer, model=model, schema=self.schema, work=self.work)
         pending = prefetch(batches(everything, self.work.batch_size))
         yield from map_in_order(self._pool, answer, pending, max_pending=self._threads + 1)
 

@@ -34,6 +34,16 @@ def bad_request(message: str) -> Refused:
 
 
 @dataclasses.dataclass(frozen=True)
+class Input(RawColumn):
+    """An input of the model. `image`: it takes files of images, which messages do not say again."""
+
+    image: bool = False
+
+    def __repr__(self) -> str:
+        return repr(RawColumn(self.name, self.dtype, self.width))
+
+
+@dataclasses.dataclass(frozen=True)
 class Output:
     """An output of the model: its dtype's name, and its shape without the batch (None: not known)."""
 
@@ -54,7 +64,7 @@ class Interface:
     """
 
     schema: AnySchema
-    columns: tuple[RawColumn, ...]
+    columns: tuple[Input, ...]
     key: str | None
     classes: tuple[str, ...]
     outputs: Mapping[str, Output]
@@ -75,7 +85,7 @@ class Interface:
         return self.images or (isinstance(self.schema, Schema) and isinstance(self.schema.label, CategoryLabel))
 
     @functools.cached_property
-    def by_signature(self) -> dict[str, dict[str, RawColumn]]:
+    def by_signature(self) -> dict[str, dict[str, Input]]:
         """The inputs of each signature that takes them by name."""
         everything = {column.name: column for column in self.columns}
         if self.key is None:
@@ -111,7 +121,9 @@ def interface_of(schema: AnySchema, classes: tuple[str, ...], signature: Any) ->
     """The interface of an export. `signature`: its default one, as the SavedModel has it."""
     outputs = {name: _output(info) for name, info in sorted(signature.outputs.items())}
     key = schema.key.name if isinstance(schema, Schema) and schema.key else None
-    return Interface(schema, inputs_of(schema), key, classes, outputs)
+    images = isinstance(schema, ImageSchema)
+    columns = tuple(Input(column.name, column.dtype, column.width, image=images) for column in inputs_of(schema))
+    return Interface(schema, columns, key, classes, outputs)
 
 
 def _output(info: Any) -> Output:

@@ -11,13 +11,7 @@ from millrace.serve.model import Loaded
 from millrace.serve.versions import Refusal, Versions, Watcher
 from schemas.errors import MillraceError
 
-_TYPES = {
-    "float32": "DT_FLOAT",
-    "float64": "DT_DOUBLE",
-    "int64": "DT_INT64",
-    "int32": "DT_INT32",
-    "string": "DT_STRING",
-}
+_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE"}  # others have their own names
 Handler = Callable[[Any], Awaitable[Any]]
 
 
