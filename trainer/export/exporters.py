@@ -78,7 +78,8 @@ class CheckedExport:
         temporary = _temporary_folder(export_path)
         try:
             if self._last is not None and self._last[0] == checkpoint_path and tf.io.gfile.isdir(self._last[1]):
-                folders.copy(self._last[1], written := os.path.join(temporary, "copy"))
+                written = os.path.join(temporary, "copy")
+                folders.copy(self._last[1], written)
             else:
                 written = self._write_checked(estimator, temporary, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))

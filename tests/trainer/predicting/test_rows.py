@@ -169,12 +169,6 @@ class TestAskedWrongly:
         assert run(tmp_path / "other.csv") == 2
         assert "other.csv" in capsys.readouterr().err
 
-    def test_an_input_is_no_output(self, run, titanic_csv, tmp_path, capsys):
-        copy = tmp_path / "predictions.jsonl"
-        copy.write_bytes(titanic_csv.read_bytes())
-        assert run(copy, more=("--overwrite",)) == 2
-        assert "is both an input and an output" in capsys.readouterr().err
-
     def test_help_answers_without_a_heavy_import(self):
         code = "import sys; from trainer import predict\n"
         code += "try: predict.main(['--help'])\n"
