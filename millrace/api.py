@@ -95,7 +95,7 @@ def train(
         from trainer.task import verify_data
 
         verify_data(dataset)
-    from trainer.verbosity import quiet_logs
+    from schemas.exports.session import quiet_logs
 
     with quiet_logs(verbose=asked.verbose), local_data(dataset, asked, read_splits(asked)) as data:
         from trainer.loop.display import Display

@@ -124,8 +124,8 @@ class Dataset:
         if batch_size < 1 or (num_epochs is not None and num_epochs < 1):
             raise UsageError(f"batch_size={batch_size}, num_epochs={num_epochs}: each must be 1 or more")
         self.opened.shards(split)
+        from schemas.exports.session import quiet_logs
         from trainer.spec.options import TrainOptions
-        from trainer.verbosity import quiet_logs
 
         asked = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
         with quiet_logs():

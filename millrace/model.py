@@ -1,20 +1,245 @@
-"""An exported model from Python: rows or images in, predictions by name out."""
+"""An exported model from Python: rows or images in, predictions by name out.
+
+Columns are found by the names of a schema's features, or by those that the raw file gives them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from millrace.columns import Request, image_request, row_request
-from schemas.errors import MillraceError
+from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
+from schemas.errors import UsageError
+from schemas.exports.model import ERROR, KEY, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
 from schemas.exports.notes import read_notes
+from schemas.images.header import BadImage, check_image
+from schemas.images.reading import ERRORS, ImageFile
+from schemas.spec.features import Feature
+from schemas.spec.forms import ColumnRef, RawColumn
+from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema
-from trainer.export.saved_model import ServedModel
+from schemas.spec.table import Schema, serving_columns
 
-KEY, ERROR = "key", "error"
+Label = str | int  # of a column: its name, or its position in a file without names
+
+
+def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
+    """The raw values of what a model takes, by feature; of a vector or a one_hot group a list or tuple for each row.
+
+    Args:
+      data: a list of dicts, a dict of columns, or a DataFrame. A feature is found under its own name, or else under the
+        columns of the raw file that it is read from: names, or positions as pandas numbers columns without names.
+      schema: of the data that the model was trained on.
+
+    Returns:
+      Lists of one length. A key that is not there is left out.
+
+    Raises:
+      UsageError: `data` is none of these, a feature is not there or could be either of two columns, or columns are of
+        different lengths.
+    """
+    names, column = _table(data)
+    features = [*schema.inputs, *([schema.key] if schema.key else [])]
+    features = [feature for feature in features if feature.raw is not None]
+    if names is None:
+        return {feature.name: [] for feature in features}
+    found = {feature.name: _find(feature, schema, names) for feature in features}
+    lacking = [f for f in features if found[f.name] is None and f is not schema.key]
+    if lacking:
+        asked, needed = (", ".join(f.name for f in some) for some in (lacking, features))
+        expected = "".join(f"\n{_expected(f, schema)}" for f in lacking[:5])
+        raise UsageError(f"no column {asked}; the model needs {needed}; found {_some(list(names))}{expected}")
+    read = {label: column(label) for labels in found.values() for label in labels or ()}
+    lengths = {str(label): len(values) for label, values in read.items()}
+    if len(set(lengths.values())) > 1:
+        raise UsageError(f"columns of different lengths: {', '.join(f'{n} {size:,}' for n, size in lengths.items())}")
+    values = {}
+    for feature in features:
+        labels = found[feature.name]
+        if labels == (feature.name,) or (labels and feature.raw and feature.raw.width is None):
+            values[feature.name] = read[labels[0]]
+        elif labels:
+            values[feature.name] = list(zip(*(read[label] for label in labels), strict=True))
+    return values
+
+
+def _table(data: Any) -> tuple[Mapping[Any, None] | None, Callable[[Label], list[Any]]]:
+    """The columns' names, and a column by its name; no names where there are no rows to tell them.
+
+    A row of several that leaves a column out holds None.
+    """
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        return dict.fromkeys(data if isinstance(data, Mapping) else data.columns), lambda label: list(data[label])
+    rows = list(data)
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise UsageError("rows are a list of dicts, a dict of columns or a DataFrame")
+    names = {name: None for row in rows for name in row}
+    return names if rows else None, lambda label: [row.get(label) for row in rows]
+
+
+def _find(feature: Feature, schema: Schema, names: Mapping[Any, None]) -> tuple[Label, ...] | None:
+    """The columns of the data that a feature is made of."""
+    own = feature.name in names
+    for labels in _raw_labels(feature, schema):
+        if labels == (feature.name,) or not all(label in names for label in labels):
+            continue
+        if own and any(feature.name in item.refs for item in schema.items if item is not feature):
+            raise UsageError(
+                f"{feature.name!r} is the name of a feature and of another column of the raw file; leave out "
+                f"{_some(labels)}, or rename {feature.name!r}"
+            )
+        return (feature.name,) if own else labels
+    return (feature.name,) if own else None
+
+
+def _raw_labels(feature: Feature, schema: Schema) -> list[tuple[Label, ...]]:
+    """What the columns that a feature is read from may be called: by name, and by position."""
+    columns = schema.csv.columns
+    if columns is None:
+        return [feature.refs]
+    places = [ref if isinstance(ref, int) else columns.index(ref) for ref in feature.refs]
+    return [tuple(columns[place] for place in places), tuple(places)]
+
+
+def _expected(feature: Feature, schema: Schema) -> str:
+    """What would do for a feature that is not there."""
+    names = _raw_labels(feature, schema)[0]
+    size = f" of lists of {feature.width} values" if feature.raw and feature.raw.width is not None else ""
+    columns = "" if names == (feature.name,) else f", or the file's {_some(names)}"
+    return f"{feature.name}: expected one column {feature.name!r}{size}{columns}"
+
+
+def _some(labels: Sequence[ColumnRef]) -> str:
+    """Names of columns, some of them where there are many."""
+    shown = [repr(label) for label in labels]
+    return ", ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])
+
+
+_ABSENT = frozenset({"NoneType", "NAType", "NaTType"})  # None, and what pandas has for it
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Inputs by name, arrays `[rows, ...]`; for each row why it is not sent ("" where it is), and its key if any."""
+
+    inputs: Mapping[str, np.ndarray]
+    errors: Sequence[str]
+    keys: np.ndarray | None = None
+
+    def take(self, places: np.ndarray) -> dict[str, np.ndarray]:
+        """The inputs of some rows."""
+        return {name: values[places] for name, values in self.inputs.items()}
+
+
+def row_request(data: Any, schema: Schema) -> Request:
+    """Rows of a CSV model.
+
+    Raises:
+      UsageError: a column is missing or ambiguous, or columns are of different lengths.
+    """
+    columns, key = feature_values(data, schema), schema.key
+    errors = [""] * len(next(iter(columns.values())))
+    missing = missing_tokens(schema.csv.missing)
+    inputs = {}
+    for column in serving_columns(schema):
+        if column.name in columns:
+            inputs[column.name], problems = _values(columns[column.name], column, missing)
+            for row, reason in problems.items():
+                errors[row] = errors[row] or f"{column.name}: {reason}"
+    return Request(inputs, errors, None if key is None else inputs.get(key.name))
+
+
+def _values(values: Sequence[Any], column: RawColumn, missing: MissingTokens) -> tuple[np.ndarray, dict[int, str]]:
+    """One input, and why some of its rows are not sent."""
+    if column.dtype == "string":
+        return np.array([_bytes(value) for value in values] or np.empty(0), object), {}
+    if column.width is None:
+        return _floats(values, missing)
+    found = np.full((len(values), column.width), np.nan, np.float32)
+    problems: dict[int, str] = {}
+    for row, vector in enumerate(values):
+        parts = [] if vector is None or isinstance(vector, str | bytes) else list(vector)
+        if len(parts) != column.width:
+            problems[row] = f"wrong_number_of_values ({len(parts)}, expected {column.width})"
+            continue
+        found[row], wrong = _floats(parts, missing)
+        if wrong:
+            problems[row] = next(iter(wrong.values()))
+    return found, problems
+
+
+def _floats(values: Sequence[Any], missing: MissingTokens) -> tuple[np.ndarray, dict[int, str]]:
+    """float32 `[n]`; text is read as the CSV reader reads it."""
+    texts = {i: _bytes(value) for i, value in enumerate(values) if isinstance(value, str | bytes)}
+    found = np.array(
+        [math.nan if i in texts or _absent(value) else value for i, value in enumerate(values)], np.float64
+    ).astype(np.float32)
+    if not texts:
+        return found, {}
+    read, problems = numbers(pa.array(texts.values(), pa.binary()), missing, if_absent=None)
+    places = list(texts)
+    found[places] = read
+    return found, {places[i]: problem.reason for i, problem in problems.items()}
+
+
+def _absent(value: Any) -> bool:
+    return type(value).__name__ in _ABSENT or (isinstance(value, float) and math.isnan(value))
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return b"" if _absent(value) else str(value).encode()
+
+
+def image_request(data: Any, schema: ImageSchema) -> Request:
+    """Images, or pairs of them, each a path or a file's bytes.
+
+    Raises:
+      UsageError: an element is neither.
+    """
+    names = schema.image_names
+    if isinstance(data, str | bytes | os.PathLike):
+        raise UsageError("images are a list, of one image too")
+    files: dict[str, list[bytes]] = {name: [] for name in names}
+    errors = []
+    for element in data:
+        images = (element,) if len(names) == 1 else element
+        if isinstance(images, str | bytes) or len(images) != len(names):
+            raise UsageError(f"a pair is two images, each a path or bytes; found {type(element).__name__}")
+        error = ""
+        for name, image in zip(names, images, strict=True):
+            found, reason = _read_image(image, schema)
+            files[name].append(found)
+            error = error or (f"{name}: {reason}" if reason else "")
+        errors.append(error)
+    return Request({name: np.array(found or np.empty(0), object) for name, found in files.items()}, errors)
+
+
+def _read_image(image: Any, schema: ImageSchema) -> tuple[bytes, str]:
+    """A file's bytes; or none, and the reason why it is not taken."""
+    if isinstance(image, bytes):
+        try:
+            check_image(image, schema.images)
+        except BadImage as bad:
+            return b"", bad.reason
+        return image, ""
+    if not isinstance(image, str | os.PathLike):
+        raise UsageError(f"an image is a path or a file's bytes; found {type(image).__name__}")
+    file = ImageFile(os.fspath(image), schema.images)
+    try:
+        file.measure()
+        return file.read()[0], ""
+    except ERRORS as error:
+        return b"", file.refusal(error).reason
+
+
 ROWS, IMAGES = 4096, 64  # per batch
 
 
@@ -65,16 +290,10 @@ class Model:
         return _in_place(answers, good, request)
 
     def _run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import tensorflow as tf
-
-        from trainer.export.receivers import RAW, WITHOUT_KEY
-
         known = self._served.signatures[RAW].inputs
         signature = RAW if set(known) == set(inputs) else WITHOUT_KEY
-        try:
+        with failures_as(f"{self.export_dir}: the model failed"):
             outputs = self._served.predict(inputs, signature=signature)
-        except tf.errors.OpError as error:
-            raise MillraceError(f"{self.export_dir}: the model failed: {error.message}") from error
         rows = len(next(iter(inputs.values())))
         return {ERROR: np.full(rows, b"", object), **outputs}
 
@@ -94,18 +313,10 @@ class Model:
 
 def _in_place(answers: Mapping[str, np.ndarray], good: np.ndarray, request: Request) -> dict[str, np.ndarray]:
     """The answers at their rows' places, and nothing predicted for the rows that were not sent."""
-    found = {}
-    for name in sorted(answers, key=_place):
-        values = answers[name]
-        if values.dtype.kind == "O" and values.size:
-            values = np.vectorize(_text, otypes=[object])(values)
-        if len(values) == len(good):  # else a model of one's own gives something that is not by row
-            everything = np.full((len(request.errors), *values.shape[1:]), _nothing(values.dtype), values.dtype)
-            everything[good] = values
-            values = everything
-        found[name] = values
+    everything = spread(answers, good, len(request.errors))
+    found = {name: _as_text(everything[name]) for name in sorted(everything, key=_place)}
     if KEY in found and request.keys is not None:
-        found[KEY] = np.array([_text(key) for key in request.keys], object)
+        found[KEY] = _as_text(request.keys)
     said = zip(found[ERROR], request.errors, strict=True)
     return {**found, ERROR: np.array([answered or refused for answered, refused in said], object)}
 
@@ -116,10 +327,8 @@ def _place(name: str) -> tuple[int, str]:
     return (usual.index(name) if name in usual else 8 if name != ERROR else 9, name)
 
 
-def _nothing(dtype: np.dtype) -> Any:
-    """What stands for no answer, as in an export's own answers."""
-    return {"f": np.nan, "c": np.nan, "i": -1, "O": ""}.get(dtype.kind, 0)
-
-
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _as_text(values: np.ndarray) -> np.ndarray:
+    """Bytes as text; other values as they are."""
+    if values.dtype.kind != "O" or not values.size:
+        return values
+    return np.vectorize(lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v, otypes=[object])(values)

@@ -24,11 +24,11 @@ from typing import Any
 from schemas import command, interrupts, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
+from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
-from trainer.export.saved_model import ServedModel
 from trainer.predicting.atomic_file import STANDARD_OUTPUT, atomic_output
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Iterator
 
+from schemas.exports.session import set_log_level
 from schemas.libraries import quick_import, starting_tensorflow
 
 
@@ -31,25 +30,4 @@ def start_tensorflow(
         set_threads(inter_op=inter_op, intra_op=intra_op)
         split_cpu(logical_cpus)
         tf.config.list_logical_devices()
-    _set_level(logging.INFO if verbose else logging.ERROR)
-
-
-@contextlib.contextmanager
-def quiet_logs(*, verbose: bool = False) -> Iterator[None]:
-    """The same levels while its block runs, in a process that is not only this project's; starts TensorFlow there."""
-    with starting_tensorflow(verbose=verbose, own_process=False):
-        import tensorflow as tf
-    before = tf.compat.v1.logging.get_verbosity(), logging.getLogger("absl").level
-    _set_level(logging.INFO if verbose else logging.ERROR)
-    try:
-        yield
-    finally:
-        tf.compat.v1.logging.set_verbosity(before[0])
-        logging.getLogger("absl").setLevel(before[1])
-
-
-def _set_level(level: int) -> None:
-    import tensorflow as tf
-
-    tf.compat.v1.logging.set_verbosity(level)
-    logging.getLogger("absl").setLevel(level)
+    set_log_level(logging.INFO if verbose else logging.ERROR)

@@ -34,14 +34,6 @@ class Writer(Protocol):
         """Writes what is left, and the file's end."""
 
 
-class Format(Protocol):
-    """A format. `encode` is called in several threads; a writer in one."""
-
-    def encode(self, batch: pa.RecordBatch) -> Any: ...
-
-    def open(self, file: File, schema: pa.Schema) -> Writer: ...
-
-
 @dataclasses.dataclass
 class Bytes:
     """Writes buffers one after the other."""
@@ -57,23 +49,26 @@ class Bytes:
 
 
 @dataclasses.dataclass(frozen=True)
-class JsonLines:
-    """A JSON object a line."""
+class Format:
+    """A format: JSON lines, unless a subclass says otherwise. `encode` is called in several threads; a writer in one.
+
+    Attributes:
+      classes: their names by id; none for a regression.
+    """
 
     classes: tuple[str, ...]
 
-    def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer]:
+    def encode(self, batch: pa.RecordBatch) -> Any:
+        """A batch, ready to be written."""
         return encoding.encode_json_lines(batch, self.classes)
 
     def open(self, file: File, schema: pa.Schema) -> Writer:
+        """Begins a shard."""
         return Bytes(file)
 
 
-@dataclasses.dataclass(frozen=True)
-class Csv:
+class Csv(Format):
     """CSV with a header in each shard."""
-
-    classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer]:
         return [encoding.encode_csv(batch)]
@@ -83,11 +78,8 @@ class Csv:
         return Bytes(file)
 
 
-@dataclasses.dataclass(frozen=True)
-class Parquet:
+class Parquet(Format):
     """Parquet; the names of the classes are in the file's metadata, as `millrace.classes`."""
-
-    classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
@@ -126,11 +118,8 @@ class ParquetWriter:
         self._batches, self._rows, self._bytes = [], 0, 0
 
 
-@dataclasses.dataclass(frozen=True)
-class TFRecords:
+class TFRecords(Format):
     """A tf.Example a record: strings as bytes, the offset as an integer, probabilities or value as floats."""
-
-    classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer | bytes]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
@@ -138,9 +127,6 @@ class TFRecords:
         columns = {name: _listed(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         examples = RecordBatchToExamples(pa.RecordBatch.from_pydict(columns))
         return [tfrecord_frames.joined(tfrecord_frames.framed(examples))]
-
-    def open(self, file: File, schema: pa.Schema) -> Writer:
-        return Bytes(file)
 
 
 def _listed(column: pa.Array) -> pa.ListArray:
@@ -154,9 +140,4 @@ def _listed(column: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(np.arange(len(column) + 1, dtype=np.int32)), column)
 
 
-FORMATS: Mapping[FormatName, type[JsonLines] | type[Csv] | type[Parquet] | type[TFRecords]] = {
-    "jsonl": JsonLines,
-    "csv": Csv,
-    "parquet": Parquet,
-    "tfrecord": TFRecords,
-}
+FORMATS: Mapping[FormatName, type[Format]] = {"jsonl": Format, "csv": Csv, "parquet": Parquet, "tfrecord": TFRecords}

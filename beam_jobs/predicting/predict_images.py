@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -25,19 +25,12 @@ from beam_jobs.predicting.work import PREDICTED, Work, at_end
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch
 from schemas.dataset import layout
+from schemas.exports.images import predict_images
+from schemas.exports.model import ServedModel
 from schemas.images.items import Item
 from schemas.images.listing import plain
-from schemas.images.reading import (
-    DECODING_BYTES,
-    READERS,
-    CheckedFile,
-    ReadItem,
-    batches,
-    read_item,
-    reject_of,
-    undecodable,
-)
-from schemas.predictions.encoding import predictions
+from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
+from schemas.predictions.encoding import OFFSET, SOURCE, predictions
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import ImageSchema
@@ -139,15 +132,14 @@ class PredictImages(beam.DoFn):
         predicted = 0
         try:
             with TURN:
-                for batch, answer in self._answers(model, items):
-                    rejects += answer.rejects
-                    if answer.found is not None:
-                        place = answer.found.column("source")[0].as_py(), answer.found.column("offset")[0].as_py()
-                        rows = answer.found.num_rows
-                        self._writer.write(answer.encoded, answer.found.schema, rows=rows, first=place)
-                        predicted += rows
-                    progress.add(first, read=len(batch), done=len(batch), rejected=len(answer.rejects))
-                    self.meter.add(read=len(batch), done=len(batch), rejected=len(answer.rejects))
+                for read, found, refused, encoded in self._answers(model, items):
+                    rejects += refused
+                    if found is not None:
+                        place = found.column(SOURCE)[0].as_py(), found.column(OFFSET)[0].as_py()
+                        self._writer.write(encoded, found.schema, rows=found.num_rows, first=place)
+                        predicted += found.num_rows
+                    progress.add(first, read=read, done=read, rejected=len(refused))
+                    self.meter.add(read=read, done=read, rejected=len(refused))
                     give_up_if_certain(self.work.limit, self.work.total, records=self.schema.records)
         finally:
             written = None
@@ -159,79 +151,36 @@ class PredictImages(beam.DoFn):
         if written:
             yield beam.pvalue.TaggedOutput(REJECTS, written)
 
-    def _answers(self, model: Callable[..., Any], items: Sequence[Item]) -> Iterator[tuple[list[ReadItem], _Answer]]:
+    def _answers(self, model: ServedModel, items: Sequence[Item]) -> Iterator[_Answer]:
         read = functools.partial(read_item, images=self.schema.images)
         everything = map_in_order(self._readers, read, items, max_pending=2 * READERS)
-        answering = functools.partial(_answer, model=model, schema=self.schema, work=self.work)
+        answer = functools.partial(_answer, model=model, schema=self.schema, work=self.work)
         pending = prefetch(batches(everything, self.work.batch_size))
-        yield from map_in_order(self._pool, answering, pending, max_pending=self._threads + 1)
+        yield from map_in_order(self._pool, answer, pending, max_pending=self._threads + 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Answer:
-    """The predictions of a batch, encoded; None where there are none. And its rejects."""
+class _Answer(NamedTuple):
+    """How many items a batch has; their predictions, None where there are none; its rejects; and what to write."""
 
+    read: int
     found: pa.RecordBatch | None
+    rejects: Sequence[Reject]
     encoded: Any
-    rejects: list[Reject]
 
 
-def _answer(
-    batch: list[ReadItem], *, model: Callable[..., Any], schema: ImageSchema, work: Work
-) -> tuple[list[ReadItem], _Answer]:
-    rejects = [read.reject for read in batch if read.reject is not None]
-    sent = [read for read in batch if read.reject is None]
-    if not sent:
-        return batch, _Answer(None, None, rejects)
-    with _decoding.reserve(sum(read.decoding for read in sent)):
-        outputs = model({name: [read.files[name].data for read in sent] for name in sent[0].files})
-    errors = outputs["error"]
-    refused = np.flatnonzero(errors != b"").tolist()
-    rejects += [_refused(sent[place], errors[place]) for place in refused]
-    if refused:
-        good = np.flatnonzero(errors == b"")
-        sent = [sent[place] for place in good.tolist()]
-        outputs = {name: values[good] for name, values in outputs.items()}
-    if not sent:
-        return batch, _Answer(None, None, rejects)
-    names = sorted({plain(read.item.source) for read in sent})
-    places = [names.index(plain(read.item.source)) for read in sent] if len(names) < len(sent) else None
-    if places is None:
-        names, places = [plain(read.item.source) for read in sent], list(range(len(sent)))
-    passed = {}
-    if sent[0].item.names:
-        columns = zip(*(map(plain, read.item.names) for read in sent), strict=True)
-        passed = {name: pa.array(column, pa.string()) for name, column in zip(schema.image_names, columns, strict=True)}
+def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, work: Work) -> _Answer:
+    with _decoding.reserve(sum(read.decoding for read in batch)):
+        predicted = predict_images(batch, model)
+    rejects, items = list(predicted.rejects.values()), [read.item for read in predicted.answered]
+    if not items:
+        return _Answer(len(batch), None, rejects, None)
+    columns = zip(*(map(plain, item.names) for item in items), strict=True)
     found = predictions(
-        sources=pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(names, pa.string())),
-        offsets=np.array([read.item.place for read in sent], np.int64),
+        sources=pa.array([plain(item.source) for item in items], pa.string()).dictionary_encode(),
+        offsets=np.array([item.place for item in items], np.int64),
         keys=None,
-        passed=passed,
-        outputs=outputs,
+        passed={n: pa.array(c, pa.string()) for n, c in zip(schema.image_names, columns, strict=False)},
+        outputs=predicted.outputs,
         classes=work.classes,
     )
-    return batch, _Answer(found, work.form.encode(found), rejects)
-
-
-def _refused(read: ReadItem, error: bytes) -> Reject:
-    name = error.decode().partition(": ")[0]
-    file = read.files[name]
-    bad = undecodable(file.header, file.data, _decoder_error(file))
-    return reject_of(read.item, name, file.read.refusal(bad))
-
-
-def _decoder_error(file: CheckedFile) -> Exception:
-    """The error of TensorFlow's decoder for a file that the model rejects, since the model's output has no message."""
-    import tensorflow as tf
-
-    decoders: dict[str, Callable[[bytes], Any]] = {
-        "jpeg": lambda data: tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE"),
-        "png": lambda data: tf.io.decode_png(data, channels=3),
-        "gif": tf.io.decode_gif,
-        "bmp": tf.io.decode_bmp,
-    }
-    try:
-        decoders[file.header.format](file.data)
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
-        return error
-    return ValueError("the model does not accept it")
+    return _Answer(len(batch), found, rejects, work.form.encode(found))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -16,25 +15,18 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, REJECTS, WRITTEN, RejectFile, write_reject_file
 from beam_jobs.core.counting import counted, covered
-from beam_jobs.predicting.answers import Answering
 from beam_jobs.predicting.served import served
 from beam_jobs.predicting.work import PREDICTED, Work, at_end
 from beam_jobs.rows.ranges import Group, InGroup, joined
 from beam_jobs.rows.read import ReadRanges
 from schemas.concurrency import map_in_order
+from schemas.exports.model import RAW, WITHOUT_KEY
+from schemas.exports.rows import PredictedRows, RowPredictor, with_raw_bytes
 from schemas.formats import row_format
+from schemas.predictions.encoding import OFFSET
 from schemas.rejects import Reject
-from schemas.rows import RowFile
 from schemas.spec.table import Schema
 from schemas.storage import file_key
-
-
-class Rows(NamedTuple):
-    """A batch of rows, the files that they are from, and of each row its file's place among them."""
-
-    batch: pa.RecordBatch
-    files: Sequence[RowFile]
-    places: np.ndarray
 
 
 class PredictRows(ReadRanges):
@@ -71,28 +63,30 @@ class PredictRows(ReadRanges):
                 yield place, decoded
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
-        answering = Answering(
-            served(self.work.export),
-            self.schema,
-            self.work.classes,
-            self.work.pass_through,
-            self.work.form,
-        )
+        work, form, model = self.work, self.work.form, served(self.work.export)
+        signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW  # keys need not go through the model
+        predict = RowPredictor(model, self.schema, work.classes, signature=signature, pass_through=work.pass_through)
+        files = [part.file for part in group]
+
+        def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:
+            predicted = predict(batch, files, places)
+            return predicted, None if predicted.found is None else form.encode(predicted.found)
+
         tally = Tally(group)
         piece = group[0].file.path, group[0].start
         batches = self.batches(tally.counting(self.decode(group)), group)
         late: list[tuple[int, Reject]] = []
-        answers = map_in_order(self._pool, lambda rows: answering(*rows), batches, max_pending=2 * self._threads)
-        for answer in answers:
-            rows = int(answer.rows.sum())
-            if rows:
-                self._writer.write(answer.encoded, answer.schema, rows=rows, first=answer.first)
-                tally.predicted += answer.rows
-            if answer.refused:
-                late += answer.refused
-                progress.add(piece, rejected=len(answer.refused))
-                self.meter.add(rejected=len(answer.refused))
-        rejects = self.with_raw_bytes(group, late)
+        answers = map_in_order(self._pool, lambda rows: answer(*rows), batches, max_pending=2 * self._threads)
+        for (found, places, refused), encoded in answers:
+            if found is not None:
+                first = files[int(places[0])].path, found.column(OFFSET)[0].as_py()
+                self._writer.write(encoded, found.schema, rows=found.num_rows, first=first)
+                tally.predicted += np.bincount(places, minlength=len(group))
+            if refused:
+                late += refused
+                progress.add(piece, rejected=len(refused))
+                self.meter.add(rejected=len(refused))
+        rejects = with_raw_bytes([reject for _, reject in late], files, self.schema)
         for place, reject in zip((place for place, _ in late), rejects, strict=True):
             tally.rejects[place].append(reject)
         yield from tally.outputs()
@@ -102,26 +96,16 @@ class PredictRows(ReadRanges):
             file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
             yield beam.pvalue.TaggedOutput(REJECTS, file)
 
-    def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[Rows]:
-        """The rows in batches for the model. Those of one file are cut as they are read, and small files are joined."""
-        files = [part.file for part in group]
-        one_file = len({file.path for file in files}) == 1
+    def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """The rows in batches for the model, and of each row its file's place in the group.
+
+        Those of one file are cut as they are read, and small files are joined.
+        """
+        one_file = len({part.file.path for part in group}) == 1
         for batch, places in _each(decoded) if one_file else joined(decoded, group):
             for start in range(0, batch.num_rows, self.work.batch_size):
                 some = slice(start, start + self.work.batch_size)
-                yield Rows(batch.slice(start, self.work.batch_size), files, places[some])
-
-    def with_raw_bytes(self, group: Group, late: Sequence[tuple[int, Reject]]) -> list[Reject]:
-        """The rejects of the model, with their raw bytes, which are read again: all of a file at once."""
-        offsets: dict[str, list[int]] = {}
-        for _, reject in late:
-            offsets.setdefault(reject.source, []).append(reject.offset)
-        files = {part.file.path: part.file for part in group}
-        raws = {
-            path: row_format(self.schema).read_records(files[path], self.schema, found)
-            for path, found in offsets.items()
-        }
-        return [dataclasses.replace(reject, raw=raws[reject.source][reject.offset]) for _, reject in late]
+                yield batch.slice(start, self.work.batch_size), places[some]
 
 
 class Tally:

@@ -1,3 +1,8 @@
-"""A model server: JSON over HTTP in, batches through an export, JSON out; newer exports take over while it runs."""
+"""Serves an exported model over HTTP: one process, one thread for the model, batches of all clients' rows.
+
+A request goes from `connections` (limits, who may ask) to `app`, which reads its JSON (`bodies`) as rows (`requests`)
+of the export's `interface`; `batcher` has the model answer, `sink` stores what was answered, `answers` writes JSON.
+`server` runs all this, `pages` answers everything else, `model` loads exports and `versions` exchanges them.
+"""
 
 __all__ = ["options", "server", "sink"]

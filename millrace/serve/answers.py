@@ -12,8 +12,7 @@ import numpy as np
 from millrace.serve.batcher import Answer, Outputs
 from millrace.serve.interface import bad_request
 from millrace.serve.requests import Rows
-
-CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE = "class", "class_id", "error", "key", "probabilities", "value"
+from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
 
 
 def answer_of(rows: Rows, answer: Answer, *, classes: Sequence[str], ids: Sequence[str]) -> bytes:

@@ -227,9 +227,11 @@ class Application:
         name, ids, own = _ids(given, body, rows.count)
         del body  # what waits is counted as arrays
         images = interface.schema if isinstance(interface.schema, ImageSchema) else None
-        refused, costs = ({}, None) if images is None else refuse_images(rows.arrays, images)
-        ask = Ask(rows.arrays, rows.count, ids, version, own, {**refused, **rows.errors}, rows.sent, costs)
-        answer = await state.batcher.submit(ask)
+        costs = None
+        if images is not None:
+            refused, costs = refuse_images(rows.arrays, images)
+            rows = dataclasses.replace(rows, errors={**refused, **rows.errors})
+        answer = await state.batcher.submit(Ask(rows, ids, version, own, costs))
         _check_version(version, answer, ids)
         _count_errors(answer.outputs, state.metrics)
         data = answer_of(rows, answer, classes=interface.classes, ids=ids)

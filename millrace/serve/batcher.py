@@ -20,35 +20,31 @@ import numpy as np
 from millrace.serve.interface import Interface, Refused
 from millrace.serve.model import Loaded
 from millrace.serve.options import BatchLimits
+from millrace.serve.requests import Rows
 from millrace.serve.sink import MODEL, RequestSink, ServedBatch, SinkThread
 from schemas.errors import MillraceError
+from schemas.exports.model import ERROR, spread
 
 Outputs = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Ask:
-    """The rows of a request.
+    """A request.
 
     Attributes:
-      arrays: by input; a key may be left out.
-      rows: how many.
+      rows: its rows; those with errors do not reach the model.
       ids: one a row.
       version: its number or label; None: the current one.
       given: whether the client gave the ids.
-      errors: why rows are refused, by row; these do not reach the model.
-      sent: rows as they were sent, in JSON, by row: those of which the arrays hold nothing.
       costs: bytes that decoding the images of each row takes; None where there are none.
     """
 
-    arrays: Mapping[str, np.ndarray]
-    rows: int
+    rows: Rows
     ids: Sequence[str]
-    version: str | None = None
-    given: bool = False
-    errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
-    costs: np.ndarray | None = None
+    version: str | None
+    given: bool
+    costs: np.ndarray | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +75,6 @@ class Waiting:
 
 
 log = logging.getLogger(__name__)
-ERROR = "error"
 _OBJECT = 8 + sys.getsizeof("")  # bytes that a text takes in a list, besides its own
 
 
@@ -125,7 +120,7 @@ class Batcher:
           Refused: the queue is full.
         """
         size = _size(ask)
-        limits, rows = self._limits, ask.rows
+        limits, rows = self._limits, ask.rows.count
         full = limits.queued_rows is not None and self.queued_rows + rows > limits.queued_rows
         if self._waiting and (full or self.queued_bytes + size > limits.queued_bytes):
             waits = f"{self.queued_rows:,} rows wait already, {self.queued_bytes:,} bytes"
@@ -159,11 +154,11 @@ class Batcher:
                 refused = Refused(404, f"version {first.ask.version} is not in service")
             elif first.arrived < late:
                 refused = Refused(503, "the server is too busy; send it again later", retry_after=1)
-            more = rows + first.ask.rows > self._limits.rows or cost + first.cost > self._limits.cost
+            more = rows + first.ask.rows.count > self._limits.rows or cost + first.cost > self._limits.cost
             if batch and refused is None and (more or loaded is not version):
                 break
             self._waiting.popleft()
-            self.queued_rows -= first.ask.rows
+            self.queued_rows -= first.ask.rows.count
             self.queued_bytes -= first.size
             if first.future.cancelled():
                 continue
@@ -171,7 +166,7 @@ class Batcher:
                 first.future.set_exception(refused)
             else:
                 batch.append(first)
-                rows, cost, version = rows + first.ask.rows, cost + first.cost, loaded
+                rows, cost, version = rows + first.ask.rows.count, cost + first.cost, loaded
         if version is not None:
             self._busy = True
             self._work.put(functools.partial(self._answer, batch, version))
@@ -191,7 +186,7 @@ class Batcher:
             if answers is None:
                 self._one_by_one(batch, loaded)
         seconds = time.perf_counter() - begun
-        self._in_loop(self._free, sum(waiting.ask.rows for waiting in batch), seconds)
+        self._in_loop(self._free, sum(waiting.ask.rows.count for waiting in batch), seconds)
         if answers is not None:
             self._in_loop(self._give, batch, answers)
 
@@ -212,17 +207,17 @@ class Batcher:
     def _answers(self, batch: list[Waiting], loaded: Loaded) -> Sequence[Answer | Exception] | None:
         """Has the model answer a batch. None: a sink takes it first, and the answers are given then."""
         columns = {c.name: _column(c.name, batch) for c in self._interface.columns}
-        ends = list(itertools.accumulate(waiting.ask.rows for waiting in batch))
-        starts = [end - waiting.ask.rows for waiting, end in zip(batch, ends, strict=True)]
-        placed = list(zip(starts, (waiting.ask for waiting in batch), strict=True))
-        errors = {start + row: error for start, ask in placed for row, error in ask.errors.items()}
+        ends = list(itertools.accumulate(waiting.ask.rows.count for waiting in batch))
+        starts = [end - waiting.ask.rows.count for waiting, end in zip(batch, ends, strict=True)]
+        placed = list(zip(starts, (waiting.ask.rows for waiting in batch), strict=True))
+        errors = {start + row: error for start, rows in placed for row, error in rows.errors.items()}
         outputs = self._outputs(batch, columns, ends[-1], errors, loaded)
         if self._sink is None:
             return _parts(outputs, ends, loaded)
-        ids = [each for _, ask in placed for each in ask.ids]
-        given = [ask.given for _, ask in placed for _ in range(ask.rows)]
-        sent = {start + row: data for start, ask in placed for row, data in ask.sent.items()}
-        received = [waiting.received for waiting in batch for _ in range(waiting.ask.rows)]
+        ids = [each for waiting in batch for each in waiting.ask.ids]
+        given = [waiting.ask.given for waiting in batch for _ in waiting.ask.ids]
+        sent = {start + row: data for start, rows in placed for row, data in rows.sent.items()}
+        received = [waiting.received for waiting in batch for _ in waiting.ask.ids]
 
         def stored(result: Outputs | Exception) -> None:
             self._in_loop(self._count_unstored, -1)
@@ -252,11 +247,7 @@ class Batcher:
         kept = np.array([row for row in range(rows) if row not in errors], np.int64)
         good = {name: values[kept] for name, values in columns.items()}
         found = self._run(batch, good, kept, loaded) if len(kept) else self._interface.no_rows()
-        outputs = {ERROR: np.full(rows, b"", object)}
-        for name, values in found.items():
-            nothing = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
-            outputs[name] = np.full((rows, *values.shape[1:]), nothing, values.dtype)
-            outputs[name][kept] = values
+        outputs = {ERROR: np.full(rows, b"", object), **spread(found, kept, rows)}
         for row, error in errors.items():
             outputs[ERROR][row] = error.encode()
         return outputs
@@ -317,8 +308,8 @@ def _parts(outputs: Outputs, ends: Sequence[int], loaded: Loaded) -> list[Answer
 
 def _column(name: str, batch: list[Waiting]) -> np.ndarray:
     """One input of all rows; a key that a request left out is empty."""
-    asks = [waiting.ask for waiting in batch]
-    parts = [ask.arrays[name] if name in ask.arrays else np.full(ask.rows, b"", object) for ask in asks]
+    asked = [waiting.ask.rows for waiting in batch]
+    parts = [rows.arrays[name] if name in rows.arrays else np.full(rows.count, b"", object) for rows in asked]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -336,8 +327,9 @@ def _pieces(rows: int, costs: np.ndarray | None, limits: BatchLimits) -> Iterato
 
 def _size(ask: Ask) -> int:
     """The bytes that a request takes while it waits."""
-    texts = [ask.ids, ask.sent.values(), *(values for values in ask.arrays.values() if values.dtype == object)]
-    numbers = sum(values.nbytes for values in ask.arrays.values() if values.dtype != object)
+    sent, arrays = ask.rows.sent.values(), ask.rows.arrays.values()
+    texts = [ask.ids, sent, *(values for values in arrays if values.dtype == object)]
+    numbers = sum(values.nbytes for values in arrays if values.dtype != object)
     return numbers + sum(sum(map(len, each)) + _OBJECT * len(each) for each in texts)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from millrace.serve.interface import Interface, Refused, bad_request
+from millrace.serve.interface import Input, Interface, Refused, bad_request
 from millrace.serve.requests import Rows, array_of, described, takes
 from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
-from schemas.spec.forms import RawColumn
 
 _UNUSUAL = (b"NaN", b"Infinity")  # not JSON, and taken where TensorFlow Serving takes them
 _COLON, _ESCAPED = ":", b"\\u003"  # which is, with a digit more, a colon, too
@@ -94,7 +93,7 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
     columns: dict[str, list[Any]] = {}
     for column in interface.columns:
         values = [rows[i].get(column.name) for i in good]
-        columns[column.name] = [_value(v, column, interface) for v in values]
+        columns[column.name] = [_value(v, column) for v in values]
     arrays, wrong = _arrays(columns, interface)
     errors |= {good[i]: reason for i, reason in wrong.items()}
     if errors:
@@ -125,7 +124,7 @@ def _names_problem(row: Any, interface: Interface) -> str:
         return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
     for column in interface.columns:
         if column.name not in row and column.name != interface.key:
-            return f"{column.name}: is not in the row; takes {takes(column, image=interface.images)}"
+            return f"{column.name}: is not in the row; takes {takes(column)}"
     known = {column.name for column in interface.columns} | interface.not_read
     for name in row:
         if name not in known:
@@ -135,12 +134,12 @@ def _names_problem(row: Any, interface: Interface) -> str:
     return ""
 
 
-def _value(value: Any, column: RawColumn, interface: Interface) -> Any:
+def _value(value: Any, column: Input) -> Any:
     """A value in the form that other requests send; what it does not mean is left for the error."""
     if column.dtype == "string":
         if value is None:
-            return "" if not interface.images else value
-        return str(value) if type(value) is int and not interface.images else value
+            return "" if not column.image else value
+        return str(value) if type(value) is int and not column.image else value
     if column.width is not None:
         return [np.nan if each is None else each for each in value] if type(value) is list else value
     return np.nan if value is None else value
@@ -153,23 +152,23 @@ def _arrays(columns: Mapping[str, Sequence[Any]], interface: Interface) -> tuple
     for column in interface.columns:
         values = columns[column.name]
         try:
-            found[column.name] = array_of(values, column, str, image=interface.images)
+            found[column.name] = array_of(values, column, str)
         except Refused:
-            found[column.name], problems = _one_by_one(values, column, interface)
+            found[column.name], problems = _one_by_one(values, column, interface.missing)
             for row, reason in problems.items():
                 wrong.setdefault(row, reason)
     return found, wrong
 
 
-def _one_by_one(values: Sequence[Any], column: RawColumn, interface: Interface) -> tuple[np.ndarray, dict[int, str]]:
-    tokens = missing_tokens(interface.missing)
+def _one_by_one(values: Sequence[Any], column: Input, missing: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
+    tokens = missing_tokens(missing)
     parts: list[np.ndarray] = []
     problems: dict[int, str] = {}
     empty = np.full((1, *column.shape), b"" if column.dtype == "string" else np.nan, object)
     for row, value in enumerate(values):
         try:
             read = _read_texts(value, tokens) if column.dtype == "float32" else value
-            parts.append(array_of([read], column, lambda _: "", image=interface.images))
+            parts.append(array_of([read], column, lambda _: ""))
         except Refused as refused:
             parts.append(empty)
             problems[row] = f"{column.name}: {str(refused).partition(': ')[2]}"

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import MillraceError
+from schemas.exports.model import RAW, WITHOUT_KEY, inputs_of
 from schemas.images.header import BadImage, check_image, decoding_bytes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema, serving_columns
+from schemas.spec.table import Schema
 
 
 class Refused(MillraceError):
@@ -32,7 +33,14 @@ def bad_request(message: str) -> Refused:
     return Refused(400, message)
 
 
-RAW, WITHOUT_KEY, EXAMPLES = "serving_default", "without_key:serving_default", "examples:serving_default"
+@dataclasses.dataclass(frozen=True)
+class Input(RawColumn):
+    """An input of the model. `image`: it takes files of images, which messages do not say again."""
+
+    image: bool = False
+
+    def __repr__(self) -> str:
+        return repr(RawColumn(self.name, self.dtype, self.width))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +64,7 @@ class Interface:
     """
 
     schema: AnySchema
-    columns: tuple[RawColumn, ...]
+    columns: tuple[Input, ...]
     key: str | None
     classes: tuple[str, ...]
     outputs: Mapping[str, Output]
@@ -77,7 +85,7 @@ class Interface:
         return self.images or (isinstance(self.schema, Schema) and isinstance(self.schema.label, CategoryLabel))
 
     @functools.cached_property
-    def by_signature(self) -> dict[str, dict[str, RawColumn]]:
+    def by_signature(self) -> dict[str, dict[str, Input]]:
         """The inputs of each signature that takes them by name."""
         everything = {column.name: column for column in self.columns}
         if self.key is None:
@@ -112,11 +120,10 @@ class Interface:
 def interface_of(schema: AnySchema, classes: tuple[str, ...], signature: Any) -> Interface:
     """The interface of an export. `signature`: its default one, as the SavedModel has it."""
     outputs = {name: _output(info) for name, info in sorted(signature.outputs.items())}
-    if isinstance(schema, Schema):
-        key = None if schema.key is None else schema.key.name
-        return Interface(schema, serving_columns(schema), key, classes, outputs)
-    columns = tuple(RawColumn(name, "string") for name in schema.image_names)
-    return Interface(schema, columns, None, classes, outputs)
+    key = schema.key.name if isinstance(schema, Schema) and schema.key else None
+    images = isinstance(schema, ImageSchema)
+    columns = tuple(Input(column.name, column.dtype, column.width, image=images) for column in inputs_of(schema))
+    return Interface(schema, columns, key, classes, outputs)
 
 
 def _output(info: Any) -> Output:

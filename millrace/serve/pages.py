@@ -6,18 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from millrace.serve.app import App, State, error_body
-from millrace.serve.interface import RAW, WITHOUT_KEY, Interface, Refused
+from millrace.serve.interface import Interface, Refused
 from millrace.serve.model import Loaded
 from millrace.serve.versions import Refusal, Versions, Watcher
 from schemas.errors import MillraceError
 
-_TYPES = {
-    "float32": "DT_FLOAT",
-    "float64": "DT_DOUBLE",
-    "int64": "DT_INT64",
-    "int32": "DT_INT32",
-    "string": "DT_STRING",
-}
+_TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE"}  # others have their own names
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -141,7 +135,6 @@ def metadata_of(name: str, loaded: Loaded) -> dict[str, Any]:
 
 
 def _signature(interface: Interface, signature: str) -> dict[str, Any]:
-    assert signature in (RAW, WITHOUT_KEY)  # noqa: S101 - those that take inputs by name
     inputs = {
         name: _tensor(column.dtype, tuple(column.shape), f"raw/{name}:0")
         for name, column in interface.by_signature[signature].items()

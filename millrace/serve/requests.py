@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from millrace.serve.interface import EXAMPLES, RAW, WITHOUT_KEY, Interface, Refused, bad_request
-from schemas.spec.forms import RawColumn
+from millrace.serve.interface import Input, Interface, Refused, bad_request
+from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 
 _NUMBERS = frozenset({int, float})
 _B64 = "b64"
@@ -26,9 +26,9 @@ _SHOWN = 60  # characters of a value in an error
 Place = Callable[[int], str]  # a row's name in an error, such as `instances[3]`
 
 
-def takes(column: RawColumn, *, image: bool = False) -> str:
+def takes(column: Input) -> str:
     """What an input takes, for an error."""
-    if image:
+    if column.image:
         return 'the bytes of an image file, as {"b64": "<base64>"}'
     if column.dtype == "string":
         return 'a string, or bytes as {"b64": "<base64>"} ("" where it is missing)'
@@ -37,20 +37,19 @@ def takes(column: RawColumn, *, image: bool = False) -> str:
     return f"a list of {column.width} numbers (NaN where one is missing)"
 
 
-def array_of(values: Sequence[Any], column: RawColumn, place: Place, *, image: bool = False) -> np.ndarray:
+def array_of(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
     """The values of one input, one a row.
 
     Args:
       values: as JSON has them.
       column: the input.
       place: names a row in an error.
-      image: whether the input takes files of images.
 
     Raises:
       Refused: a value is not what the input takes.
     """
     if column.dtype == "string":
-        return strings(values, column, place, image=image)
+        return strings(values, column, place)
     try:
         if column.width is None:
             return _floats(values, len(values))
@@ -60,14 +59,14 @@ def array_of(values: Sequence[Any], column: RawColumn, place: Place, *, image: b
     except (ValueError, OverflowError):
         pass
     row = next(row for row, value in enumerate(values) if not _is_numbers(value, column))
-    raise _mistyped(values[row], column, place(row), image=image)
+    raise _mistyped(values[row], column, place(row))
 
 
-def strings(values: Sequence[Any], column: RawColumn, place: Place, *, image: bool = False) -> np.ndarray:
+def strings(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
     """Objects of `bytes` `[rows]`, of strings and of base64."""
     found = np.empty(len(values), object)
     for row, value in enumerate(values):
-        if type(value) is str and not image:
+        if type(value) is str and not column.image:
             try:
                 found[row] = value.encode()
             except UnicodeEncodeError:
@@ -77,7 +76,7 @@ def strings(values: Sequence[Any], column: RawColumn, place: Place, *, image: bo
         elif type(value) is dict and len(value) == 1 and type(value.get(_B64)) is str:
             found[row] = _base64(value[_B64], column, place(row))
         else:
-            raise _mistyped(value, column, place(row), image=image)
+            raise _mistyped(value, column, place(row))
     return found
 
 
@@ -89,7 +88,7 @@ def _floats(values: Sequence[Any], size: int) -> np.ndarray:
         return np.fromiter(values, np.float32, size)
 
 
-def _is_numbers(value: Any, column: RawColumn) -> bool:
+def _is_numbers(value: Any, column: Input) -> bool:
     """Whether a value is what a numeric input takes."""
     if column.width is not None:
         return type(value) is list and len(value) == column.width and all(map(_is_number, value))
@@ -103,7 +102,7 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _base64(text: str, column: RawColumn, where: str) -> bytes:
+def _base64(text: str, column: Input, where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -114,13 +113,11 @@ def _base64(text: str, column: RawColumn, where: str) -> bytes:
         raise bad_request(f"{where}, {column.name!r}: found text that is not base64") from None
 
 
-def _mistyped(value: Any, column: RawColumn, where: str, *, image: bool) -> Refused:
-    return bad_request(
-        f"{where}, {column.name!r}: found {described(value, column)}; takes {takes(column, image=image)}"
-    )
+def _mistyped(value: Any, column: Input, where: str) -> Refused:
+    return bad_request(f"{where}, {column.name!r}: found {described(value, column)}; takes {takes(column)}")
 
 
-def described(value: Any, column: RawColumn | None = None) -> str:
+def described(value: Any, column: Input | None = None) -> str:
     """A JSON value in an error: its type, and a short one itself."""
     match value:
         case None:
@@ -163,7 +160,7 @@ def example_columns(values: Sequence[Any], interface: Interface) -> dict[str, np
         return f"{EXAMPLES}[{row}]"
 
     rows = []
-    for i, data in enumerate(strings(values, RawColumn("examples", "string"), place).tolist()):
+    for i, data in enumerate(strings(values, Input("examples", "string"), place).tolist()):
         try:
             rows.append(Example.FromString(data).features.feature)
         except DecodeError:
@@ -171,7 +168,7 @@ def example_columns(values: Sequence[Any], interface: Interface) -> dict[str, np
     return {column.name: _column(rows, column, place) for column in interface.columns}
 
 
-def _column(rows: Sequence[Any], column: RawColumn, place: Any) -> np.ndarray:
+def _column(rows: Sequence[Any], column: Input, place: Any) -> np.ndarray:
     text = column.dtype == "string"
     size = column.width or 1
     found: Any = np.full((len(rows), size), b"" if text else np.nan, object if text else np.float32)
@@ -235,8 +232,8 @@ def predict_rows(body: Any, interface: Interface) -> Rows:
         raise bad_request(f"{SIGNATURE}: {described(signature)}; expected one of {', '.join([*known, EXAMPLES])}")
     inputs = known[signature]
     if by_row:
-        return _from_instances(values, inputs, interface)
-    return _from_columns(values, inputs, interface)
+        return _from_instances(values, inputs)
+    return _from_columns(values, inputs)
 
 
 def label_rows(body: Any, interface: Interface, form: Literal["classify", "regress"]) -> Rows:
@@ -266,11 +263,11 @@ def label_rows(body: Any, interface: Interface, form: Literal["classify", "regre
     if signature == RAW and interface.key is not None and not any(interface.key in e for e in (shared, *examples)):
         inputs = interface.by_signature[WITHOUT_KEY]
     rows = [_unwrapped({**shared, **example}, inputs) for example in examples]
-    arrays = _arrays_of_rows(rows, inputs, "examples", interface)
+    arrays = _arrays_of_rows(rows, inputs, "examples")
     return Rows(arrays, len(rows), form)
 
 
-def _unwrapped(example: dict[str, Any], inputs: Mapping[str, RawColumn]) -> dict[str, Any]:
+def _unwrapped(example: dict[str, Any], inputs: Mapping[str, Input]) -> dict[str, Any]:
     """A list of one value is this value, as in a `tf.Example`; only where the input is no vector."""
     return {
         name: value[0]
@@ -280,18 +277,16 @@ def _unwrapped(example: dict[str, Any], inputs: Mapping[str, RawColumn]) -> dict
     }
 
 
-def _from_instances(rows: Any, inputs: Mapping[str, RawColumn], interface: Interface) -> Rows:
+def _from_instances(rows: Any, inputs: Mapping[str, Input]) -> Rows:
     if type(rows) is not list or not rows:
         raise bad_request(f'"{INSTANCES}": found {described(rows)}; expected a list of rows, at least one')
     if len(inputs) == 1:
         name = next(iter(inputs))
         rows = [row if type(row) is dict and name in row else {name: row} for row in rows]
-    return Rows(_arrays_of_rows(rows, inputs, INSTANCES, interface), len(rows), "rows")
+    return Rows(_arrays_of_rows(rows, inputs, INSTANCES), len(rows), "rows")
 
 
-def _arrays_of_rows(
-    rows: Sequence[Any], inputs: Mapping[str, RawColumn], where: str, interface: Interface
-) -> dict[str, np.ndarray]:
+def _arrays_of_rows(rows: Sequence[Any], inputs: Mapping[str, Input], where: str) -> dict[str, np.ndarray]:
     """The arrays of rows, each an object of exactly the inputs."""
 
     def place(row: int) -> str:
@@ -300,21 +295,21 @@ def _arrays_of_rows(
     try:
         if set(map(type, rows)) == {dict} and set(map(len, rows)) == {len(inputs)}:
             columns = [list(map(itemgetter(name), rows)) for name in inputs]
-            return _arrays(dict(zip(inputs, columns, strict=True)), inputs, place, interface)
+            return _arrays(dict(zip(inputs, columns, strict=True)), inputs, place)
     except KeyError:
         pass
     for i, row in enumerate(rows):
-        _check_names(row, inputs, place(i), interface)
+        _check_names(row, inputs, place(i))
     raise AssertionError(where)
 
 
-def _check_names(row: Any, inputs: Mapping[str, RawColumn], where: str, interface: Interface) -> None:
+def _check_names(row: Any, inputs: Mapping[str, Input], where: str) -> None:
     """Refuses a row that does not have exactly the inputs."""
     if type(row) is not dict:
         raise bad_request(f"{where}: found {described(row)}; expected an object with {', '.join(inputs)}")
     for name, column in inputs.items():
         if name not in row:
-            raise bad_request(f"{where}: lacks {name!r}, which takes {takes(column, image=interface.images)}")
+            raise bad_request(f"{where}: lacks {name!r}, which takes {takes(column)}")
     for name in row:
         if name not in inputs:
             raise bad_request(
@@ -322,10 +317,10 @@ def _check_names(row: Any, inputs: Mapping[str, RawColumn], where: str, interfac
             )
 
 
-def _from_columns(columns: Any, inputs: Mapping[str, RawColumn], interface: Interface) -> Rows:
+def _from_columns(columns: Any, inputs: Mapping[str, Input]) -> Rows:
     if len(inputs) == 1 and not (type(columns) is dict and columns.keys() == inputs.keys()):
         columns = {next(iter(inputs)): columns}
-    _check_names(columns, inputs, f'"{INPUTS}"', interface)
+    _check_names(columns, inputs, f'"{INPUTS}"')
     for name, values in columns.items():
         if type(values) is not list or not values:
             raise bad_request(f'"{INPUTS}", {name!r}: {described(values)}; expected a list with a value for each row')
@@ -337,13 +332,11 @@ def _from_columns(columns: Any, inputs: Mapping[str, RawColumn], interface: Inte
     def place(row: int) -> str:
         return f'"{INPUTS}", row {row}'
 
-    return Rows(_arrays(columns, inputs, place, interface), next(iter(sizes.values())), "columns")
+    return Rows(_arrays(columns, inputs, place), next(iter(sizes.values())), "columns")
 
 
-def _arrays(
-    columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, RawColumn], place: Place, interface: Interface
-) -> dict[str, np.ndarray]:
-    return {name: array_of(columns[name], column, place, image=interface.images) for name, column in inputs.items()}
+def _arrays(columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, Input], place: Place) -> dict[str, np.ndarray]:
+    return {name: array_of(columns[name], column, place) for name, column in inputs.items()}
 
 
 def _from_examples(values: Any, interface: Interface, *, by_row: bool) -> Rows:

@@ -15,8 +15,7 @@ from typing import Any
 from millrace.serve.app import Application, Metrics, State
 from millrace.serve.batcher import Batcher
 from millrace.serve.connections import Guard, end_late_connections, protocol_with, read_tokens
-from millrace.serve.exports import find_source
-from millrace.serve.model import Loaded
+from millrace.serve.model import Loaded, find_source
 from millrace.serve.options import ServeOptions
 from millrace.serve.pages import make_pages
 from millrace.serve.sink import RequestSink

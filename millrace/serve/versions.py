@@ -23,11 +23,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.serve.exports import NotFetched, Source
-from millrace.serve.model import Loaded, load
+from millrace.serve.model import Loaded, Source, load
 from millrace.serve.options import CheckLimits
 from schemas import storage
 from schemas.errors import MillraceError
+from schemas.exports.model import NotFetched
 from schemas.libraries import quick_import
 from schemas.storage import folders
 
@@ -161,6 +161,7 @@ CURRENT, PREVIOUS = "stable", "previous"  # labels in addresses
 class Refusal:
     """A version that is not served: why, and what its folder was like then."""
 
+    version: str
     reason: str
     state: str
 
@@ -222,19 +223,19 @@ class Versions:
             raise NotFetched(f"{folder}: was changed while it was tried out")
 
     def _refused(self, version: str, reason: str, state: str) -> Refusal:
-        refusal = Refusal(reason, state)
+        refusal = Refusal(version, reason, state)
         if self.refused.get(version) != refusal:  # told once, however often it is tried
             log.error("version %s is not served: %s", version, reason)
         return refusal
 
-    def load_newer(self, passed: Collection[str] = ()) -> Loaded | tuple[str, Refusal] | None:
+    def load_newer(self, passed: Collection[str] = ()) -> Loaded | Refusal | None:
         """The newest version that is newer than the current one and not refused already. Runs in any thread.
 
         Args:
           passed: versions that are left out, because they were tried a moment ago.
 
         Returns:
-          The version, loaded; or its number and why it is refused; or None if there is none.
+          The version, loaded; or why it is refused; or None if there is none.
         """
         current = self.current
         if self.source.single:
@@ -247,16 +248,15 @@ class Versions:
             known = self.refused.get(version)
             if known is None or known.state not in (ROLLED_BACK, _state(self.source.path(version))):
                 try:
-                    found = self._try(version, current)
+                    return self._try(version, current)
                 except Stopped:
                     return None
-                return found if isinstance(found, Loaded) else (version, found)
         return None
 
-    def take(self, found: Loaded | tuple[str, Refusal]) -> None:
+    def take(self, found: Loaded | Refusal) -> None:
         """Puts a version into service, or notes that it was refused."""
-        if isinstance(found, tuple):
-            self.refused[found[0]] = found[1]
+        if isinstance(found, Refusal):
+            self.refused[found.version] = found
             for version in sorted(self.refused, key=int)[:-REMEMBERED]:
                 del self.refused[version]
             return
@@ -277,7 +277,7 @@ class Versions:
             raise MillraceError("there is no version to roll back to: none was in service before")
         bad, self.current = self.current, self.previous
         self.previous = None
-        self.refused[bad.version] = Refusal("rolled back", ROLLED_BACK)
+        self.refused[bad.version] = Refusal(bad.version, "rolled back", ROLLED_BACK)
         self.swaps += 1
         self._retire(bad)
         log.warning("version %s is in service again: %s was rolled back", self.current.version, bad.version)
@@ -344,8 +344,8 @@ class Watcher:
                     return
                 if found is None:
                     return
-                if isinstance(found, tuple):
-                    passed.add(found[0])
+                if isinstance(found, Refusal):
+                    passed.add(found.version)
                 self._versions.take(found)
 
     async def run(self) -> None:

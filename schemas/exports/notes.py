@@ -5,21 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from schemas import storage
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.dataset.opening import checksums, difference
 from schemas.errors import MillraceError, UsageError
-from schemas.rejects import Reject
-from schemas.rows import RowFile
 from schemas.spec.forms import first_mistake
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.table import NOT_FINITE, Schema, hints_of
 from schemas.storage.folders import refuse_links
 from schemas.storage.json_files import read_if_there
 
@@ -124,7 +120,7 @@ def read_mark(folder: str) -> dict[str, Any] | None:
     """
     path = storage.join(folder, MARK)
     found = read_if_there(path, "the number of the best export", advice="Remove it, or give the export itself")
-    if found is not None and not _is_number(str(found.get("export"))):
+    if found is not None and not is_number(str(found.get("export"))):
         raise MillraceError(
             f"{path}: names the export {str(found.get('export'))[:80]!r}; expected the number of a folder beside it. "
             "Remove the file, or give the export itself."
@@ -141,11 +137,18 @@ def newest_export(folder: str) -> str | None:
     mark = read_mark(folder)
     if mark is not None:
         return storage.join(folder, str(mark["export"]))
-    numbers = [int(name) for entry in storage.listdir(folder) if _is_number(name := entry.rstrip("/"))]
-    return storage.join(folder, str(max(numbers))) if numbers else None
+    names = numbered(folder)
+    return storage.join(folder, names[-1]) if names else None
 
 
-def _is_number(name: str) -> bool:
+def numbered(folder: str) -> list[str]:
+    """The names in a folder that are numbers, as those of exports are: in the order of the numbers."""
+    names = (entry.rstrip("/") for entry in storage.listdir(folder))
+    return sorted(filter(is_number, names), key=int)
+
+
+def is_number(name: str) -> bool:
+    """Whether a folder's name is a number, as an export's is."""
     return name.isascii() and name.isdecimal()
 
 
@@ -156,22 +159,3 @@ def _instead(folder: str) -> str:
         if found is not None and storage.exists(storage.join(found, SAVED_MODEL)):
             return f"did you mean {found}?"
     return "give a folder export/best/<number>"
-
-
-def refused_rows(file: RowFile, schema: Schema, offsets: np.ndarray, errors: Sequence[bytes]) -> Iterator[Reject]:
-    """The rejects of rows that the reader accepts and the model refuses, without their raw bytes.
-
-    Args:
-      file: the rows' file.
-      schema: the export's.
-      offsets: int64 `[rows]`, where the rows begin in the file.
-      errors: `[rows]`, the model's `error` for each: `<input>: <reason>`.
-    """
-    columns = {name: labels[0] for name, labels in file.labels if len(labels) == 1}
-    hints = hints_of(schema)
-    for offset, error in zip(offsets.tolist(), errors, strict=True):
-        name, _, reason = error.decode().partition(": ")
-        detail = "the model rejects this value"
-        if reason == NOT_FINITE:
-            detail = f"not finite after the transform{hints.get(name, '')}"
-        yield Reject(file.path, offset, "transform", reason, columns.get(name, name), detail, b"")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TypeAlias
 
@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-SOURCE, OFFSET, KEY, CLASS, PROBABILITIES, VALUE = "source", "offset", "key", "class", "probabilities", "value"
+SOURCE, OFFSET, ROW, KEY = "source", "offset", "row", "key"
+CLASS, PROBABILITIES, VALUE = "class", "probabilities", "value"
 INPUT = "input."  # before the name of an input's column that is passed through
 
 
@@ -28,8 +29,9 @@ def predictions(
     passed: Mapping[str, pa.StringArray],
     outputs: Mapping[str, np.ndarray],
     classes: Sequence[str],
+    numbers: np.ndarray | None = None,
 ) -> pa.RecordBatch:
-    """Predictions as columns `[rows]`: source, offset, key, what is passed through; class and probabilities, or value.
+    """Predictions as columns, of each row its place, its key, what is passed through, and the model's outputs.
 
     Args:
       sources: the file of each row.
@@ -38,8 +40,11 @@ def predictions(
       passed: further columns of the input, by name.
       outputs: `class_id` int64 `[rows]` and `probabilities` float32 `[rows, classes]`, or `value` float32 `[rows]`.
       classes: the names of the classes by id; none for a regression.
+      numbers: int64, each row's index among the records of its file; None: they do not say it.
     """
     columns: dict[str, pa.Array] = {SOURCE: sources, OFFSET: pa.array(offsets, pa.int64())}
+    if numbers is not None:
+        columns[ROW] = pa.array(numbers, pa.int64())
     if keys is not None:
         columns[KEY] = keys
     columns |= {f"{INPUT}{name}": values for name, values in passed.items()}
@@ -59,10 +64,31 @@ def probabilities(batch: pa.RecordBatch) -> np.ndarray:
     return np.asarray(column.flatten()).reshape(len(column), -1)
 
 
+Piece: TypeAlias = str | pa.StringArray  # the same text in each row, or each row's own
+Strings: TypeAlias = Callable[[pa.StringArray], pa.StringArray]  # how a format writes text
+
+
+def _cells(column: pa.Array, strings: Strings, *, not_finite: str) -> pa.StringArray:
+    """The text of a column, `[rows]`; of a dictionary each word is written once."""
+    if pa.types.is_dictionary(column.type):
+        return strings(column.dictionary).take(column.indices)
+    if pa.types.is_string(column.type):
+        return strings(column)
+    if pa.types.is_floating(column.type):
+        return _floats(np.asarray(column), not_finite)
+    return column.cast(pa.string())
+
+
+def _floats(values: np.ndarray, not_finite: str) -> pa.StringArray:
+    """Floats `[rows]`, each in as few digits as it needs to be restored; `not_finite` for NaN and infinity."""
+    text = pa.array(values).cast(pa.string())
+    finite = np.isfinite(values)
+    return text if finite.all() else pc.if_else(pa.array(finite), text, _scalar(not_finite))
+
+
 _QUOTE = '"'
 _SPECIAL = '",\r\n'
 _TO_QUOTE = f"[{_SPECIAL}]"
-_EMPTY = pa.scalar("")
 
 
 def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
@@ -76,26 +102,16 @@ def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
 def encode_csv(batch: pa.RecordBatch) -> pa.Buffer:
     """The rows as lines. NaN and infinity are empty."""
     cells: list[pa.StringArray] = []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if field.name == PROBABILITIES:
-            cells += [_floats(values) for values in np.ascontiguousarray(probabilities(batch).T)]
-        elif field.name == VALUE:
-            cells.append(_floats(np.asarray(column)))
-        elif pa.types.is_dictionary(field.type):
-            cells.append(_strings(column.dictionary).take(column.indices))
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == PROBABILITIES:
+            cells += [_floats(values, "") for values in np.ascontiguousarray(probabilities(batch).T)]
         else:
-            cells.append(_strings(column) if pa.types.is_string(field.type) else integers(np.asarray(column)))
+            cells.append(_cells(column, _csv_strings, not_finite=""))
     pieces = [piece for cell in cells for piece in (cell, ",")]
-    return lines([*pieces[:-1], "\n"])
+    return _lines([*pieces[:-1], "\n"])
 
 
-def _floats(values: np.ndarray) -> pa.StringArray:
-    text = pa.array(values).cast(pa.string())
-    finite = np.isfinite(values)
-    return text if finite.all() else pc.if_else(pa.array(finite), text, _EMPTY)
-
-
-def _strings(values: pa.StringArray) -> pa.StringArray:
+def _csv_strings(values: pa.StringArray) -> pa.StringArray:
     if not pc.any(pc.match_substring_regex(values, _TO_QUOTE)).as_py():
         return values
     return pa.array([_quoted(value) for value in values.to_pylist()], pa.string())
@@ -107,18 +123,10 @@ def _quoted(value: str) -> str:
 
 
 _TO_ESCAPE = r'["\\\x00-\x1f]'
-_NULL = pa.scalar("null")
 _MANY = 64  # columns; a join of more of them takes longer than a join of all their values
 
-Piece: TypeAlias = str | pa.StringArray  # the same text in each row, or each row's own
 
-
-def quoted(text: str) -> str:
-    """A string as JSON has it; only what must be is escaped."""
-    return encode_basestring(text)
-
-
-def strings(values: pa.StringArray) -> pa.StringArray:
+def _json_strings(values: pa.StringArray) -> pa.StringArray:
     """Strings as JSON has them, `[rows]`."""
     special = pc.match_substring_regex(values, _TO_ESCAPE)
     if pc.any(special).as_py():
@@ -126,32 +134,14 @@ def strings(values: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise(_scalar('"'), values, _scalar('"'), _scalar(""))
 
 
-def named(values: pa.DictionaryArray) -> pa.StringArray:
-    """The same of few distinct strings, each of which is written once."""
-    words = pa.array([encode_basestring(value) for value in values.dictionary.to_pylist()], pa.string())
-    return words.take(values.indices)
-
-
-def integers(values: np.ndarray) -> pa.StringArray:
-    """Integers, `[rows]`."""
-    return pa.array(values).cast(pa.string())
-
-
-def floats(values: np.ndarray) -> pa.StringArray:
-    """Floats `[rows]`, each in as few digits as it needs to be restored; null for NaN and infinity."""
-    text = pa.array(values).cast(pa.string())
-    finite = np.isfinite(values)
-    return text if finite.all() else pc.if_else(pa.array(finite), text, _NULL)
-
-
-def objects(values: np.ndarray, names: Sequence[str]) -> list[Piece]:
+def _objects(values: np.ndarray, names: Sequence[str]) -> list[Piece]:
     """Floats `[rows, names]` as an object for each row, such as `{"a": 0.25, "b": 0.75}`."""
-    labels = [f"{', ' if place else '{'}{quoted(name)}: " for place, name in enumerate(names)]
+    labels = [f"{', ' if place else '{'}{encode_basestring(name)}: " for place, name in enumerate(names)]
     if len(names) > _MANY:
         return [_joined_rows(values, labels), "}"]
     pieces: list[Piece] = []
     for label, column in zip(labels, np.ascontiguousarray(values.T), strict=True):
-        pieces += [label, floats(column)]
+        pieces += [label, _floats(column, "null")]
     return [*pieces, "}"]
 
 
@@ -160,12 +150,12 @@ def _joined_rows(values: np.ndarray, labels: Sequence[str]) -> pa.StringArray:
     rows, width = values.shape
     places = np.tile(np.arange(width, dtype=np.int32), rows)
     before = pa.array(labels, pa.string()).take(pa.array(places))
-    _, offsets, data = pc.binary_join_element_wise(before, floats(values.reshape(-1)), _scalar("")).buffers()
+    _, offsets, data = pc.binary_join_element_wise(before, _floats(values.reshape(-1), "null"), _scalar("")).buffers()
     starts = np.frombuffer(offsets, np.int32, rows * width + 1)[::width]
     return pa.StringArray.from_buffers(rows, pa.py_buffer(np.ascontiguousarray(starts)), data)
 
 
-def lines(pieces: Sequence[Piece]) -> pa.Buffer:
+def _lines(pieces: Sequence[Piece]) -> pa.Buffer:
     """The text of all rows, of each its pieces one after the other.
 
     Args:
@@ -178,10 +168,10 @@ def lines(pieces: Sequence[Piece]) -> pa.Buffer:
         else:
             merged.append(piece)
     arguments = [_scalar(piece) if isinstance(piece, str) else piece for piece in merged]
-    return text_of(pc.binary_join_element_wise(*arguments, _scalar("")))
+    return _text_of(pc.binary_join_element_wise(*arguments, _scalar("")))
 
 
-def text_of(rows: pa.StringArray) -> pa.Buffer:
+def _text_of(rows: pa.StringArray) -> pa.Buffer:
     """The bytes of strings, one after the other."""
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset)
@@ -212,18 +202,12 @@ def _encode(batch: pa.RecordBatch, classes: Sequence[str]) -> pa.Buffer:
         if name in passed:
             opening = '"input": {' if name == passed[0] else ""
             closing = "}" if name == passed[-1] else ""
-            pieces += [f"{opening}{quoted(name.removeprefix(INPUT))}: ", strings(column), closing]
+            label = encode_basestring(name.removeprefix(INPUT))
+            pieces += [f"{opening}{label}: ", _json_strings(column), closing]
             continue
         pieces.append(f'"{name}": ')
-        match name:
-            case "source" | "class":
-                pieces.append(named(column))
-            case "offset":
-                pieces.append(integers(np.asarray(column)))
-            case "probabilities":
-                pieces += objects(probabilities(batch), classes)
-            case "value":
-                pieces.append(floats(np.asarray(column)))
-            case _:
-                pieces.append(strings(column))
-    return lines([*pieces, "}\n"])
+        if name == PROBABILITIES:
+            pieces += _objects(probabilities(batch), classes)
+        else:
+            pieces.append(_cells(column, _json_strings, not_finite="null"))
+    return _lines([*pieces, "}\n"])

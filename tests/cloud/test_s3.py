@@ -13,13 +13,13 @@ import pytest
 from beam_jobs import preprocess
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.model import ServedModel
 from schemas.storage import folders, s3
 from schemas.storage.folders import Changed
 from tests.support import jobs, training
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.s3_server import S3
 from trainer import task
-from trainer.export.saved_model import ServedModel
 
 DATA = bytes(range(256)) * 1024
 

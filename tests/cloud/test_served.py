@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.serve.exports import find_source
+from millrace.serve.model import find_source
 from millrace.serve.server import Server
 from schemas import storage
 from schemas.errors import MillraceError

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset
+from schemas.exports.session import plain_session
 from tests.support.training import brief_config
 from trainer.data.host_features import host_features, note_host_features
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.export.warmup import plain_session
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import read_task_spec
 

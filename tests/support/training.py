@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from schemas.dataset import Dataset
+from schemas.exports.session import plain_session
 from trainer import task
 from trainer.estimator import tf_estimator
-from trainer.export.warmup import plain_session
 
 
 @dataclasses.dataclass

@@ -47,7 +47,7 @@ def plain(export: str) -> Iterator[Model]:
 @contextlib.contextmanager
 def served(export: str) -> Iterator[Model]:
     """The model as this project's users open it."""
-    from trainer.export.saved_model import ServedModel
+    from schemas.exports.model import ServedModel
 
     with ServedModel(export) as model:
         yield lambda signature, inputs: model.predict(inputs, signature=signature)

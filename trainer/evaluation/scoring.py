@@ -13,6 +13,7 @@ from schemas.concurrency import prefetch
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.model import ServedModel
 from schemas.images.listing import Listing, list_csv, list_folders
 from schemas.spec import images as keys
 from schemas.spec.forms import RawColumn
@@ -22,7 +23,6 @@ from schemas.spec.table import Schema, serving_columns
 from trainer.evaluation.predictions import Answers
 from trainer.evaluation.raw_rows import MOST_ROWS, EvalRows, RawBatch
 from trainer.evaluation.slices import Slice, slices_of
-from trainer.export.saved_model import ServedModel
 
 IMAGE_BATCH = 64
 MOST_IMAGES = MOST_ROWS // 64  # that are scored: of more, a random sample

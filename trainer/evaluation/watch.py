@@ -14,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset
+from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
 from trainer.evaluation.metrics import class_content, value_content
 from trainer.evaluation.page import all_pictures
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
-from trainer.export.outputs import CLASS_ID, PROBABILITIES, VALUE, classes_of
+from trainer.export.outputs import classes_of
 from trainer.images.hooks import EvaluationHook, image_value, name_split, summary_folder, table, text_value
 
 SHARE = 0.05  # of the time since the training began

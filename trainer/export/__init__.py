@@ -1,4 +1,10 @@
-"""Exported models: their inputs and outputs, and the checks that they see what training saw."""
+"""From a checkpoint to a checked export.
+
+`exporters` are what a training calls: they write an export with the inputs of `receivers`, the outputs of `outputs`
+and the verdicts of `row_errors`, compare it with the Estimator on real records and on bad rows (`skew_check`,
+`rejected_requests`), add requests to warm a server up (`warmup`), and give it a number only then. `restore` rebuilds
+the Estimator of a model directory for the same check later. Users' scripts find `ServedModel` in `saved_model`.
+"""
 
 __all__ = [
     "exporters",

@@ -21,8 +21,9 @@ import tensorflow as tf
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import SkewError, UsageError
-from schemas.exports.notes import MARK, NOTES_FORMAT, Notes, read_mark, write_notes
+from schemas.exports.notes import MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
+from schemas.storage import folders
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import serving_input_receiver_fn
@@ -77,7 +78,8 @@ class CheckedExport:
         temporary = _temporary_folder(export_path)
         try:
             if self._last is not None and self._last[0] == checkpoint_path and tf.io.gfile.isdir(self._last[1]):
-                written = _copy(self._last[1], os.path.join(temporary, "copy"))
+                written = os.path.join(temporary, "copy")
+                folders.copy(self._last[1], written)
             else:
                 written = self._write_checked(estimator, temporary, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))
@@ -201,26 +203,17 @@ def best_so_far(export_path: str, metric: BestMetric) -> float | None:
     Also None if the export was written by an earlier release, so that the next export replaces it: see `Notes.advice`.
     """
     mark = read_mark(export_path)
-    if mark is None or int(mark["export"]) not in _numbers(export_path) or mark.get("metric") != metric.name:
+    if mark is None or str(mark["export"]) not in numbered(export_path) or mark.get("metric") != metric.name:
         return None
     return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
 
 
 def prune(export_path: str, *, keep: int) -> None:
     """Removes all but the `keep` newest exports. Renames each first, so that no server sees an incomplete version."""
-    for number in sorted(_numbers(export_path))[:-keep]:
+    for name in numbered(export_path)[:-keep]:
         temporary = _temporary_folder(export_path)
-        tf.io.gfile.rename(os.path.join(export_path, str(number)), temporary)
+        tf.io.gfile.rename(os.path.join(export_path, name), temporary)
         tf.io.gfile.rmtree(temporary)
-
-
-def _copy(folder: str, to: str) -> str:
-    for path, _, names in tf.io.gfile.walk(folder):
-        there = to + path[len(folder) :]
-        tf.io.gfile.makedirs(there)
-        for name in names:
-            tf.io.gfile.copy(os.path.join(path, name), os.path.join(there, name))
-    return to
 
 
 def _temporary_folder(export_path: str) -> str:
@@ -228,14 +221,9 @@ def _temporary_folder(export_path: str) -> str:
     return os.path.join(export_path, f"{TEMPORARY}{secrets.token_hex(4)}")
 
 
-def _numbers(export_path: str) -> list[int]:
-    names = tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []
-    return [int(name) for entry in names if (name := entry.rstrip("/")).isascii() and name.isdecimal()]
-
-
 def _next_number(export_path: str) -> int:
     """Seconds since 1970, or the newest export's number plus one if that is higher."""
-    return max([int(time.time()), *(n + 1 for n in _numbers(export_path))])
+    return max([int(time.time()), *(int(name) + 1 for name in numbered(export_path))])
 
 
 def _remove_temporary_exports(export_path: str) -> None:

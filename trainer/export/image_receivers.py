@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
 from schemas.images.header import JPEG, JPEG_SCANS, MAGIC, PNG
-from schemas.spec.forms import RawColumn
 from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, Exact, ImageOptions, ImageSchema
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
@@ -133,11 +132,6 @@ def _is_ordinary_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     resized = _MAX_ASPECT_RATIO * to * tf.maximum(long, _MAX_ASPECT_RATIO * to)
     small = (long <= images.max_pixels) & (short * long <= images.max_pixels) & (resized <= images.max_pixels)
     return (short > 0) & (long <= _MAX_ASPECT_RATIO * short) & small
-
-
-def image_columns(schema: ImageSchema) -> tuple[RawColumn, ...]:
-    """The inputs of a request: for each image a string, the bytes of the file."""
-    return tuple(RawColumn(name, "string") for name in schema.image_names)
 
 
 def load_ingest(dataset: Dataset) -> Any:

@@ -22,6 +22,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
+from schemas.exports.model import CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE
 from schemas.spec.features import CategoryLabel
 from schemas.spec.table import Schema
 from trainer.estimator import tf_estimator
@@ -33,8 +34,7 @@ from trainer.model_dir.checkpoints import with_safe_saving
 from trainer.models.warm_start import WarmStart, with_warm_start
 from trainer.strategies.run_config import with_whole_variables
 
-KEY, CLASS, CLASS_ID, PROBABILITIES, LOGITS, VALUE = "key", "class", "class_id", "probabilities", "logits", "value"
-ERROR = "error"
+LOGITS = "logits"
 
 # What watches an evaluation: given features, labels and named predictions (None: the model gives none in EVAL), the
 # hooks of its graph.

@@ -22,17 +22,14 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
+from schemas.exports.model import EXAMPLES_INPUT, inputs_of
 from schemas.spec.forms import RawColumn
-from schemas.spec.table import Schema, raw_columns, serving_columns
+from schemas.spec.table import Schema, raw_columns
 from trainer.estimator import tf_estimator
-from trainer.export.image_receivers import image_columns, served_images
+from trainer.export.image_receivers import served_images
 from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors
 from trainer.spec.transform_graph import transformed
 
-RAW = "serving_default"
-EXAMPLES = "examples:serving_default"
-WITHOUT_KEY = "without_key:serving_default"
-EXAMPLES_INPUT = "examples"
 _NONE_SENT = "no examples were sent"  # not a `tf.Example`; an empty batch of examples is a normal request
 
 
@@ -48,7 +45,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
     """
 
     def receive() -> Any:
-        raw, receivers = _placeholders(request_columns(dataset), key_name(dataset))
+        raw, receivers = _placeholders(inputs_of(dataset.declared), key_name(dataset))
         features = _served_rows(dataset, raw) if dataset.image_schema is None else served_images(dataset, raw)
         return tf_estimator.export.ServingInputReceiver(features, receivers.pop(""), receivers)
 
@@ -65,16 +62,9 @@ def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
     return {**features, **neutral(made, errors), ROW_ERROR: errors}
 
 
-def request_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
-    """The inputs of a request, including the key."""
-    images = dataset.image_schema
-    return serving_columns(dataset.schema) if images is None else image_columns(images)
-
-
 def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
     """The columns of raw parity records, which for rows include the label and the weight."""
-    images = dataset.image_schema
-    return raw_columns(dataset.schema) if images is None else image_columns(images)
+    return inputs_of(dataset.declared) if dataset.image_schema is not None else raw_columns(dataset.schema)
 
 
 def key_name(dataset: Dataset) -> str | None:

@@ -17,12 +17,11 @@ import numpy as np
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
 from schemas.errors import SkewError
+from schemas.exports.model import ERROR, KEY, ServedModel
 from schemas.formats import row_format
 from schemas.images.header import BadImage, check_image
 from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import NOT_FINITE, Schema, raw_columns
-from trainer.export.outputs import ERROR, KEY
-from trainer.export.saved_model import ServedModel
 from trainer.export.warmup import opened_graph, transformed_values
 
 Batch = Mapping[str, Any]  # by name, arrays [rows, ...]

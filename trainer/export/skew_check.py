@@ -7,19 +7,17 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError
+from schemas.exports.model import ERROR, EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
 from schemas.exports.notes import Notes
-from trainer.export.saved_model import ServedModel
+from trainer.export import rejected_requests
+from trainer.export.rejected_requests import Judged
 from trainer.export.warmup import Recorded, graph_values, recorded, strict_spec, transformed_values
-
-if TYPE_CHECKING:
-    from trainer.export.rejected_requests import Judged
-
 
 RTOL = 1e-4
 ATOL = 1e-5
@@ -217,25 +215,24 @@ def check_export(
     Raises:
       SkewError: names the first record that differs, the prediction and both values; or an input whose verdicts differ.
     """
-    from trainer.export import receivers, rejected_requests
-    from trainer.export.outputs import ERROR
+    from trainer.export.receivers import key_name
 
     expected = _estimator_predictions(dataset, records, estimator, checkpoint_path)
     if judged is None:
         expected = {name: values for name, values in expected.items() if name != ERROR}
-    key = receivers.key_name(dataset)
+    key = key_name(dataset)
     record = _parsed(dataset, records.raw)
-    raw = {column.name: record[column.name] for column in receivers.request_columns(dataset)}
+    raw = {column.name: record[column.name] for column in inputs_of(dataset.declared)}
     with ServedModel(export_dir, checked=True) as served:
         by_signature: dict[str, Mapping[str, Any]] = {
-            receivers.RAW: raw,
-            receivers.EXAMPLES: {receivers.EXAMPLES_INPUT: list(records.raw)},
+            RAW: raw,
+            EXAMPLES: {EXAMPLES_INPUT: list(records.raw)},
         }
         if key is not None:
-            by_signature[receivers.WITHOUT_KEY] = {name: value for name, value in raw.items() if name != key}
+            by_signature[WITHOUT_KEY] = {name: value for name, value in raw.items() if name != key}
         for signature, inputs in by_signature.items():
             found = _in_batches(served, inputs, signature, rows=len(records.raw))
-            names = [n for n in expected if signature != receivers.WITHOUT_KEY or n != "key"]
+            names = [n for n in expected if signature != WITHOUT_KEY or n != "key"]
             found = {n: v for n, v in found.items() if n in names or n not in expected}
             _compare(
                 {n: expected[n] for n in names},
@@ -245,15 +242,13 @@ def check_export(
             )
         if judged is not None:
             rejected_requests.check(judged, served)
-    return recorded(receivers.RAW, raw, expected)
+    return recorded(RAW, raw, expected)
 
 
 def judge(dataset: Dataset, records: ParityRecords, *, current: bool = True) -> Judged:
     """The job's verdicts on bad rows made of the first record; see `trainer.export.rejected_requests`."""
-    from trainer.export import receivers, rejected_requests
-
     first = _parsed(dataset, records.raw[:1])
-    inputs = [column.name for column in receivers.request_columns(dataset)]
+    inputs = [column.name for column in inputs_of(dataset.declared)]
     return rejected_requests.judge(dataset, first, inputs, current=current)
 
 
@@ -267,8 +262,6 @@ def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
 
 
 def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, *, rows: int) -> Batch:
-    import numpy as np
-
     parts = [
         served.predict({name: value[i : i + BATCH] for name, value in inputs.items()}, signature=signature)
         for i in range(0, rows, BATCH)
@@ -277,8 +270,6 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
 
 
 def _estimator_predictions(dataset: Dataset, records: ParityRecords, estimator: Any, checkpoint_path: str) -> Batch:
-    import numpy as np
-
     from trainer.strategies.run_config import as_exported
 
     def input_fn() -> Any:

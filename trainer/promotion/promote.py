@@ -10,13 +10,13 @@ from collections.abc import Callable
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
+from schemas.exports.model import ServedModel
 from schemas.exports.notes import SAVED_MODEL, Notes, check_files, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.gates import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS
-from trainer.export.saved_model import ServedModel
 from trainer.model_dir.model_json import read_model_manifest
 from trainer.promotion.gate import Decision, Judgement, digest_of, judge, metrics_of
 from trainer.promotion.options import PromoteOptions, RollbackOptions

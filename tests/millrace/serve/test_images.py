@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from millrace.store.reading import stored_segments
+from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
-from trainer.export.saved_model import ServedModel
 
 
 def b64(data: bytes) -> dict[str, str]:

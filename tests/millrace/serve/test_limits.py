@@ -8,7 +8,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -37,6 +38,21 @@ class Gate:
         return self._predict(inputs, **settings)
 
 
+@contextlib.contextmanager
+def held(server: Server, requests: Sequence[Callable[[], None]]) -> Iterator[None]:
+    """Makes requests at once, the first of which holds the model until the block's end; they are answered then."""
+    gate = Gate(server)
+    threads = [threading.Thread(target=request) for request in requests]
+    threads[0].start()
+    assert gate.entered.wait(PATIENCE)
+    for thread in threads[1:]:
+        thread.start()
+    yield
+    gate.open.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
     return write_export(tmp_path_factory.mktemp("exports"), 1)
@@ -54,7 +70,6 @@ def head(server: Server, *lines: str) -> bytes:
 
 def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
     with serving(export, queue_rows=10) as server:
-        gate = Gate(server)
         answers: list = []
 
         def ask(rows: int) -> None:
@@ -62,46 +77,33 @@ def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
                 status, answer = client.predict({"instances": [1] * rows})
                 answers.append((status, len(answer.get("predictions", ())), client.headers.get("retry-after")))
 
-        threads = [threading.Thread(target=ask, args=(1,))]
-        threads[0].start()
-        assert gate.entered.wait(PATIENCE)  # the model is busy from now on
-        threads += [threading.Thread(target=ask, args=(5,)) for _ in range(20)]
-        for thread in threads[1:]:
-            thread.start()
-        until(lambda: len(answers) >= 18)  # all but the batch that is held, and the two that wait
-        assert set(answers) == {(429, 0, "1")}
-        with Client(server) as client:
-            assert b"millrace_queued_rows 10.0" in client.get("/metrics")[1]
-            assert client.get("/healthz")[0] == 200
-        gate.open.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        with held(server, [partial(ask, rows) for rows in (1, *[5] * 20)]):
+            until(lambda: len(answers) >= 18)  # all but the batch that is held, and the two that wait
+            assert set(answers) == {(429, 0, "1")}
+            with Client(server) as client:
+                assert b"millrace_queued_rows 10.0" in client.get("/metrics")[1]
+                assert client.get("/healthz")[0] == 200
         assert sorted(answers)[:3] == [(200, 1, None), (200, 5, None), (200, 5, None)]
         assert len(answers) == 21
 
 
 def test_a_request_that_waited_too_long_is_refused(export):
-    with serving(export, answer_secs=0.2) as server, Client(server) as client:
-        gate = Gate(server)
+    with serving(export, answer_secs=0.2) as server:
+        answers: list = []
 
         def ask() -> None:
             with Client(server) as other:
-                assert other.predict({"instances": [1]})[0] == 200
+                answers.append(other.predict({"instances": [1]}))
 
-        first = threading.Thread(target=ask)
-        first.start()
-        assert gate.entered.wait(PATIENCE)
-        threading.Timer(0.5, gate.open.set).start()
-        assert client.predict({"instances": [1]}) == (
-            503,
-            {"error": "the server is too busy; send it again later"},
-        )
-        first.join(PATIENCE)
+        with held(server, [ask, ask]):
+            until(lambda: server.state is not None and server.state.batcher.queued_rows == 1)
+            time.sleep(0.5)
+        (first, _), late = sorted(answers, key=lambda answer: answer[0])
+        assert (first, late) == (200, (503, {"error": "the server is too busy; send it again later"}))
 
 
 def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
     with serving(export) as server:
-        gate = Gate(server)
         answers: list = []
 
         def ask(first: int) -> None:
@@ -109,17 +111,10 @@ def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
                 status, answer = client.predict({"instances": list(range(first, first + 512))})
                 answers.append((status, [row["value"] - first - 1 for row in answer.get("predictions", ())]))
 
-        threads = [threading.Thread(target=ask, args=(first,)) for first in range(65)]
-        threads[0].start()
-        assert gate.entered.wait(PATIENCE)
-        for thread in threads[1:]:
-            thread.start()
         assert server.state is not None
         batcher = server.state.batcher
-        until(lambda: batcher.queued_rows >= 64 * 512 or bool(answers))  # no answer is possible but a refusal
-        gate.open.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        with held(server, [partial(ask, first) for first in range(65)]):
+            until(lambda: batcher.queued_rows >= 64 * 512 or bool(answers))  # no answer is possible but a refusal
     assert answers == [(200, list(range(512)))] * 65
 
 
@@ -128,7 +123,6 @@ def test_what_waits_is_bounded_in_bytes(export, limit):
     """Rows of few bytes take as many with their ids; bodies are counted, too, for as long as they are not answered."""
     rows, ids = (20_000, False) if limit == "arrays" else (5_000, True)
     with serving(export, queue_mb=4, max_rows=20_000) as server:
-        gate = Gate(server)
         answers: list = []
         assert server.state is not None
         batcher = server.state.batcher
@@ -142,24 +136,17 @@ def test_what_waits_is_bounded_in_bytes(export, limit):
                 status, answer = client.predict(body)
                 answers.append((status, len(answer.get("predictions", ())), client.headers.get("retry-after")))
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
-        threads[0].start()
-        assert gate.entered.wait(PATIENCE)
-        for thread in threads[1:]:
-            thread.start()
-        held: set[int] = set()
+        sizes: set[int] = set()
 
         def settled() -> bool:
-            held.add(batcher.queued_bytes)
+            sizes.add(batcher.queued_bytes)
             return len(answers) + batcher.queued_rows // rows == 39
 
-        until(settled)
-        assert max(held) <= 4 << 20
-        assert set(answers) == {(429, 0, "1")}
-        refused = len(answers)
-        gate.open.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        with held(server, [partial(ask, number) for number in range(40)]):
+            until(settled)
+            assert max(sizes) <= 4 << 20
+            assert set(answers) == {(429, 0, "1")}
+            refused = len(answers)
         assert sorted(answers) == [(200, 1, None), *[(200, rows, None)] * (39 - refused), *[(429, 0, "1")] * refused]
         assert 0 < refused < 39
 
@@ -530,7 +517,6 @@ def test_what_the_sink_is_given(export):
 def test_a_request_that_the_model_fails_on_fails_alone(export):
     """The requests that were batched with it are answered."""
     with serving(export) as server:
-        gate = Gate(server)
         loaded = server.versions.current
         run = loaded.model.predict
 
@@ -546,14 +532,7 @@ def test_a_request_that_the_model_fails_on_fails_alone(export):
             with Client(server) as client:
                 answers[x] = client.predict({"instances": [x]})
 
-        threads = [threading.Thread(target=ask, args=(x,)) for x in (1, 2, -666, 3)]
-        threads[0].start()
-        assert gate.entered.wait(PATIENCE)
-        for thread in threads[1:]:
-            thread.start()
-        until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
-        gate.open.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        with held(server, [partial(ask, x) for x in (1, 2, -666, 3)]):
+            until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
     assert answers[-666] == (500, {"error": "the model failed: ValueError"})
     assert [answers[x][1]["predictions"][0]["value"] for x in (1, 2, 3)] == [2, 3, 4]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
-from trainer.export.saved_model import ServedModel
 
 GOOD: dict[str, Any] = {
     "id": "k1",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from millrace.serve.interface import Refused
+from millrace.serve.interface import Input, Refused
 from millrace.serve.requests import array_of
-from schemas.spec.forms import RawColumn
 
-AGE, SCORES, WORK = RawColumn("age", "float32"), RawColumn("scores", "float32", 3), RawColumn("work", "string")
+AGE, SCORES, WORK = Input("age", "float32"), Input("scores", "float32", 3), Input("work", "string")
 
 
 def place(row: int) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.serve.exports import find_source
+from millrace.serve.model import find_source
 from millrace.serve.server import Server
 from schemas.errors import MillraceError, UsageError
 from tests.support.csv_datasets import NUMBERS

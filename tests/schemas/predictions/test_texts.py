@@ -20,7 +20,9 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 FLOATS = st.floats(width=32)
 
 
-def batch(texts: list[str], matrix: np.ndarray, classes: list[str], *, value: bool = False) -> pa.RecordBatch:
+def batch(
+    texts: list[str], matrix: np.ndarray, classes: list[str], *, value: bool = False, numbered: bool = False
+) -> pa.RecordBatch:
     """A row for each text, which is its key, is passed through, and is its source."""
     rows = len(texts)
     outputs = {"class_id": np.arange(rows) % max(1, len(classes)), "probabilities": matrix, "value": matrix[:, 0]}
@@ -31,6 +33,7 @@ def batch(texts: list[str], matrix: np.ndarray, classes: list[str], *, value: bo
         passed={"a": pa.array(texts, pa.string()), 'b "c"': pa.array(texts[::-1], pa.string())},
         outputs=outputs,
         classes=[] if value else classes,
+        numbers=np.arange(rows) if numbered else None,
     )
 
 
@@ -47,12 +50,14 @@ def same(found: float | None, given: np.float32) -> bool:
     return found is None if not math.isfinite(given) else np.float32(found).tobytes() == given.tobytes()
 
 
-@given(drawn())
-def test_json_gives_every_value_back(case):
+@given(drawn(), st.booleans())
+def test_json_gives_every_value_back(case, numbered):
     texts, matrix, classes = case
-    text = b"".join(map(bytes, encoding.encode_json_lines(batch(texts, matrix, classes), classes))).decode()
+    given_batch = batch(texts, matrix, classes, numbered=numbered)
+    text = b"".join(map(bytes, encoding.encode_json_lines(given_batch, classes))).decode()
     lines = [json.loads(line, parse_int=float) for line in text.split("\n")[:-1]]
     for row, (line, given_text) in enumerate(zip(lines, texts, strict=True)):
+        assert line.pop("row", None) == (row if numbered else None)
         assert list(line) == ["source", "offset", "key", "input", "class", "probabilities"]
         assert line["source"] == line["key"] == given_text
         assert line["offset"] == 10 * row

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from schemas.exports.session import plain_session
 from tests.support.estimator_problem import (
     ROWS,
     eval_input,
@@ -21,7 +22,6 @@ from tests.support.estimator_problem import (
     train_input,
 )
 from trainer.estimator import tf_estimator
-from trainer.export.warmup import plain_session
 
 
 def _build(name: str, model_dir: Path, **options: Any) -> Any:

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from schemas.exports.session import plain_session
 from schemas.spec.features import CategoryLabel
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import class_names, named_predictions, withheld
-from trainer.export.warmup import plain_session
 from trainer.models import BUILT_IN, custom
 from trainer.spec.task_spec import read_table_task_spec
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import base64
 import json
 import re
 from pathlib import Path
@@ -14,11 +13,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
 from schemas.spec.table import serving_columns
 from tests.support.schema_texts import csv_schema
-from trainer.export.receivers import EXAMPLES, RAW, WITHOUT_KEY, serving_input_receiver_fn
+from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
-from trainer.export.saved_model import ServedModel
 
 pytestmark = pytest.mark.slow
 
@@ -168,68 +167,6 @@ class TestSignatures:
     def test_as_many_keys_as_rows(self, served):
         with pytest.raises(tf.errors.InvalidArgumentError, match="one key for each row"):
             served.predict({**columns(REQUEST, REQUEST), "id": np.array(["k1"])})
-
-
-def tensors_of_rest(body: str, signature) -> dict[str, np.ndarray]:
-    """The tensors that Serving builds from a REST request's rows: its types are strict and its rows complete.
-
-    After tensorflow_serving/util/json_tensor.cc: a float takes any number and the bare words NaN and Infinity, integers
-    up to 2^24 - 1; a string takes a string or {"b64": ...}; each row has every input and no other.
-    """
-    rows = []
-    for row in json.loads(body)["instances"]:
-        if set(row) != set(signature.inputs):
-            raise ValueError(f"keys must be equal to: {','.join(sorted(signature.inputs))}")
-        rows.append({name: leaf_of_rest(value, signature.inputs[name].dtype) for name, value in row.items()})
-    return columns(*rows)
-
-
-def leaf_of_rest(value, dtype):
-    if isinstance(value, list):
-        return [leaf_of_rest(v, dtype) for v in value]
-    if dtype == tf.string.as_datatype_enum:
-        if isinstance(value, dict) and set(value) == {"b64"}:
-            return base64.b64decode(value["b64"])
-        if isinstance(value, str):
-            return value.encode()
-    elif isinstance(value, float) or (type(value) is int and abs(value) < 1 << 24):
-        return value
-    raise TypeError(f"JSON Value: {value!r} is not of expected type")
-
-
-class TestRest:
-    @pytest.mark.parametrize(
-        ("sent", "same_as"),
-        [
-            ({"age": 40}, {"age": 40.0}),
-            ({"scores": [1, 2, 3]}, {"scores": [1.0, 2.0, 3.0]}),
-            ({"age": NAN}, {"age": NAN}),
-            ({"work": " Private"}, {"work": "Private"}),
-            ({"work": "?"}, {"work": ""}),
-            ({"work": "Zürich"}, {"work": "never seen"}),
-        ],
-    )
-    def test_a_body_as_python_writes_it(self, served, sent, same_as):
-        body = json.dumps({"instances": [{**REQUEST, **sent}]})
-        found = served.predict(tensors_of_rest(body, served.signatures[RAW]))
-        expected = served.predict(columns({**REQUEST, **same_as}))
-        np.testing.assert_allclose(found["probabilities"], expected["probabilities"], rtol=1e-5)
-
-    @pytest.mark.parametrize("sent", [{"age": None}, {"age": "40"}, {"age": True}, {"work": 3}, {"hours": 1 << 24}])
-    def test_a_value_of_another_type_is_refused(self, served, sent):
-        with pytest.raises(TypeError, match="not of expected type"):
-            tensors_of_rest(json.dumps({"instances": [{**REQUEST, **sent}]}), served.signatures[RAW])
-
-    def test_a_row_without_an_input_is_refused(self, served):
-        with pytest.raises(ValueError, match="keys must be equal to: age,city"):
-            tensors_of_rest(json.dumps({"instances": [{"age": 40}]}), served.signatures[RAW])
-
-    def test_examples_in_base64(self, served):
-        row = {"examples": {"b64": base64.b64encode(example(REQUEST)).decode()}}
-        found = served.predict(
-            tensors_of_rest(json.dumps({"instances": [row]}), served.signatures[EXAMPLES]), signature=EXAMPLES
-        )
-        assert found["class"] == served.predict(columns(REQUEST))["class"]
 
 
 class TestDocumentedRequests:

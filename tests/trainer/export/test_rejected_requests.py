@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from beam_jobs import preprocess
 from schemas.errors import SkewError
+from schemas.exports.model import ServedModel
+from schemas.spec.table import Schema
 from tests.support.csv_datasets import write_dataset
 from tests.support.model_server import Client, serving
 from tests.support.training import brief_config
@@ -20,7 +22,6 @@ from trainer import predict
 from trainer.estimator import tf_estimator
 from trainer.export import outputs, row_errors
 from trainer.export.exporters import CheckedExport
-from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, custom
 from trainer.spec.task_spec import read_table_task_spec
 
@@ -350,3 +351,30 @@ class TestPredict:
             ("not_finite", "pay", rows[1]),
             ("not_finite", "pay", rows[4]),
         ]
+
+
+def test_an_empty_category_is_no_word_of_a_vocabulary_whatever_means_missing():
+    schema = Schema.model_validate(
+        {
+            "name": "t",
+            "format": "csv",
+            "csv": {"missing": ("?",)},
+            "features": (
+                {"name": "word", "kind": "category"},
+                {"name": "given", "kind": "category", "values": ("a",)},
+                {"name": "filled", "kind": "category", "missing": "none"},
+            ),
+            "label": {"name": "y", "kind": "numeric"},
+        }
+    )
+    sent = ["", " \x0b", "?", "a\nb", "x"]
+    errors = row_errors.raw_errors({name: tf.constant(sent) for name in ("word", "given", "filled")}, schema)
+    assert errors.numpy().tolist() == [
+        b"word: missing_value",
+        b"word: missing_value",
+        b"word: missing_value",
+        b"word: line_end_in_value",
+        b"",
+    ]
+    alone = row_errors.raw_errors({"given": tf.constant(sent)}, schema)
+    assert alone.numpy().tolist() == [b"", b"", b"given: missing_value", b"", b""]

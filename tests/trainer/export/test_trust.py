@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from beam_jobs import preprocess
 from schemas.dataset import layout, open_dataset
 from schemas.errors import MillraceError
-from schemas.exports.notes import check_files, read_notes
+from schemas.exports.model import ServedModel
+from schemas.exports.notes import NOTES_PATH, check_files, read_notes
 from tests.support.training import run
 from trainer import predict, verify
 from trainer.export.image_receivers import load_ingest
-from trainer.export.saved_model import ServedModel
+
+VARIABLES = "variables/variables.data-00000-of-00001"
 
 
 def change(path: Path) -> None:
@@ -22,6 +25,19 @@ def change(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def link(export: Path, name: str) -> None:
+    """Moves a file or a folder of an export elsewhere, and puts a link in its place."""
+    elsewhere = Path(f"{export}.elsewhere")
+    if (export / name).exists():
+        shutil.move(export / name, elsewhere)
+    (export / name).symlink_to(elsewhere)
+
+
+def earlier_format(export: Path) -> None:
+    notes = export / NOTES_PATH
+    notes.write_text(notes.read_text().replace('"format_version": 4', '"format_version": 1'))
 
 
 def copied(dataset, tmp_path: Path) -> tuple[Path, Path]:
@@ -72,12 +88,17 @@ class TestExport:
     def export(self, titanic_model, tmp_path) -> Path:
         return Path(shutil.copytree(titanic_model.export, tmp_path / "served" / "1"))
 
-    def commands(self, export: Path, titanic, titanic_model, titanic_csv, tmp_path: Path) -> list[int]:
-        """The exit codes of predict and verify."""
-        saved = ["--saved_model", str(export)]
-        more = ["--data_dir", titanic.path, "--model_dir", str(titanic_model.model_dir)]
-        output = ["--input", str(titanic_csv), "--output", str(tmp_path / "predictions.jsonl")]
-        return [predict.main([*saved, *output]), verify.main([*saved, *more])]
+    @pytest.fixture
+    def commands(self, titanic, titanic_model, titanic_csv, tmp_path) -> Callable[[Path], list[int]]:
+        """Runs predict and verify on an export; gives their exit codes."""
+
+        def run_both(export: Path) -> list[int]:
+            saved = ["--saved_model", str(export)]
+            more = ["--data_dir", titanic.path, "--model_dir", str(titanic_model.model_dir)]
+            output = ["--input", str(titanic_csv), "--output", str(tmp_path / "predictions.jsonl"), "--overwrite"]
+            return [predict.main([*saved, *output]), verify.main([*saved, *more])]
+
+        return run_both
 
     def test_its_notes_name_every_other_file(self, titanic_model):
         _, notes = read_notes(str(titanic_model.export))
@@ -85,53 +106,28 @@ class TestExport:
         assert set(notes.files) == lying_there - {"assets.extra/millrace.json"}
         check_files(str(titanic_model.export), notes)
 
-    def test_a_copy_is_as_good(self, export, titanic, titanic_model, titanic_csv, tmp_path):
-        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [0, 0]
-
-    @pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
-    def test_a_changed_one_is_refused(self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name):
-        change(export / name)
-        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
-        assert capsys.readouterr().err.count(f"{export / name}: was changed: its SHA-256 is ") == 2
-        assert not (tmp_path / "predictions.jsonl").exists()
-        with pytest.raises(MillraceError, match="was changed"):
-            ServedModel(str(export))
-
-    def test_an_export_with_an_additional_file_is_refused(
-        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
-    ):
-        (export / "saved_model.cpb").write_bytes(b"x")
-        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
-        assert "saved_model.cpb: is not named by assets.extra/millrace.json" in capsys.readouterr().err
-
-    @pytest.mark.parametrize("name", ["variables", "saved_model.pb", "more"])
-    def test_an_export_with_a_link_is_refused(
-        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys, name
-    ):
-        elsewhere = tmp_path / "elsewhere"
-        if (export / name).exists():
-            shutil.move(export / name, elsewhere)
-        (export / name).symlink_to(elsewhere)
-        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
-        assert f"{export / name}: is a link to {elsewhere}" in capsys.readouterr().err
-
-    def test_an_export_that_is_reached_through_a_link_is_as_good(
-        self, export, titanic, titanic_model, titanic_csv, tmp_path
-    ):
+    def test_a_copy_is_as_good_and_so_is_a_link_to_it(self, export, commands, tmp_path):
+        assert commands(export) == [0, 0]
         (tmp_path / "latest").symlink_to(export)
-        assert self.commands(tmp_path / "latest", titanic, titanic_model, titanic_csv, tmp_path) == [0, 0]
+        assert commands(tmp_path / "latest") == [0, 0]
 
-    def test_an_export_with_a_missing_file_is_refused(
-        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
-    ):
-        (export / "variables" / "variables.index").unlink()
-        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
-        assert "missing, but assets.extra/millrace.json names it" in capsys.readouterr().err
-
-    def test_an_export_of_an_earlier_format_is_refused(
-        self, export, titanic, titanic_model, titanic_csv, tmp_path, capsys
-    ):
-        notes = export / "assets.extra" / "millrace.json"
-        notes.write_text(notes.read_text().replace('"format_version": 4', '"format_version": 1'))
-        assert self.commands(export, titanic, titanic_model, titanic_csv, tmp_path) == [1, 1]
-        assert "has another format version" in capsys.readouterr().err
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            (lambda e: change(e / "saved_model.pb"), "{}/saved_model.pb: was changed: its SHA-256 is "),
+            (lambda e: change(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
+            (lambda e: (e / "saved_model.cpb").write_bytes(b"x"), f"saved_model.cpb: is not named by {NOTES_PATH}"),
+            (lambda e: (e / "variables" / "variables.index").unlink(), f"missing, but {NOTES_PATH} names it"),
+            (lambda e: link(e, "variables"), "{}/variables: is a link to {}.elsewhere"),
+            (lambda e: link(e, "saved_model.pb"), "{}/saved_model.pb: is a link to {}.elsewhere"),
+            (lambda e: link(e, "more"), "{}/more: is a link to {}.elsewhere"),
+            (earlier_format, "has another format version"),
+        ],
+    )
+    def test_a_damaged_one_is_refused(self, export, commands, tmp_path, capsys, damage, said):
+        damage(export)
+        assert commands(export) == [1, 1]
+        assert capsys.readouterr().err.count(said.replace("{}", str(export))) == 2
+        assert not (tmp_path / "predictions.jsonl").exists()
+        with pytest.raises(MillraceError):
+            ServedModel(str(export))

@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from schemas.errors import MillraceError
+from schemas.exports.model import ServedModel
 from tests.support import hostile_exports as hostile
 from trainer import predict, verify
-from trainer.export.saved_model import ServedModel
 
 pytestmark = pytest.mark.slow
 

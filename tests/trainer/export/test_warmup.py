@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from schemas.errors import MillraceError
+from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
-from trainer.export.saved_model import ServedModel
 from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
 
 

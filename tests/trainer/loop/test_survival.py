@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from schemas.exports.model import ServedModel
 from tests.support.forking_trainer import NO_DISK, Forking
-from trainer.export.saved_model import ServedModel
 from trainer.model_dir.checkpoints import checkpoint_fault, remove_temporary_exports, remove_temporary_files
 
 pytestmark = pytest.mark.long

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import MillraceError
+from schemas.exports.session import plain_session
 from trainer.estimator import tf_estimator
-from trainer.export.warmup import plain_session
 from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, recover_checkpoint, with_safe_saving
 
 DATA, INDEX = "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"

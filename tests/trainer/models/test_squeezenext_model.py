@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import UsageError
+from schemas.exports.model import ServedModel
 from tests.support.drawn_datasets import COLORS
 from tests.support.training import Trained, brief_config
 from tests.support.written_records import pixels, read_summaries
@@ -19,7 +20,6 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
 from trainer.export.receivers import serving_input_receiver_fn
-from trainer.export.saved_model import ServedModel
 from trainer.models import BUILT_IN, SqueezenextHparams
 from trainer.models.squeezenext import CLASSIFIER, SCOPE
 from trainer.models.squeezenext_variants import VARIANTS, Variant

@@ -15,7 +15,7 @@ from schemas.rejects import Reject
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import png
 from trainer import predict
-from trainer.predicting.image_lines import encode_lines
+from trainer.predicting.images import encode_lines
 
 CUT = png(striped("lying", 1))[:400]  # its header is whole
 HUGE = png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))

@@ -86,8 +86,8 @@ class TestNoFile:
         assert path.lstat().st_mode == mode
         assert not (tmp_path / "other.jsonl").exists()
 
-    @pytest.mark.parametrize("spelled", ["{0}/./raw.csv", "{0}/../{1}/raw.csv", "{0}/hard.csv"])
-    def test_an_input_under_another_spelling_is_not_overwritten(self, command, titanic_csv, tmp_path, capsys, spelled):
+    @pytest.mark.parametrize("spelled", ["{0}/raw.csv", "{0}/./raw.csv", "{0}/../{1}/raw.csv", "{0}/hard.csv"])
+    def test_an_input_is_not_overwritten_however_it_is_spelled(self, command, titanic_csv, tmp_path, capsys, spelled):
         raw = tmp_path / "raw.csv"
         raw.write_bytes(titanic_csv.read_bytes())
         os.link(raw, tmp_path / "hard.csv")

@@ -7,16 +7,21 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from schemas.exports.model import RAW
+from schemas.exports.rows import RowPredictor
 from schemas.rejects import Reject
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import OFFSET, Schema
+from tests.support.csv_datasets import PEOPLE
 from trainer import predict
-from trainer.predicting.lines import encode_lines
 from trainer.predicting.options import PredictOptions
-
-NAN, INF = float("nan"), float("inf")
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -164,12 +169,6 @@ class TestAskedWrongly:
         assert run(tmp_path / "other.csv") == 2
         assert "other.csv" in capsys.readouterr().err
 
-    def test_an_input_is_no_output(self, run, titanic_csv, tmp_path, capsys):
-        copy = tmp_path / "predictions.jsonl"
-        copy.write_bytes(titanic_csv.read_bytes())
-        assert run(copy, more=("--overwrite",)) == 2
-        assert "is both an input and an output" in capsys.readouterr().err
-
     def test_help_answers_without_a_heavy_import(self):
         code = "import sys; from trainer import predict\n"
         code += "try: predict.main(['--help'])\n"
@@ -179,40 +178,19 @@ class TestAskedWrongly:
         assert out.endswith("[]\n")
 
 
-class TestLines:
-    def encode(self, outputs, classes=("a", "b")):
-        rows = len(next(iter(outputs.values())))
-        text = encode_lines(
-            outputs, source='a "b" %d.csv', offsets=np.arange(rows) * 10, rows=np.arange(rows), classes=classes
-        )
-        return [json.loads(line) for line in text.splitlines()]
-
-    def test_positions_and_strange_names(self):
-        outputs = {"class_id": np.array([1, 0]), "probabilities": np.array([[0.25, 0.75], [1, 0]], np.float32)}
-        assert self.encode(outputs, classes=('50% "x"', "ü\n")) == [
-            {
-                "source": 'a "b" %d.csv',
-                "offset": 10 * row,
-                "row": row,
-                "class": name,
-                "probabilities": dict(zip(('50% "x"', "ü\n"), values, strict=True)),
-            }
-            for row, name, values in ((0, "ü\n", (0.25, 0.75)), (1, '50% "x"', (1.0, 0.0)))
-        ]
-
-    @pytest.mark.parametrize(
-        ("key", "text"), [(b'a "b"\\', 'a "b"\\'), (b"\xff", "\ufffd"), ("ü".encode(), "ü"), (b"", "")]
-    )
-    def test_keys(self, key, text):
-        outputs = {"key": np.array([key], object), "value": np.array([1.0], np.float32)}
-        assert self.encode(outputs, classes=())[0]["key"] == text
-
-    @pytest.mark.parametrize(
-        ("value", "written"), [(0.1, np.float32(0.1)), (1e-30, np.float32(1e-30)), (NAN, None), (INF, None)]
-    )
-    def test_a_float_comes_back_as_it_was(self, value, written):
-        found = self.encode({"value": np.array([value, 2.0], np.float32)}, classes=())
-        assert [None if line["value"] is None else np.float32(line["value"]) for line in found] == [written, 2.0]
+@pytest.mark.parametrize(
+    ("key", "text"), [(b'a "b"\\', 'a "b"\\'), (b"\xff", "\ufffd"), ("ü".encode(), "ü"), (b"", "")]
+)
+def test_keys_are_text_whatever_a_model_answers(key: bytes, text: str) -> None:
+    schema = parse_schema(PEOPLE.encode(), "people.yaml")
+    assert isinstance(schema, Schema)
+    outputs = {"key": np.array([key], object), "value": np.zeros(1, np.float32)}
+    model: Any = SimpleNamespace(signatures={RAW: SimpleNamespace(inputs=())}, predict=lambda *_, **__: outputs)
+    files: Any = [SimpleNamespace(path="a.csv", labels=())]
+    batch = pa.RecordBatch.from_pydict({OFFSET: pa.array([0], pa.int64())})
+    found = RowPredictor(model, schema, (), signature=RAW)(batch, files, np.zeros(1, int)).found
+    assert found is not None
+    assert found.column("key").to_pylist() == [text]
 
 
 def test_a_regression_gives_values(wages, make_estimator, tmp_path):
