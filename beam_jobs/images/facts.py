@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core.accounting import as_lists
-from beam_jobs.statistics.collect import Described
-from beam_jobs.statistics.columns import RAW, Column, Role
+from schemas.profile.columns import RAW, Column, Role
+from schemas.profile.statistics import Described
 from schemas.spec import images as key
 from schemas.spec.images import ImagePairsSchema
 

@@ -26,10 +26,10 @@ from beam_jobs.images.reader import ImageBatch, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
-from beam_jobs.statistics.collect import Collector
-from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.profiles import STATISTICS
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
+from schemas.profile.statistics import Collector
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import SAMENESS, ImageOptions, ImagePairsSchema

@@ -27,17 +27,16 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.steps import KnownIds
-from beam_jobs.leakage.combine import LEAKAGE
-from beam_jobs.leakage.rows import RowCollector
-from beam_jobs.leakage.rows import Watched as WatchedRows
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
-from beam_jobs.statistics.collect import Collector, Described
-from beam_jobs.statistics.columns import raw_apart
-from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.profiles import LEAKAGE, STATISTICS
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
+from schemas.profile.columns import raw_apart
+from schemas.profile.leakage import RowCollector
+from schemas.profile.leakage import Watched as WatchedRows
+from schemas.profile.statistics import Collector, Described
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, SPLIT, SPLITS
 

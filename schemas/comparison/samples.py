@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import MillraceError
+from schemas import storage
+from schemas.dataset import layout
+from schemas.dataset.manifest import Manifest
+from schemas.errors import MillraceError, UsageError
 from schemas.storage.json_files import parse_json
 
 if TYPE_CHECKING:
     import datasketches
+
 
 FORMAT_VERSION = 1  # of statistics.arrow
 _META = b"millrace.statistics"
@@ -205,3 +209,20 @@ def _channels(sums: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         variance = (squares * pixels - total * total) / (pixels * pixels)
         told[name] = {"mean": total / pixels, "std": math.sqrt(variance)}
     return told
+
+
+def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
+    """What a dataset's run says of each of its splits.
+
+    Raises:
+      UsageError: it was written without statistics.
+      MillraceError: they cannot be read.
+    """
+    name = layout.join(manifest.run, layout.STATISTICS_SKETCHES)
+    path = layout.join(data_dir, name)
+    if name not in {file.path for file in manifest.files}:
+        raise UsageError(
+            f"{data_dir}: has no statistics to compare. It was written with --no_statistics, or by an earlier release; "
+            "write it again to have them."
+        )
+    return samples(storage.read_bytes(path), source=path)

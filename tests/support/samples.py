@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.statistics.collect import Collector, Described
-from beam_jobs.statistics.columns import Column, Role
 from schemas.comparison import Sample, samples
+from schemas.profile.columns import Column, Role
+from schemas.profile.statistics import Collector, Described
 
 
 def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> bytes:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from beam_jobs.leakage.combine import FindLeaks
-from beam_jobs.leakage.rows import RowCollector, Watched, watched_rows
-from beam_jobs.leakage.sample import Sample
+from beam_jobs.profiles import FindLeaks
+from schemas.profile.label_leaks import Sample
+from schemas.profile.leakage import RowCollector, Watched, watched_rows
 from schemas.rows import list_array
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import SPLITS, Schema

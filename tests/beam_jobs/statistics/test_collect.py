@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.statistics import collect
-from beam_jobs.statistics.collect import Collector, Described, merged
-from beam_jobs.statistics.columns import RAW, Column, columns_of, raw_apart
-from beam_jobs.statistics.combine import MergeStatistics
-from beam_jobs.statistics.describe import describe
-from beam_jobs.statistics.state import Statistics
+from beam_jobs.profiles import MergeStatistics
+from schemas.profile import statistics
+from schemas.profile.columns import RAW, Column, columns_of, raw_apart
+from schemas.profile.statistics import Collector, Described, Statistics, merged
+from schemas.profile.statistics_files import describe
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
 from tests.support.people import SCHEMA
@@ -70,7 +69,7 @@ def test_every_split_has_the_statistics_of_its_rows() -> None:
 def test_bundles_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [batch(100 + i, i) for i in range(12)]
     whole = describe(collected(batches))
-    monkeypatch.setattr(collect, "WAITING_BYTES", 3000)  # every second batch
+    monkeypatch.setattr(statistics, "WAITING_BYTES", 3000)  # every second batch
     parts = [collected(batches[i : i + 3]) for i in range(0, 12, 3)]
     total = merged(pickle.loads(pickle.dumps(part)) for part in parts)
     assert total is not None

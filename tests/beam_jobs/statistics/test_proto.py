@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from beam_jobs.statistics.columns import Column
-from beam_jobs.statistics.proto import to_proto
-from beam_jobs.statistics.state import Statistics
+from schemas.profile.columns import Column
+from schemas.profile.statistics import Statistics
+from schemas.profile.statistics_files import to_proto
 
 COLUMNS = (
     Column("x", "numbers", "numeric", "feature", ("x[0]", "x[1]")),

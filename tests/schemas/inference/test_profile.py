@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.inference.hashing import row_hashes, value_hashes
-from schemas.inference.moments import Moments
-from schemas.inference.profile import ColumnProfile
-from schemas.inference.row_sample import RowSample
-from schemas.inference.value_counts import ValueCounts
+from schemas.profile.hashing import row_hashes, value_hashes
+from schemas.profile.raw_columns import ColumnProfile, Moments, RowSample, ValueCounts
 
 
 def profiled(cells: list[str], *, batch: int = 100, limit: int = 1000) -> ColumnProfile:
