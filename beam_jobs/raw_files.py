@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.comparison import Sample, samples
+from schemas.comparison import Sample
 from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.images.listing import ImageBundle, list_csv, list_folders
 from schemas.profile.columns import columns_of
-from schemas.profile.statistics import Collector, Described
+from schemas.profile.statistics import Statistics, samples_of
 from schemas.rejects import Reject
 from schemas.rows import RowRange
 from schemas.spec import images as key
@@ -53,9 +53,9 @@ class RawFiles:
             self.rejected[reject.reason] += 1
             self.examples.setdefault(reject.reason, (reject.source, reject.offset, reject.detail))
 
-    def describe(self, sketches: bytes) -> None:
+    def describe(self, statistics: Statistics) -> None:
         """Takes the statistics of the records; they are all of one split, whatever it is called."""
-        self.sample = next(iter(samples(sketches).values()), None)
+        self.sample = next(iter(samples_of(statistics).values()), None)
 
     def check(self, first: str) -> RawFiles:
         """Itself.
@@ -107,7 +107,7 @@ def read_rows(
             )
     result = RawFiles(len(paths), lacks=_lacking(schema, known) if filled else ())
     columns = tuple(column for column in columns_of(schema) if column.name in known)
-    collector = Collector(Described(columns))
+    statistics = Statistics(columns)
     parts = [part for file in filled for part in form.plan_ranges(file, range_bytes=_range_bytes(sample))]
     done, total = 0, max(1, sum(part.covers for part in parts))
     for part in _spread(parts) if sample is not None else parts:
@@ -119,10 +119,10 @@ def read_rows(
             result.refuse(decoded.rejects)
             if decoded.batch.num_rows:
                 batch = decoded.batch.select([column.name for column in columns])
-                collector.add(batch, np.zeros(batch.num_rows, np.int8))
+                statistics.add(batch, np.zeros(batch.num_rows, np.int8))
             progress(result.read, min(1.0, (done + decoded.consumed) / total))
         done += part.covers
-    result.describe(collector.finish().to_bytes())
+    result.describe(statistics)
     return result.check(paths[0])
 
 
@@ -175,9 +175,7 @@ def read_images(
     if sample is not None and len(places) > sample:
         places = np.sort(np.random.default_rng(0).permutation(places)[:sample])
         result.complete = False
-    found = described_images()
-    columns = tuple(column for column in found.columns if labelled or column.role != "label")
-    collector = Collector(Described(columns, found.images))
+    statistics = Statistics(column for column in described_images() if labelled or column.role != "label")
     every = {*classes, *listed.labels}  # a class that is new is no reject here, but unseen
     with ImageReader(schema.images, classes=sorted(every), split=schema.split) as reader:
         for start in range(0, len(places), AT_ONCE):
@@ -189,7 +187,7 @@ def read_images(
                 if batch.records.num_rows:
                     arrays = facts_columns(batch.facts) | {key.TEXT: batch.records.column(key.TEXT)}
                     described = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-                    collector.add(described, np.zeros(described.num_rows, np.int8))
+                    statistics.add(described, np.zeros(described.num_rows, np.int8))
             progress(result.read, min(1.0, (start + len(some)) / len(places)))
-    result.describe(collector.finish().to_bytes())
+    result.describe(statistics)
     return result.check(paths[0] if paths else "the input")

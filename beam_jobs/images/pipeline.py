@@ -36,7 +36,7 @@ from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.contents import write_contents
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
-from beam_jobs.profiles import STATISTICS, find_leaks
+from beam_jobs.profiles import STATISTICS, FindLeakage
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
@@ -54,11 +54,11 @@ class FindImageLeaks(beam.PTransform):
     """ImageBatch -> what is found, as JSON. Each image counts once, however many pairs have it."""
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        return batches | "Look" >> beam.ParDo(CollectImages()) | "FindLeaks" >> find_leaks(None)
+        return batches | "Look" >> beam.ParDo(CollectImages()) | "FindLeaks" >> FindLeakage(None)
 
 
 class CollectImages(beam.DoFn):
-    """ImageBatch -> what the bundle's images leave behind, as bytes."""
+    """ImageBatch -> what the bundle's images leave behind."""
 
     collector: ImageCollector  # of the current bundle
 
@@ -71,8 +71,8 @@ class CollectImages(beam.DoFn):
             self.collector.add(batch.seen, passthrough(batch.records, SPLIT), labels)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self.collector.known is not None:
-            yield GlobalWindows.windowed_value(self.collector.known.to_bytes())
+        if self.collector.profile is not None:
+            yield GlobalWindows.windowed_value(self.collector.profile)
 
 
 MOMENTS, CONTENTS = "moments", "contents"

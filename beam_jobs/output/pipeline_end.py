@@ -33,9 +33,7 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
     parity |= {"content_files": steps.content_files}
     parts |= {name: part for name, part in parity.items() if part is not None}
     if steps.statistics is not None:
-        parts["statistics"] = (
-            steps.statistics | "MergeStatistics" >> beam.CombineGlobally(MergeStatistics()).without_defaults()
-        )
+        parts["statistics"] = steps.statistics | "MergeStatistics" >> MergeStatistics()
     if steps.leakage is not None:
         parts["leakage"] = steps.leakage
     _ = (

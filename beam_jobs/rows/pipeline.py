@@ -14,7 +14,7 @@ from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.encode import Encoded, EncodeExamples
-from beam_jobs.profiles import LEAKAGE, STATISTICS, find_leaks
+from beam_jobs.profiles import LEAKAGE, STATISTICS, FindLeakage
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.analyze import analyze
@@ -23,7 +23,6 @@ from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
 from schemas.profile.columns import columns_of, raw_names
 from schemas.profile.leakage import watched_rows
-from schemas.profile.statistics import Described
 from schemas.spec.table import Schema, hints_of, raw_columns
 
 
@@ -96,7 +95,7 @@ def row_steps(
                     inputs=plan.inputs,
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
-                    described=Described(columns_of(schema)) if plan.statistics else None,
+                    described=columns_of(schema) if plan.statistics else None,
                     known_ids=plan.known_ids,
                     guarded=watched_rows(schema) if plan.leakage else None,
                 )
@@ -113,7 +112,7 @@ def row_steps(
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
         statistics=encoded[STATISTICS] if plan.statistics else None,
-        leakage=encoded[LEAKAGE] | "FindLeaks" >> find_leaks(watched_rows(schema)) if plan.leakage else None,
+        leakage=encoded[LEAKAGE] | "FindLeaks" >> FindLeakage(watched_rows(schema)) if plan.leakage else None,
     )
 
 

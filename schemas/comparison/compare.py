@@ -1,4 +1,4 @@
-"""Samples whose values are as the schema means them: a bool is true or false, however it was written."""
+"""Compares two samples, feature by feature, their values as the schema means them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow as pa
 from schemas.comparison import distances as making
 from schemas.comparison.distances import Cells, divergence_noise, jensen_shannon, l_infinity, share_noise
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
-from schemas.comparison.samples import Column, Numbers, Sample, Strings
+from schemas.profile.statistics import ColumnSample, Sample
+from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.features import Bool
 from schemas.spec.gates import Limits
 from schemas.spec.loader import AnySchema
@@ -35,12 +36,15 @@ def as_meant(sample: Sample, schema: AnySchema) -> Sample:
 
 def _joined(strings: Strings, item: Bool) -> Strings:
     counts: collections.Counter[bytes] = collections.Counter()
-    values = list(strings.counts)
-    for value, read in zip(values, item.read_values(pa.array(values, pa.binary())), strict=True):
-        counts[_WORDS.get(read, value) if isinstance(read, bytes) else value] += strings.counts[value]
+    found = strings.counts
+    for (value, count), read in zip(found.items(), item.read_values(pa.array(found, pa.binary())), strict=True):
+        counts[_WORDS.get(read, value) if isinstance(read, bytes) else value] += count
     lengths = [len(value) for value in counts]
+    frequent = dataclasses.replace(
+        strings.frequent, values=pa.array(counts, pa.binary()), counts=np.array(list(counts.values()), np.int64)
+    )
     return dataclasses.replace(
-        strings, counts=dict(counts), shortest=min(lengths, default=-1), longest=max(lengths, default=-1)
+        strings, frequent=frequent, shortest=min(lengths, default=-1), longest=max(lengths, default=-1)
     )
 
 
@@ -97,7 +101,7 @@ def _channels(
 
 
 def _compared(
-    a: Column | None, b: Column | None, thresholds: Thresholds, names: tuple[str, str], *, tests: int
+    a: ColumnSample | None, b: ColumnSample | None, thresholds: Thresholds, names: tuple[str, str], *, tests: int
 ) -> FeatureDrift:
     column = b or a
     assert column is not None  # noqa: S101 - one of them has it
@@ -141,7 +145,7 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
         assert isinstance(a, Strings)  # noqa: S101 - both are of one type
         assert isinstance(b, Strings)  # noqa: S101
         cells = making.of_strings(a, b)
-        uncertain = max(a.error / a.count, b.error / b.count)
+        uncertain = max(a.frequent.error / a.count, b.frequent.error / b.count)
         known = cells.pooled[: cells.named]
         noise = min(1.0, share_noise(known, cells.counts, tests=tests * max(1, cells.named)) + uncertain)
         unseen, span = _unseen(a, b), None
@@ -172,12 +176,13 @@ def _range_of_numbers(a: Numbers, b: Numbers) -> Range:
 
 
 def _unseen(a: Strings, b: Strings) -> Unseen | None:
+    known = a.counts
     new = sorted(
-        ((value, count) for value, count in b.counts.items() if value not in a.counts),
+        ((value, count) for value, count in b.counts.items() if value not in known),
         key=lambda item: (-item[1], item[0]),
     )
     if not new:
         return None
     examples = tuple((making.text(value), count) for value, count in new[:EXAMPLES])
     rows = sum(count for _, count in new)
-    return Unseen(examples, len(new), rows, at_most=a.error, at_least=bool(b.error))
+    return Unseen(examples, len(new), rows, at_most=a.frequent.error, at_least=bool(b.frequent.error))

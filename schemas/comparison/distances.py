@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from schemas.comparison.samples import Numbers, Strings
+from schemas.profile.summaries import Numbers, Strings
 
 BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
 FINE = 64  # quantiles of either side, among which the edges are chosen
@@ -118,8 +118,9 @@ def _range(bounds: np.ndarray, place: int) -> str:
 
 def of_strings(a: Strings, b: Strings) -> Cells:
     """Each value that is known on a side; what is not known is one more cell. Both sides have values."""
-    values = list(dict.fromkeys([*a.counts, *b.counts]))
-    found = [np.array([side.counts.get(value, 0) for value in values], np.float64) for side in (a, b)]
+    counts = a.counts, b.counts
+    values = list(dict.fromkeys([*counts[0], *counts[1]]))
+    found = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
     rest = [max(0.0, side.count - held.sum()) for side, held in zip((a, b), found, strict=True)]
     labels, named = [text(value) for value in values], len(values)
     if any(rest):

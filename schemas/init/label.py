@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,8 +14,10 @@ import pyarrow.compute as pc
 
 from schemas.errors import UsageError
 from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, counted, in_order, number, percent, shares
+from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.hashing import mix
-from schemas.profile.raw_columns import RowSample
+from schemas.profile.label_leaks import bins, correlation, errors_avoided
+from schemas.profile.raw_columns import as_text, numbers_of
 
 MOST_CLASSES = 1_000  # of text, from which on a column is no class
 _RARE = 0.05  # a share of the records below which a class is rare
@@ -174,86 +175,68 @@ class Leak:
 
 
 def find_leaks(
-    columns: Sequence[Column], label: LabelChoice, sample: RowSample, declared: Sequence[Declaration]
+    columns: Sequence[Column], label: LabelChoice, sample: RecordHashes, declared: Sequence[Declaration]
 ) -> list[Leak]:
     """The declarations that predict the label almost without an error, each alone, on rows kept apart for that.
 
     A one-hot group is taken as one; vectors, of which each column says little, are left out.
     """
-    if len(sample) < LEAST_ROWS:
+    if sample.table.num_rows < LEAST_ROWS:
         return []
     target = columns[label.position]
-    cells = sample.column(label.position)
+    cells = _trimmed(sample, label.position)
     kept = np.flatnonzero(_present(cells, target))
     if len(kept) < LEAST_ROWS:
         return []
-    fitting = (mix(sample.hashes[kept]) & np.uint64(1)).astype(bool)
     take = pa.array(kept)
-    classes = None if label.kind == "numeric" else _codes(cells.take(take))
-    truth = _numbers(cells.take(take)) if classes is None else np.empty(0)
+    fitting = (mix(np.asarray(sample.table.column(HASH))[kept]) & np.uint64(1)).astype(bool)
+    labels = cells.take(take)
+    classes = None if label.kind == "numeric" else _codes(labels)
     found = []
     for each in declared:
         column = columns[each.first]
         if not column.present or column.constant:
             continue
         if each.kind == "one_hot" and classes is not None:
-            ones = [_codes_of_one(sample.column(i).take(take)) for i in range(each.first, each.last + 1)]
+            ones = [_numbers(_trimmed(sample, i).take(take)) == 1 for i in range(each.first, each.last + 1)]
             found.append(_judged(each.first, np.argmax(ones, axis=0), classes, fitting))
         elif each.width == 1 and classes is not None:
-            found.append(_tells(column, sample.column(each.first).take(take), classes, fitting))
+            found.append(_tells(column, _trimmed(sample, each.first).take(take), classes, fitting))
         elif each.width == 1 and column.numeric:
-            found.append(_copy_of_number(column, _numbers(sample.column(each.first).take(take)), truth))
+            values, truth = _numbers(_trimmed(sample, each.first).take(take)), _numbers(labels)
+            both = np.isfinite(values) & np.isfinite(truth)
+            copied = correlation(values[both], truth[both]) if both.sum() >= LEAST_ROWS else 0.0
+            if copied >= _COPIED_NUMBER:
+                evidence = f"tells the label: their correlation is {copied:.5f}"
+                found.append(Leak(column.position, evidence, certain=True))
     return [leak for leak in found if leak is not None]
 
 
-def _codes_of_one(cells: pa.BinaryArray) -> np.ndarray:
-    return _numbers(cells) == 1
+def _trimmed(sample: RecordHashes, position: int) -> pa.StringArray:
+    return pc.ascii_trim_whitespace(as_text(sample.table.column(str(position)).combine_chunks()))
 
 
-def _present(cells: pa.BinaryArray, column: Column) -> np.ndarray:
+def _present(cells: pa.StringArray, column: Column) -> np.ndarray:
     tokens = pa.array([token.encode() for token in column.tokens], pa.binary())
-    return ~np.asarray(pc.is_in(_trim(cells), value_set=tokens))
+    return ~np.asarray(pc.is_in(cells.view(pa.binary()), value_set=tokens))
 
 
-def _trim(cells: pa.BinaryArray) -> pa.BinaryArray:
-    text = pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)
-    return pc.ascii_trim_whitespace(text).view(pa.binary())
+def _codes(cells: pa.StringArray) -> np.ndarray:
+    return cells.view(pa.binary()).dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _codes(cells: pa.BinaryArray) -> np.ndarray:
-    return _trim(cells).dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def _numbers(cells: pa.BinaryArray) -> np.ndarray:
+def _numbers(cells: pa.StringArray) -> np.ndarray:
     """float64 `[n]`, NaN for what is no number."""
-    encoded = _trim(cells).dictionary_encode()
-    values = np.array([_number(value) for value in encoded.dictionary.to_pylist()], np.float64)
+    encoded = cells.dictionary_encode()
+    values = numbers_of(encoded.dictionary, np.zeros(len(encoded.dictionary), bool))
     return values[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
-def _number(value: bytes) -> float:
-    try:
-        found = float(value)
-    except ValueError:
-        return math.nan
-    return found if math.isfinite(found) else math.nan
-
-
-def _copy_of_number(column: Column, values: np.ndarray, truth: np.ndarray) -> Leak | None:
-    both = np.isfinite(values) & np.isfinite(truth)
-    if both.sum() < LEAST_ROWS or not values[both].std() or not truth[both].std():
-        return None
-    correlation = abs(float(np.corrcoef(values[both], truth[both])[0, 1]))
-    if correlation < _COPIED_NUMBER:
-        return None
-    return Leak(column.position, f"tells the label: their correlation is {correlation:.5f}", certain=True)
-
-
-def _tells(column: Column, cells: pa.BinaryArray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
+def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
     present = _present(cells, column)
     if column.missing and not present.all() and present.any():
         there = present.astype(np.int64)
-        gone = _errors_gone(there, classes, fitting)
+        gone = errors_avoided(there, 2, classes, fitting)
         if gone >= _PRESENCE:
             evidence = f"tells the label: whether there is a value predicts it, {percent(gone, 1)} of the errors gone"
             return Leak(column.position, evidence, certain=True)
@@ -266,7 +249,7 @@ def _tells(column: Column, cells: pa.BinaryArray, classes: np.ndarray, fitting: 
 
 
 def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
-    gone = _errors_gone(codes, classes, fitting)
+    gone = errors_avoided(codes, int(codes.max()) + 1, classes, fitting)
     if gone >= _COPY:
         return Leak(
             position, f"tells the label: alone it predicts {percent(gone, 1)} of what a guess misses", certain=True
@@ -277,32 +260,12 @@ def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.n
     return None
 
 
-def _binned(column: Column, cells: pa.BinaryArray, present: np.ndarray) -> np.ndarray:
+def _binned(column: Column, cells: pa.StringArray, present: np.ndarray) -> np.ndarray:
     """A small number for each row: its value, or of many numbers, the bin; missing is one of its own."""
     if not (column.numeric and column.distinct > _BINS):
         return _codes(cells)
-    values = _numbers(cells)
-    good = present & np.isfinite(values)
-    if not good.any():
-        return np.zeros(len(values), np.int64)
-    edges = np.unique(np.quantile(values[good], np.linspace(0, 1, _BINS + 1)[1:-1]))
-    return np.where(good, np.searchsorted(edges, np.where(good, values, 0), side="right") + 1, 0).astype(np.int64)
-
-
-def _errors_gone(codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> float:
-    """The share of a constant guess's errors that the best guess for each code avoids, on the rows not fitted to."""
-    count = int(classes.max()) + 1
-    if count < 2 or int(codes.max() + 1) * count > 1 << 24:
-        return 0.0
-    table = np.bincount(codes[fitting] * count + classes[fitting], minlength=int(codes.max() + 1) * count)
-    table = table.reshape(-1, count)
-    overall = table.sum(axis=0)
-    guesses = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), overall.argmax())
-    truth = classes[~fitting]
-    baseline = int((truth != overall.argmax()).sum())
-    if baseline < 10:
-        return 0.0
-    return 1 - int((guesses[codes[~fitting]] != truth).sum()) / baseline
+    codes, _ = bins(np.where(present, _numbers(cells), np.nan), _BINS)
+    return codes
 
 
 def _purity(classes: np.ndarray, side: np.ndarray) -> float | None:

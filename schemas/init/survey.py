@@ -12,8 +12,9 @@ from schemas.csv.columns import ColumnBatch, open_columns, read_columns
 from schemas.csv.file import CsvFile
 from schemas.errors import UsageError
 from schemas.init.dialect import Found, detect, told_encoding
+from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.hashing import row_hashes
-from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, RowSample
+from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows
@@ -41,7 +42,7 @@ class Survey:
 
     found: Found
     columns: list[ColumnProfile]
-    sample: RowSample
+    sample: RecordHashes
     rows: int = 0
     read: int = 0
     bad: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -110,7 +111,7 @@ def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progres
     limit = max(64, min(_DISTINCT, _ALL_DISTINCT // found.width))
     max_bytes = max(4096, min(MAX_BYTES, _ALL_BYTES // found.width))
     columns = [ColumnProfile(limit, max_bytes) for _ in range(found.width)]
-    result = Survey(found, columns, RowSample(found.width))
+    result = Survey(found, columns, row_sample(found.width))
     block_bytes = _WIDE_BLOCK_BYTES if found.width >= _WIDE else _BLOCK_BYTES
     files = [open_columns(path, found.options, num_columns=found.width) for path in (paths[:1] if sample else paths)]
     sizes = [file.size - file.data_start if file.mode == "ranges" else file.size for file in files]
@@ -141,7 +142,7 @@ def _add(result: Survey, file: CsvFile, batch: ColumnBatch, pool: ThreadPoolExec
 
     if batch.rows:
         list(pool.map(work, range(0, width, step)))
-        result.sample.add(batch.columns, hashes)
+        result.sample.add({HASH: hashes, **{str(i): column for i, column in enumerate(batch.columns)}})
     result.rows += batch.rows
     result.read += batch.read
     result.bad += batch.bad

@@ -222,7 +222,7 @@ class _Writer:
             )
             self._note(said)
             lines += comment(said)
-        if read.sample.hashes.size and read.rows < _TINY:
+        if read.sample.table.num_rows and read.rows < _TINY:
             lines += comment(f"{counted(read.rows, 'record')} cannot show what the columns are: look at every line.")
         return lines
 

@@ -7,6 +7,7 @@
 
 __all__ = [
     "columns",
+    "duplicates",
     "hashing",
     "label_leaks",
     "leakage",
@@ -15,4 +16,5 @@ __all__ = [
     "raw_columns",
     "statistics",
     "statistics_files",
+    "summaries",
 ]

@@ -22,7 +22,8 @@ class Column:
 
     Attributes:
       name: the column's name in a batch, without RAW.
-      reads: what its lists hold: numbers, one string, or the 0s and 1s of a one-hot group.
+      reads: what its lists hold: numbers, one string, or the 0s and 1s of a one-hot group. A column of pixels stands
+        for those of an image's sums, whose names begin with its own; see `Statistics.channels`.
       kind: what the schema calls it, such as numeric.
       names: what is described: one name, or one for each number of a vector.
       values: the values that the places of a one-hot group stand for.
@@ -30,7 +31,7 @@ class Column:
     """
 
     name: str
-    reads: Literal["numbers", "strings", "one_hot"]
+    reads: Literal["numbers", "strings", "one_hot", "pixels"]
     kind: str
     role: Role
     names: tuple[str, ...]

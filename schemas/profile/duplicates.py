@@ -1,4 +1,4 @@
-"""What is kept of records in order to find equal ones: a hash of each, and where it stands. Bounded, and mergeable.
+"""Records that occur twice: a hash of each record with its location. Bounded, and mergeable.
 
 Where they are too many, those are kept whose hash begins with zero bits. So equal records are kept or dropped together,
 and what is kept depends neither on the order of the records nor on how they were distributed over workers.
@@ -7,7 +7,6 @@ and what is kept depends neither on the order of the records nor on how they wer
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.spec.table import SPLITS
-from schemas.storage.json_files import parse_json
 
 HASH = "hash"  # uint64: of what is compared
 SPLIT = "split"  # int8: index into `schemas.spec.table.SPLITS`
-BUDGET = 32 * 2**20  # bytes of the traces of all records
+BUDGET = 32 * 2**20  # bytes of the hashes of all records
 
 ROWS = pa.schema(
     [
@@ -44,20 +42,22 @@ IMAGES = pa.schema(
 )
 
 
-class Traces:
-    """The traces of some records.
+class RecordHashes:
+    """The hashes of some records.
 
     Attributes:
-      records: how many there are, with those whose traces were dropped.
+      records: how many there are, with those whose hashes were dropped.
       zeros: with how many zero bits the hashes of those begin that are kept: one in 2^zeros is.
+      table: the hashes that are kept.
     """
 
-    def __init__(self, schema: pa.Schema, *, records: int = 0, zeros: int = 0, budget: int = BUDGET) -> None:
+    def __init__(self, schema: pa.Schema, *, budget: int = BUDGET, most: int | None = None) -> None:
         self.schema = schema
-        self.records = records
-        self.zeros = zeros
+        self.records = 0
+        self.zeros = 0
         self._budget = budget
-        self._kept = schema.empty_table()
+        self._most = most
+        self.table = schema.empty_table()
         self._bytes = 0
 
     def add(self, columns: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Traces:
         self.records += found.num_rows
         self._join(found)
 
-    def merge(self, other: Traces) -> None:
+    def merge(self, other: RecordHashes) -> None:
         """Adds what the other one holds."""
         self.records += other.records
         if other.zeros > self.zeros:
@@ -78,42 +78,17 @@ class Traces:
         """The share of the hashes that are kept."""
         return 2.0**-self.zeros
 
-    @property
-    def table(self) -> pa.Table:
-        """The traces that are kept."""
-        return self._kept
-
     def _join(self, found: pa.Table) -> None:
         found = _beginning(found, self.zeros)
-        self._kept = pa.concat_tables([self._kept, found])
+        self.table = pa.concat_tables([self.table, found])
         self._bytes += _size(found)
-        while self._bytes > self._budget:
+        while self._bytes > self._budget or (self._most is not None and self.table.num_rows > self._most):
             self._drop(self.zeros + 1)
 
     def _drop(self, zeros: int) -> None:
         self.zeros = zeros
-        self._kept = _beginning(self._kept, zeros)
-        self._bytes = _size(self._kept)
-
-    def to_bytes(self) -> bytes:
-        """An Arrow stream."""
-        sink = pa.BufferOutputStream()
-        meta = {"records": str(self.records), "zeros": str(self.zeros)}
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(sink, self.schema.with_metadata(meta), options=options) as writer:
-            writer.write_table(self._kept)
-        return bytes(sink.getvalue())
-
-    @staticmethod
-    def from_bytes(data: bytes, *, budget: int = BUDGET) -> Traces:
-        """Reads `to_bytes`."""
-        table = pa.ipc.open_stream(data).read_all()
-        meta = table.schema.metadata
-        schema, records, zeros = table.schema.remove_metadata(), int(meta[b"records"]), int(meta[b"zeros"])
-        found = Traces(schema, zeros=zeros, budget=budget)
-        found.add({name: table.column(name) for name in schema.names})
-        found.records = records
-        return found
+        self.table = _beginning(self.table, zeros)
+        self._bytes = _size(self.table)
 
 
 def _beginning(table: pa.Table, zeros: int) -> pa.Table:
@@ -255,15 +230,3 @@ class Extremes:
 
     def _cut(self) -> None:
         self._held = {*self.largest(), *self.smallest()}
-
-    def to_bytes(self) -> bytes:
-        """JSON."""
-        self._cut()
-        return json.dumps([dataclasses.astuple(image) for image in sorted(self._held)]).encode()
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Extremes:
-        """Reads `to_bytes`."""
-        found = Extremes()
-        found.add([Sized(*image) for image in parse_json(data)])
-        return found

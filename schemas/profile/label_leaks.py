@@ -8,13 +8,9 @@ files' names.
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-
-from schemas.storage.json_files import parse_json
 
 VALUES = 1 << 19  # of all rows of a sample together
 LEAST_DRAWN, MOST_DRAWN = 256, 8192  # rows
@@ -56,7 +52,6 @@ class Sample:
         self.counts: dict[int, int] = {}
         self.names: dict[int, bytes] = {}
         self.too_many_classes = False
-        self._width = width
         self._drawn: list[Drawn] = []
         self._held = 0
         self._limits: dict[int, int] = {}  # a class's rows from this rank on are not drawn
@@ -116,34 +111,6 @@ class Sample:
         for place in np.flatnonzero(counts > each).tolist():
             self._limits[int(classes[place])] = int(every.ranks[order[starts[place] + each]])
         self._drawn, self._held = [kept], len(kept.ranks)
-
-    def to_bytes(self) -> bytes:
-        """NumPy's own format, and JSON."""
-        self._cut()
-        meta = {
-            "width": self._width,
-            "too_many_classes": self.too_many_classes,
-            "counts": list(self.counts.items()),
-            "names": [[key, name.decode("latin-1")] for key, name in self.names.items()],
-        }
-        arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
-        for drawn in self._drawn:
-            arrays |= {name: getattr(drawn, name) for name in _ARRAYS}
-        sink = io.BytesIO()
-        np.savez(sink, **arrays)  # type: ignore[arg-type]
-        return sink.getvalue()
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Sample:
-        """Reads `to_bytes`."""
-        arrays = np.load(io.BytesIO(data), allow_pickle=False)
-        meta = parse_json(arrays["meta"].tobytes())
-        found = Sample(meta["width"])
-        found.names = {key: name.encode("latin-1") for key, name in meta["names"]}
-        if "ranks" in arrays:
-            found.add(Drawn(*(arrays[name] for name in _ARRAYS)), {})
-        found.counts, found.too_many_classes = dict(meta["counts"]), meta["too_many_classes"]
-        return found
 
 
 def _keys(labels: np.ndarray) -> np.ndarray:
@@ -223,7 +190,7 @@ def of_classes(
 
     for place, name in enumerate(numbers):
         values = drawn.numbers[:, place]
-        codes, size = _codes(values)
+        codes, size = bins(values)
         if size > 1:
             areas = [_by_rank(score, classes, weights) for score in _scores(values)]
             yield told(name, [*areas, _encoded(codes, size, classes, weights, fitting)])
@@ -241,13 +208,13 @@ def _scores(values: np.ndarray) -> list[np.ndarray]:
     return [np.where(missing, limit, values) for limit in (-np.inf, np.inf)]
 
 
-def _codes(values: np.ndarray) -> tuple[np.ndarray, int]:
+def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, int]:
     """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last."""
     missing = np.isnan(values)
     present = values[~missing]
     edges = np.unique(present)
-    if len(edges) > _BINS:
-        edges = np.unique(np.quantile(present, np.linspace(0, 1, _BINS + 1)[1:-1], method="lower"))
+    if len(edges) > most:
+        edges = np.unique(np.quantile(present, np.linspace(0, 1, most + 1)[1:-1], method="lower"))
     codes = np.where(missing, len(edges) + 1, np.searchsorted(edges, values, "right"))
     found, codes = np.unique(codes, return_inverse=True)
     return codes, len(found)
@@ -296,6 +263,21 @@ def _area(positive: np.ndarray, negative: np.ndarray, *, ties: np.ndarray | None
         return np.where(both > 0, (positive * (start + end) / 2).sum(0) / both, 0.5)
 
 
+def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: np.ndarray) -> float:
+    """The share of a constant guess's errors that the best guess for each code avoids, on the rows not fitted to."""
+    count = int(classes.max()) + 1
+    if count < 2 or size * count > 1 << 24:
+        return 0.0
+    table = _table(codes[fitting], size, classes[fitting], np.ones(count))
+    overall = table.sum(axis=0)
+    guesses = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), overall.argmax())
+    truth = classes[~fitting]
+    baseline = int((truth != overall.argmax()).sum())
+    if baseline < 10:
+        return 0.0
+    return 1 - int((guesses[codes[~fitting]] != truth).sum()) / baseline
+
+
 def of_numbers(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[Told]:
     """What each feature tells about a label that is a number: the larger one of Pearson's and Spearman's correlation.
 
@@ -313,14 +295,14 @@ def of_numbers(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> 
         ranks = np.where(missing, 0.0, _midranks(np.where(missing, np.inf, values)))
         for some in (values, ranks):
             some[missing] = some[~missing].mean()
-        found = max(_correlation(values, labels), _correlation(ranks, _midranks(labels)))
+        found = max(correlation(values, labels), correlation(ranks, _midranks(labels)))
         yield Told(name, "correlation", found, overall=found)
     for place, name in enumerate(strings):
         distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
         rows = np.bincount(codes[fitting], minlength=len(distinct))
         sums = np.bincount(codes[fitting], labels[fitting], minlength=len(distinct))
         means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
-        found = _correlation(means[codes[~fitting]], labels[~fitting])
+        found = correlation(means[codes[~fitting]], labels[~fitting])
         yield Told(name, "correlation", found, overall=found)
 
 
@@ -330,7 +312,7 @@ def _midranks(values: np.ndarray) -> np.ndarray:
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
-def _correlation(left: np.ndarray, right: np.ndarray) -> float:
+def correlation(left: np.ndarray, right: np.ndarray) -> float:
     """Pearson's, without its sign; 0 where one side is constant."""
     if len(left) < LEAST:
         return 0.0

@@ -1,12 +1,10 @@
-"""What is known of a job's records as they are gone through: mergeable, and as bytes."""
+"""What records leave behind to find leakage by: hashes of rows, keys and images, and a sample of the train split."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import itertools
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,70 +12,35 @@ import pyarrow as pa
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
 from schemas.profile.columns import Column, columns_of
-from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, Extremes, Sized, Traces
+from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, Extremes, RecordHashes, Sized
 from schemas.profile.hashing import mix, place_hash, value_hashes
 from schemas.profile.label_leaks import Drawn, Sample
 from schemas.profile.near_duplicates import Look
 from schemas.spec.table import SPLITS, HashSplit, Schema
-from schemas.storage.json_files import parse_json
 
 
-class Known:
-    """What some records leave behind. Pickled as its bytes.
+@dataclasses.dataclass
+class LeakageProfile:
+    """What records leave behind to find leakage by.
 
     Attributes:
-      traces: of rows, of keys, of images, as far as there are such.
+      hashes: of rows, of keys, of images, as far as there are such.
       sample: of the rows of the train split; None for images.
       extremes: the largest and the smallest images; None for rows.
     """
 
-    def __init__(
-        self, traces: dict[str, Traces], *, sample: Sample | None = None, extremes: Extremes | None = None
-    ) -> None:
-        self.traces = traces
-        self.sample = sample
-        self.extremes = extremes
+    hashes: dict[str, RecordHashes]
+    sample: Sample | None = None
+    extremes: Extremes | None = None
 
-    def merge(self, other: Known) -> None:
+    def merge(self, other: LeakageProfile) -> None:
         """Adds what the other one's records left."""
-        for name, traces in other.traces.items():
-            self.traces[name].merge(traces)
+        for name, hashes in other.hashes.items():
+            self.hashes[name].merge(hashes)
         if self.sample is not None and other.sample is not None:
             self.sample.merge(other.sample)
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
-
-    def to_bytes(self) -> bytes:
-        """JSON whose parts are in the formats of their classes, one after the other behind it."""
-        parts = [traces.to_bytes() for traces in self.traces.values()]
-        if self.sample is not None:
-            parts.append(self.sample.to_bytes())
-        meta = {
-            "traces": list(self.traces),
-            "sizes": [len(part) for part in parts],
-            "extremes": None if self.extremes is None else base64.b64encode(self.extremes.to_bytes()).decode(),
-        }
-        head = json.dumps(meta).encode()
-        return b"".join([len(head).to_bytes(4, "little"), head, *parts])
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Known:
-        """Reads `to_bytes`."""
-        begin = 4 + int.from_bytes(data[:4], "little")
-        meta = parse_json(data[4:begin])
-        parts = []
-        for size in meta["sizes"]:
-            parts.append(data[begin : begin + size])
-            begin += size
-        names = meta["traces"]
-        return Known(
-            {name: Traces.from_bytes(part) for name, part in zip(names, parts, strict=False)},
-            sample=Sample.from_bytes(parts[-1]) if len(parts) > len(names) else None,
-            extremes=None if meta["extremes"] is None else Extremes.from_bytes(base64.b64decode(meta["extremes"])),
-        )
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Known], tuple[bytes]]:
-        return Known.from_bytes, (self.to_bytes(),)
 
 
 ABSENT = 0  # the code of a missing string
@@ -173,16 +136,15 @@ def _numbers(schema: Schema, columns: Mapping[str, Column]) -> Iterator[str]:
 
 
 class RowCollector:
-    """Collects what the accepted rows of a bundle leave."""
+    """Collects what the accepted rows of a bundle leave.
+
+    Attributes:
+      profile: None if there was no row.
+    """
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._known: Known | None = None
-
-    @property
-    def known(self) -> Known | None:
-        """None if there was no row."""
-        return self._known
+        self.profile: LeakageProfile | None = None
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds rows: their raw columns, and of each its split (int8), its input's key and its offset (int64)."""
@@ -197,18 +159,18 @@ class RowCollector:
             else:
                 codes[place] = codes_of(column, values[column.name], rows)
                 place += 1
-        if self._known is None:
-            traces = {"rows": Traces(ROWS)} | ({} if self._watched.key is None else {"keys": Traces(KEYS)})
-            self._known = Known(traces, sample=Sample(place))
+        if self.profile is None:
+            kinds = {"rows": ROWS} | ({} if self._watched.key is None else {"keys": KEYS})
+            self.profile = LeakageProfile({k: RecordHashes(v) for k, v in kinds.items()}, sample=Sample(place))
         labels, names = self._labels(values[self._watched.label.name])
         where = {SPLIT: splits, "file": files, "offset": offsets}
         bits = labels.view(np.uint64)
         hashes = hash_rows(numbers, codes, rows)
-        self._known.traces["rows"].add({HASH: hashes, "label": bits, **where})
+        self.profile.hashes["rows"].add({HASH: hashes, "label": bits, **where})
         if self._watched.key is not None:
             self._add_keys(values[self._watched.key.name], where)
         train = np.flatnonzero(splits == SPLITS.index("train"))
-        sample = self._known.sample
+        sample = self.profile.sample
         if len(train) and sample is not None:
             drawn = Drawn(
                 # Not of the file, whose key holds its path. The offset tells equal rows apart: one that is frequent is
@@ -231,11 +193,11 @@ class RowCollector:
 
     def _add_keys(self, values: pa.Array, where: dict[str, np.ndarray]) -> None:
         key = self._watched.key
-        assert key is not None and self._known is not None  # noqa: S101, PT018 - the caller saw to it
+        assert key is not None and self.profile is not None  # noqa: S101, PT018 - the caller saw to it
         found = strings.distinct(values, missing_tokens(key.missing).tokens)
         hashes = np.where(found.absent, np.uint64(ABSENT), value_hashes(found.trimmed))[found.codes]
         there = np.flatnonzero(~found.absent[found.codes])
-        self._known.traces["keys"].add({HASH: hashes[there], **{name: some[there] for name, some in where.items()}})
+        self.profile.hashes["keys"].add({HASH: hashes[there], **{name: some[there] for name, some in where.items()}})
 
 
 def _beside(parts: Sequence[np.ndarray], rows: int, dtype: type) -> np.ndarray:
@@ -258,16 +220,16 @@ class ImageCollector:
     """Collects what the accepted images of a bundle leave.
 
     Attributes:
-      known: None if there was no image.
+      profile: None if there was no image.
     """
 
     def __init__(self) -> None:
-        self.known: Known | None = None
+        self.profile: LeakageProfile | None = None
 
     def add(self, images: Sequence[Seen], splits: np.ndarray, labels: pa.Array) -> None:
         """Adds images, with the split (an index into SPLITS) and the label (binary) of each."""
-        if self.known is None:
-            self.known = Known({"images": Traces(IMAGES)}, extremes=Extremes())
+        if self.profile is None:
+            self.profile = LeakageProfile({"images": RecordHashes(IMAGES)}, extremes=Extremes())
         columns = {
             HASH: np.array([image.digest for image in images], np.uint64),
             SPLIT: splits.astype(np.int8),
@@ -277,7 +239,7 @@ class ImageCollector:
             "label": labels,
             "path": pa.array([image.path.encode("utf-8", "surrogateescape") for image in images], pa.binary()),
         }
-        self.known.traces["images"].add(columns)
-        if self.known.extremes is not None:
+        self.profile.hashes["images"].add(columns)
+        if self.profile.extremes is not None:
             sized = [Sized(each.height * each.width, each.path, each.height, each.width) for each in images]
-            self.known.extremes.add(sized)
+            self.profile.extremes.add(sized)

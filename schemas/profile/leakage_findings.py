@@ -14,10 +14,10 @@ import pyarrow as pa
 from schemas.dataset.leakage import FORMAT_VERSION, looked_at, tells_classes
 from schemas.dataset.manifest import DataWarning
 from schemas.profile import duplicates, label_leaks
-from schemas.profile.duplicates import HASH, SPLIT, Traces
+from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
 from schemas.profile.hashing import mix
 from schemas.profile.label_leaks import CLASSES, Sample
-from schemas.profile.leakage import Known, Watched
+from schemas.profile.leakage import LeakageProfile, Watched
 from schemas.profile.near_duplicates import alike
 from schemas.spec.table import SPLITS
 
@@ -28,38 +28,38 @@ SHOWN = 20  # features that are listed, those that tell most
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def find(known: Known, watched: Watched | None) -> dict[str, Any]:
+def find(profile: LeakageProfile, watched: Watched | None) -> dict[str, Any]:
     """What was found. docs/leakage.md describes the keys.
 
     Args:
-      known: what all records left.
+      profile: of all records.
       watched: what was looked at of rows; None for images.
     """
     found: dict[str, Any] = {"format_version": FORMAT_VERSION}
-    if "rows" in known.traces:
-        found["rows"] = _rows(known.traces["rows"])
-    if "keys" in known.traces:
-        found["keys"] = _keys(known.traces["keys"])
-    if "images" in known.traces:
-        found["images"] = _images(known.traces["images"])
-    if known.sample is not None and watched is not None:
-        found["label"] = _label(known.sample, watched)
-    if known.extremes is not None:
-        for name, images in (("largest", known.extremes.largest()), ("smallest", known.extremes.smallest())):
+    if "rows" in profile.hashes:
+        found["rows"] = _rows(profile.hashes["rows"])
+    if "keys" in profile.hashes:
+        found["keys"] = _keys(profile.hashes["keys"])
+    if "images" in profile.hashes:
+        found["images"] = _images(profile.hashes["images"])
+    if profile.sample is not None and watched is not None:
+        found["label"] = _label(profile.sample, watched)
+    if profile.extremes is not None:
+        for name, images in (("largest", profile.extremes.largest()), ("smallest", profile.extremes.smallest())):
             found[name] = [{"path": image.path, "height": image.height, "width": image.width} for image in images]
     return found
 
 
-def _looked_at(traces: Traces) -> dict[str, Any]:
-    splits = [split for place, split in enumerate(SPLITS) if place in traces.table.column(SPLIT).unique().to_pylist()]
-    return {"records": traces.records, "share": traces.share, "splits": splits}
+def _looked_at(hashed: RecordHashes) -> dict[str, Any]:
+    splits = [split for place, split in enumerate(SPLITS) if place in hashed.table.column(SPLIT).unique().to_pylist()]
+    return {"records": hashed.records, "share": hashed.share, "splits": splits}
 
 
-def _rows(traces: Traces) -> dict[str, Any]:
-    table = duplicates.ordered(traces.table, "file", "offset")
+def _rows(hashed: RecordHashes) -> dict[str, Any]:
+    table = duplicates.ordered(hashed.table, "file", "offset")
     hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
     same = duplicates.shared(mix(hashes ^ mix(labels + _GOLDEN)), splits)
-    told = _looked_at(traces) | {
+    told = _looked_at(hashed) | {
         "repeated": _repeated(hashes, splits),
         "equal": [each.told() | {"examples": _places(table, each.pairs)} for each in same],
         "equal_but_for_label": [],
@@ -78,11 +78,11 @@ def _repeated(hashes: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
     return {"split": "train", "records": duplicates.repeated(train), "of": len(train)}
 
 
-def _keys(traces: Traces) -> dict[str, Any]:
-    table = duplicates.ordered(traces.table, "file", "offset")
+def _keys(hashed: RecordHashes) -> dict[str, Any]:
+    table = duplicates.ordered(hashed.table, "file", "offset")
     hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
     found = [each.told() | {"examples": _places(table, each.pairs)} for each in duplicates.shared(hashes, splits)]
-    return _looked_at(traces) | {"in_two_splits": found}
+    return _looked_at(hashed) | {"in_two_splits": found}
 
 
 def _places(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
@@ -95,8 +95,8 @@ def _value(table: pa.Table, name: str, place: int) -> Any:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
-def _images(traces: Traces) -> dict[str, Any]:
-    table = duplicates.ordered(traces.table, "path")
+def _images(hashed: RecordHashes) -> dict[str, Any]:
+    table = duplicates.ordered(hashed.table, "path")
     digests, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
     labels = table.column("label").combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     equal = duplicates.shared(digests, splits)
@@ -106,7 +106,7 @@ def _images(traces: Traces) -> dict[str, Any]:
         "equal": [each.told() | {"examples": _images_at(table, each.pairs)} for each in equal],
         "two_labels": {"images": count, "examples": _images_at(table, pairs)},
     }
-    return _looked_at(traces) | told | _alike(table, digests, splits)
+    return _looked_at(hashed) | told | _alike(table, digests, splits)
 
 
 def _images_at(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:

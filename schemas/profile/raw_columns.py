@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.hashing import value_hashes
 
 # They mean missing wherever they stand.
@@ -227,13 +227,13 @@ class ColumnProfile:
         self.rows += len(cells)
         encoded = cells.dictionary_encode()
         codes = encoded.indices.to_numpy()
-        text = _as_text(encoded.dictionary)
+        text = as_text(encoded.dictionary)
         trimmed = pc.ascii_trim_whitespace(text)
         counts = np.bincount(codes, minlength=len(trimmed)).astype(np.int64)
         values = trimmed.view(pa.binary())
         is_token, tokens = count_tokens(values, counts)
         self.tokens += tokens
-        numbers = _numbers(trimmed, is_token)
+        numbers = numbers_of(trimmed, is_token)
         is_number = ~np.isnan(numbers)
         hashes = value_hashes(values)
         self.signature = _plus(self.signature, row_hashes * hashes[codes])
@@ -273,7 +273,7 @@ class ColumnProfile:
             counts = counts[~wrong]
         self.words += int((np.asarray(pc.count_substring_regex(values, r"\s+")) + 1) @ counts)
         self.dates += int(counts[np.asarray(pc.match_substring_regex(values, _DATE))].sum())
-        text = _as_text(values)  # whose signs have several bytes
+        text = as_text(values)  # whose signs have several bytes
         self.beyond_ascii += int(counts[np.asarray(pc.utf8_length(text)) < np.asarray(pc.binary_length(values))].sum())
         self.amounts += int(counts[np.asarray(pc.match_substring_regex(text, _AMOUNT))].sum())
         self.line_ends += int(counts[np.asarray(pc.match_substring_regex(values, "[\r\n]"))].sum())
@@ -312,12 +312,12 @@ def _plus(total: int, terms: np.ndarray) -> int:
     return (total + int(terms.sum(dtype=np.uint64))) & 0xFFFFFFFFFFFFFFFF
 
 
-def _as_text(values: pa.BinaryArray) -> pa.StringArray:
+def as_text(values: pa.BinaryArray) -> pa.StringArray:
     """The same bytes as strings, without a check: what is no UTF-8 is counted elsewhere."""
     return pa.StringArray.from_buffers(len(values), *values.buffers()[1:], None, 0, values.offset)
 
 
-def _numbers(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
+def numbers_of(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
     """float64 `[n]`: NaN for what is no decimal number that fits a float32."""
     if is_token.any():
         text = pc.if_else(pa.array(~is_token), text, pa.scalar(None, pa.string()))
@@ -339,53 +339,10 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-MAX_ROWS = 20_000
-MAX_CELLS = 4_000_000
-MAX_SAMPLE_BYTES = 64 << 20
+MAX_ROWS, MAX_CELLS, MAX_SAMPLE_BYTES = 20_000, 4_000_000, 64 << 20
 
 
-class RowSample:
-    """Keeps the rows whose hash is below a bound, which is halved whenever they are too many.
-
-    Attributes:
-        hashes: uint64, of the rows that are kept, in the order of the file.
-    """
-
-    def __init__(self, width: int) -> None:
-        self._most = max(200, min(MAX_ROWS, MAX_CELLS // width))
-        self._parts: list[list[pa.BinaryArray]] = []
-        self._halvings = 0
-        self.hashes = np.empty(0, np.uint64)
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def add(self, columns: Sequence[pa.BinaryArray], row_hashes: np.ndarray) -> None:
-        """Adds a batch: binary `[n]` for each column, and the hashes of the rows, uint64 `[n]`."""
-        below = np.flatnonzero(row_hashes < self._bound())
-        for start in range(0, len(below), self._most):
-            places = below[start : start + self._most]
-            places = places[row_hashes[places] < self._bound()]
-            taken = [column.take(pa.array(places)) for column in columns]
-            self._parts.append(taken)
-            self.hashes = np.concatenate([self.hashes, row_hashes[places]])
-            self._bytes += sum(column.nbytes for column in taken)
-            while len(self) > self._most or (self._bytes > MAX_SAMPLE_BYTES and len(self) > 200):
-                self._halve()
-
-    def column(self, position: int) -> pa.BinaryArray:
-        """One column's cells, binary `[n]`."""
-        return pa.concat_arrays([part[position] for part in self._parts]) if self._parts else pa.array([], pa.binary())
-
-    def _bound(self) -> np.uint64:
-        return np.uint64((1 << 64) - 1 >> self._halvings)
-
-    def _halve(self) -> None:
-        self._halvings += 1
-        keep = self.hashes < self._bound()
-        whole = [pa.concat_arrays(list(parts)) for parts in zip(*self._parts, strict=True)]
-        places = pa.array(np.flatnonzero(keep))
-        self._parts = [[column.take(places) for column in whole]]
-        self.hashes = self.hashes[keep]
-        self._bytes = sum(column.nbytes for column in self._parts[0])
+def row_sample(width: int) -> RecordHashes:
+    """An empty random sample of a table's rows: for what shows only in several columns together."""
+    fields = [(HASH, pa.uint64()), *((str(i), pa.binary()) for i in range(width))]
+    return RecordHashes(pa.schema(fields), budget=MAX_SAMPLE_BYTES, most=max(200, min(MAX_ROWS, MAX_CELLS // width)))

@@ -6,6 +6,7 @@ All of them take arrays, so that C++ does the work per value. `Sizes` bounds the
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import datasketches
@@ -14,6 +15,7 @@ import pyarrow as pa
 from tfx_bsl.sketches import KmvSketch
 
 KLL_K = 400  # rank error 0.68 % with 99 % confidence, in about 5 kB: `get_normalized_rank_error` of DataSketches
+RANK_ERROR_SDS = 2.576  # standard deviations of a rank that its error with 99 % confidence is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +40,15 @@ class Sizes:
 class Quantiles:
     """A KLL sketch of float32 numbers (Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016)."""
 
-    def __init__(self, kll: datasketches.kll_floats_sketch | None = None) -> None:
-        self.kll = kll or datasketches.kll_floats_sketch(KLL_K)
+    def __init__(self, data: bytes | None = None) -> None:
+        self._data = data
+
+    @functools.cached_property
+    def kll(self) -> datasketches.kll_floats_sketch:
+        """The sketch, read at its first use."""
+        if self._data is None:
+            return datasketches.kll_floats_sketch(KLL_K)
+        return datasketches.kll_floats_sketch.deserialize(self._data)
 
     def add(self, values: np.ndarray) -> None:
         """Adds float32 `[n]` without NaN. Sorted values take less than half the time."""
@@ -58,18 +67,18 @@ class Quantiles:
         """The values at ranks from 0 to 1, float64; there must be a value."""
         return np.array(self.kll.get_quantiles(ranks.tolist(), inclusive=True), np.float64)
 
-    def below(self, points: np.ndarray) -> np.ndarray:
-        """The fractions of values that are less than each of some increasing float32 points, float64."""
-        return np.array(self.kll.get_cdf(points.tolist(), inclusive=False)[:-1], np.float64)
+    def below(self, points: np.ndarray, *, inclusive: bool = False) -> np.ndarray:
+        """The fractions of values less than (or, `inclusive`, at most) each of some increasing float32 points."""
+        return np.array(self.kll.get_cdf(points.tolist(), inclusive=inclusive)[:-1], np.float64)
+
+    @property
+    def rank_deviation(self) -> float:
+        """The standard deviation of a fraction that `below` returns; 0 if it is exact."""
+        return 0.0 if self.exact else float(self.kll.normalized_rank_error(False)) / RANK_ERROR_SDS
 
     def to_bytes(self) -> bytes:
         """The sketch in the format that DataSketches has in all its languages."""
         return bytes(self.kll.serialize())
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Quantiles:
-        """Reads `to_bytes`."""
-        return Quantiles(datasketches.kll_floats_sketch.deserialize(data))
 
 
 class Distinct:
@@ -78,9 +87,14 @@ class Distinct:
     Bar-Yossef et al., "Counting distinct elements in a data stream", 2002, as in TensorFlow Data Validation.
     """
 
-    def __init__(self, size: int, kmv: KmvSketch | None = None) -> None:
+    def __init__(self, size: int, data: bytes | None = None) -> None:
         self.size = size
-        self.kmv = kmv or KmvSketch(size)
+        self._data = data
+
+    @functools.cached_property
+    def kmv(self) -> KmvSketch:
+        """The sketch, read at its first use."""
+        return KmvSketch(self.size) if self._data is None else KmvSketch.Deserialize(self._data)
 
     def add(self, values: pa.BinaryArray) -> None:
         """Adds strings, each once or more often."""
@@ -103,11 +117,6 @@ class Distinct:
     def to_bytes(self) -> bytes:
         """The sketch as tfx_bsl serializes it."""
         return bytes(self.kmv.Serialize())
-
-    @staticmethod
-    def from_bytes(size: int, data: bytes) -> Distinct:
-        """Reads `to_bytes`."""
-        return Distinct(size, KmvSketch.Deserialize(data))
 
 
 @dataclasses.dataclass

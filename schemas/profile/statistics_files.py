@@ -12,7 +12,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from schemas.dataset import layout
 from schemas.dataset.statistics import FORMAT_VERSION
 from schemas.profile.sketches import KLL_K
-from schemas.profile.statistics import Statistics, Summary
+from schemas.profile.statistics import Statistics, Summary, described_channels
 from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
@@ -30,7 +30,7 @@ def describe(statistics: Statistics) -> dict[str, Any]:
             "distinct_values": statistics.sizes.distinct,
             "frequent_values": statistics.sizes.frequent,
         },
-        "splits": {split: {"rows": statistics.rows[split]} | _channels(statistics, split) for split in splits},
+        "splits": {split: _split(statistics, split) for split in splits},
         "features": [
             {
                 "name": name,
@@ -46,11 +46,10 @@ def describe(statistics: Statistics) -> dict[str, Any]:
     }
 
 
-def _channels(statistics: Statistics, split: str) -> dict[str, Any]:
-    told = {
-        prefix: channels.describe() for (at, prefix), channels in sorted(statistics.channels.items()) if at == split
-    }
-    return {"channels": {prefix.strip("/") or "image": found for prefix, found in told.items()}} if told else {}
+def _split(statistics: Statistics, split: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"rows": statistics.rows[split]}
+    channels = described_channels(statistics, split)
+    return told | ({"channels": channels} if channels else {})
 
 
 def rank_error() -> float:

@@ -107,6 +107,19 @@ class Numbers:
         places = cumulative.searchsorted(np.maximum(np.ceil(ranks * self.count - 1e-9), 1), "left")
         return values[np.minimum(places, len(values) - 1)]
 
+    def up_to(self, points: np.ndarray) -> np.ndarray:
+        """The fractions of values that are at most each of some rising float32 points, float64."""
+        if not self.frequent.exact:
+            return self.quantiles.below(points, inclusive=True)
+        values, cumulative = self.frequent.in_order
+        found: np.ndarray = np.append(0, cumulative)[values.searchsorted(points.astype(np.float64), "right")]
+        return found / self.count
+
+    @property
+    def rank_deviation(self) -> float:
+        """The standard deviation of a fraction that `up_to` returns; 0 if it is exact."""
+        return 0.0 if self.frequent.exact else self.quantiles.rank_deviation
+
     def histogram(self, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
         """Bins of equal width between the least and the greatest value.
 
@@ -211,6 +224,11 @@ class Strings:
             self._join(other.count, other.characters, other.shortest, other.longest)
         self.distinct.merge(other.distinct)
         self.frequent.merge(other.frequent)
+
+    @property
+    def counts(self) -> dict[bytes, int]:
+        """How often each value occurs; if not all values are known, those that are frequent."""
+        return dict(zip(self.frequent.values.to_pylist(), self.frequent.counts.tolist(), strict=True))
 
     def _join(self, count: int, characters: int, shortest: int, longest: int) -> None:
         self.shortest = shortest if not self.count else min(self.shortest, shortest)

@@ -1,8 +1,9 @@
-"""Traces of records: bounded, mergeable in any order, and equal records stay together."""
+"""RecordHashes of records: bounded, mergeable in any order, and equal records stay together."""
 
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -10,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.profile import duplicates
-from schemas.profile.duplicates import HASH, KEYS, SPLIT, Traces
+from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
 
 WIDTH = 8 + 1 + 8 + 8  # bytes of a trace of a key
 
 
-def keys(values: np.ndarray, splits: np.ndarray, budget: int, first: int = 0) -> Traces:
-    found = Traces(KEYS, budget=budget)
+def keys(values: np.ndarray, splits: np.ndarray, budget: int, first: int = 0) -> RecordHashes:
+    found = RecordHashes(KEYS, budget=budget)
     offsets = np.arange(first, first + len(values))
     found.add({HASH: values, SPLIT: splits, "file": np.zeros(len(values), np.int64), "offset": offsets})
     return found
@@ -32,9 +33,9 @@ def test_what_is_kept_depends_on_the_records_alone(sizes: list[int], seed: int, 
     starts = np.cumsum([0, *sizes])
     parts = [keys(values[start:end], splits[start:end], budget, start) for start, end in itertools.pairwise(starts)]
     order.shuffle(parts)
-    merged = Traces(KEYS, budget=budget)
+    merged = RecordHashes(KEYS, budget=budget)
     for part in parts:
-        merged.merge(Traces.from_bytes(part.to_bytes(), budget=budget))
+        merged.merge(pickle.loads(pickle.dumps(part)))
     assert (merged.records, merged.zeros) == (whole.records, whole.zeros) == (len(values), whole.zeros)
     assert duplicates.ordered(merged.table, "offset").equals(duplicates.ordered(whole.table, "offset"))
     assert whole.table.num_rows <= 100
