@@ -14,7 +14,7 @@ from schemas.errors import UsageError
 from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
-    from beam_jobs.comparing.raw import RawFiles
+    from beam_jobs.raw_files import RawFiles
     from schemas.comparison import Comparison, Sample
     from schemas.dataset import Dataset
     from schemas.spec.gates import Limits
@@ -99,14 +99,12 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     comparisons, raw = _compared(given, dataset)
     lines: list[str] = []
     for found in comparisons:
-        lines += ["", *render.render(found, every=given.all)]
+        lines += ["", *render(found, every=given.all)]
     lines += _told(raw, dataset) if raw is not None else []
     if given.html is not None:
-        from schemas.report import comparison_page
+        from schemas.report import data_report
 
-        page = comparison_page.page(
-            f"{dataset.manifest.name}: what differs", [found.as_json() for found in comparisons]
-        )
+        page = data_report.page(f"{dataset.manifest.name}: what differs", [found.as_json() for found in comparisons])
         storage.write_bytes(given.html, page.encode())
         lines.append(f"page       {given.html}")
     failed = any(found.verdict == "fail" for found in comparisons)
@@ -140,10 +138,10 @@ def _is_dataset(path: str) -> bool:
 
 
 def _compared(given: argparse.Namespace, dataset: Dataset) -> tuple[list[Comparison], RawFiles | None]:
-    from schemas.comparison import stored
+    from schemas.comparison import stored_samples
     from schemas.dataset import open_dataset
 
-    own = stored.stored_samples(dataset.path, dataset.manifest)
+    own = stored_samples(dataset.path, dataset.manifest)
     if not given.other:
         others = {name: sample for name, sample in own.items() if name != given.split}
         if not others:
@@ -156,7 +154,7 @@ def _compared(given: argparse.Namespace, dataset: Dataset) -> tuple[list[Compari
         if given.sample:
             raise UsageError("--sample is for raw files; the statistics of datasets are there already")
         other = open_dataset(given.other[0])
-        second = _split(stored.stored_samples(other.path, other.manifest), given.split, other.path)
+        second = _split(stored_samples(other.path, other.manifest), given.split, other.path)
     else:
         raw = _read(given, dataset)
         assert raw.sample is not None  # noqa: S101 - checked when it was read
@@ -207,7 +205,7 @@ def _pair(
 
 
 def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
-    from beam_jobs.comparing.rows import read_rows
+    from beam_jobs.raw_files import read_rows
     from schemas.spec.images import ImageFolderSchema
     from schemas.spec.table import Schema
 
@@ -224,7 +222,7 @@ def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
             from beam_jobs.runtime.new_run import load_libraries
 
             load_libraries()
-            from beam_jobs.comparing.images import read_images
+            from beam_jobs.raw_files import read_images
 
             classes = dataset.manifest.classes
             return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)

@@ -37,7 +37,7 @@ class Command:
 COMMANDS = {
     "samples": Command("schemas.samples.command", "generate sample files"),
     "schema": Command("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
-    "init": Command("schemas.inference.command", "write a schema from raw data, or compare one with new data"),
+    "init": Command("schemas.init.command", "write a schema from raw data, or compare one with new data"),
     "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
     "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
     "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),

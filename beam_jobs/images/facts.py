@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core.accounting import as_lists
-from beam_jobs.statistics.collect import Described
-from beam_jobs.statistics.columns import RAW, Column, Role
+from schemas.profile.columns import RAW, Column, Role
 from schemas.spec import images as key
 from schemas.spec.images import ImagePairsSchema
 
@@ -37,21 +36,21 @@ class Facts:
     moments: np.ndarray
 
 
-def described_images() -> Described:
+def described_images() -> tuple[Column, ...]:
     """What is described of images with a class each."""
-    return Described((*_columns(""), _strings(key.TEXT, "label", "label")), ("",))
+    return (*_columns(""), _strings(key.TEXT, "label", "label"))
 
 
-def described_pairs() -> Described:
+def described_pairs() -> tuple[Column, ...]:
     """What is described of pairs: both images of each. An image counts as often as it is in a pair."""
     sides = [f"{side}/" for side in ImagePairsSchema.image_names]
-    columns = [column for side in sides for column in _columns(side)]
-    return Described((*columns, _strings(key.SAME, "label", "label")), tuple(sides))
+    return (*(column for side in sides for column in _columns(side)), _strings(key.SAME, "label", "label"))
 
 
 def _columns(prefix: str) -> list[Column]:
     numbers = [Column(prefix + name, "numbers", "image", "feature", (prefix + name,)) for name in _NUMBERS]
-    return [_strings(prefix + FILE_FORMAT, "image", "feature"), *numbers]
+    pixels = Column(prefix, "pixels", "image", "feature", ())
+    return [_strings(prefix + FILE_FORMAT, "image", "feature"), *numbers, pixels]
 
 
 def _strings(name: str, kind: str, role: Role) -> Column:

@@ -26,10 +26,10 @@ from beam_jobs.images.reader import ImageBatch, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.encode import Encoded
-from beam_jobs.statistics.collect import Collector
-from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.profiles import STATISTICS
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
+from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import SAMENESS, ImageOptions, ImagePairsSchema
@@ -90,19 +90,19 @@ class AssemblePairs(beam.DoFn):
     the bundle's pairs.
     """
 
-    collector: Collector | None  # of the current bundle
+    statistics: Statistics | None  # of the current bundle
 
     def __init__(self, staged: StagedPairs, *, plan: Plan) -> None:
         self.staged = staged
         self.staging = plan.staging
-        self.statistics = plan.statistics
+        self.described = described_pairs() if plan.statistics else None
 
     def start_bundle(self) -> None:
-        self.collector = Collector(described_pairs()) if self.statistics else None
+        self.statistics = None if self.described is None else Statistics(self.described)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        if self.collector is not None and self.collector.rows:
-            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
+        if self.statistics is not None and self.statistics.rows:
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.statistics))
 
     def setup(self) -> None:
         table = self.staged.read()
@@ -140,12 +140,12 @@ class AssemblePairs(beam.DoFn):
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
         for split, rows in collections.Counter(splits.tolist()).items():
             yield beam.pvalue.TaggedOutput(COUNTS, ((str(LISTING), WRITTEN, SPLITS[split]), rows))
-        if self.collector is not None:
+        if self.statistics is not None:
             labels = string_lists([SAMENESS[self.pairs[n].same] for n in numbers])
             columns = {key.SAME: labels}
             for side, images in facts.items():
                 columns |= facts_columns(images, f"{side}/")
-            self.collector.add(pa.RecordBatch.from_pydict(columns), splits)
+            self.statistics.add(pa.RecordBatch.from_pydict(columns), splits)
         yield Encoded(tfrecord_frames.framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:

@@ -12,7 +12,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.core import parity_sample, progress, worker_metrics
+from beam_jobs.core import progress, worker_metrics
 from beam_jobs.core.accounting import (
     COUNTS,
     PARITY,
@@ -33,17 +33,17 @@ from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import described_images, with_facts
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
-from beam_jobs.leakage.combine import find_leaks
-from beam_jobs.leakage.images import ImageCollector
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.contents import write_contents
 from beam_jobs.output.encode import Encoded, EncodeExamples, encode
-from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.profiles import STATISTICS, FindLeakage
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
 from schemas.dataset import layout
 from schemas.images.listing import ImageBundle
+from schemas.profile.hashing import place_hash
+from schemas.profile.leakage import ImageCollector
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageFolderSchema, ImageOptions, ImageSplit
@@ -54,11 +54,11 @@ class FindImageLeaks(beam.PTransform):
     """ImageBatch -> what is found, as JSON. Each image counts once, however many pairs have it."""
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        return batches | "Look" >> beam.ParDo(CollectImages()) | "FindLeaks" >> find_leaks(None)
+        return batches | "Look" >> beam.ParDo(CollectImages()) | "FindLeaks" >> FindLeakage(None)
 
 
 class CollectImages(beam.DoFn):
-    """ImageBatch -> what the bundle's images leave behind, as bytes."""
+    """ImageBatch -> what the bundle's images leave behind."""
 
     collector: ImageCollector  # of the current bundle
 
@@ -71,8 +71,8 @@ class CollectImages(beam.DoFn):
             self.collector.add(batch.seen, passthrough(batch.records, SPLIT), labels)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self.collector.known is not None:
-            yield GlobalWindows.windowed_value(self.collector.known.to_bytes())
+        if self.collector.profile is not None:
+            yield GlobalWindows.windowed_value(self.collector.profile)
 
 
 MOMENTS, CONTENTS = "moments", "contents"
@@ -231,7 +231,7 @@ class AccountImages(beam.DoFn):
         """The parity records: each kept file with its stored record."""
         places = passthrough(batch.records, OFFSET)
         labels = batch.records.column(key.TEXT).flatten().to_pylist()
-        for i, rank in enumerate(parity_sample.place_hash(0, places).tolist()):
+        for i, rank in enumerate(place_hash(0, places).tolist()):
             file = batch.kept.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)

@@ -11,15 +11,12 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from beam_jobs.core import parity_files, parity_sample
+from beam_jobs.core import parity_files
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity_files import FileKeeper, KeptFile
-from beam_jobs.core.parity_sample import place_hash
 from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
-from beam_jobs.leakage.images import Seen
-from beam_jobs.leakage.looks import UNSEEN, look_of
 from beam_jobs.output.contents import Content, image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
@@ -27,6 +24,9 @@ from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
 from schemas.images.pairs import Pair
 from schemas.images.reading import ERRORS, ImageFile, undecodable
+from schemas.profile.hashing import place_hash
+from schemas.profile.leakage import Seen
+from schemas.profile.near_duplicates import UNSEEN, look_of
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageOptions, ImageSplit
@@ -36,7 +36,7 @@ from schemas.spec.table import OFFSET, SPLIT, SPLITS, HashSplit
 
 def ranks_of(pairs: Sequence[Pair]) -> tuple[dict[int, int], dict[int, int]]:
     """The pairs that may become parity records, each with its rank; and their images, each with its best pair's."""
-    ranks = parity_sample.place_hash(0, np.arange(len(pairs))).tolist()
+    ranks = place_hash(0, np.arange(len(pairs))).tolist()
     most = parity_files.RECORDS * 2**64 // max(len(pairs), 1)
     of_pairs = {number: rank for number, rank in enumerate(ranks) if rank <= most}
     of_images: dict[int, int] = {}

@@ -17,17 +17,14 @@ from typing import Literal
 from beam_jobs.core.accounting import READ, WRITTEN, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
-from beam_jobs.leakage import messages
 from beam_jobs.output import drift
 from beam_jobs.output.accounts import Unfit, accounts, check_counts
-from beam_jobs.output.added_warnings import warnings_of_added
 from beam_jobs.output.contents import place_contents
-from beam_jobs.output.data_report import place_report
-from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere
+from beam_jobs.output.data_report import place_leakage, place_report
+from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
 from beam_jobs.output.fragments import WrittenShard
 from beam_jobs.output.joined import count_inputs, joined_inputs, joined_manifest
 from beam_jobs.output.kept_files import place_kept
-from beam_jobs.output.leakage import place_leakage
 from beam_jobs.output.manifest_inputs import input_part
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.output.run_files import described_before, place_parity, place_rejects, place_statistics
@@ -39,6 +36,7 @@ from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
+from schemas.profile import leakage_findings
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
 from schemas.storage import folders
@@ -144,7 +142,7 @@ def commit(
     warnings: tuple[DataWarning, ...]
     if run.onto is None:
         warnings = (
-            *(messages.warnings(leakage) if leakage else ()),
+            *(leakage_findings.warnings(leakage) if leakage else ()),
             *find_warnings(result, derived_from(run), classes=run.source.classes),
             *(one_class_elsewhere(statistics) if statistics else ()),
             *drift.warnings(compared.comparisons),

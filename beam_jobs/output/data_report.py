@@ -1,20 +1,113 @@
-"""Writes the report of a run beside its shards."""
+"""Small pictures of some image files, for the report of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import collections
+import functools
+import io
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.output import drift
-from beam_jobs.output.shown_files import shown_files
-from beam_jobs.output.shown_images import shown_images
+from beam_jobs.output.result import Result
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
+from schemas.errors import MillraceError
+from schemas.libraries import tensorflow
+from schemas.profile.leakage_findings import with_paths
 from schemas.rejects import Reject, read_rejects
 from schemas.report import data_report
 from schemas.report.leakage import files_of
+from schemas.spec import images as keys
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
+from schemas.storage.tfrecord import gunzip, read_frames
+
+SIDE = 120  # pixels of the longest side
+PICTURES = 80
+PIXELS = 1 << 26  # that are decoded for all of them together, which takes about a second
+_READ = 1 << 25  # bytes of a file; a larger one is not shown
+
+
+def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
+    """The first of these files as `data:` URLs by path, within what this module allows.
+
+    A file that is gone, or that Pillow does not read, is left out: the report is complete without it.
+    """
+    import PIL.Image
+
+    found: dict[str, str] = {}
+    left = PIXELS
+    for path in paths:
+        if len(found) == PICTURES:
+            break
+        try:
+            with storage.open_read(path) as file:
+                data = file.read(_READ + 1)
+            with PIL.Image.open(io.BytesIO(data if len(data) <= _READ else b"")) as image:
+                image.draft("RGB", (2 * SIDE, 2 * SIDE))  # a JPEG is decoded at a scale
+                if image.width * image.height > left:
+                    continue
+                left -= image.width * image.height
+                small = image.convert("RGB")
+        except (OSError, ValueError, SyntaxError, MillraceError, PIL.Image.DecompressionBombError):
+            continue
+        small.thumbnail((SIDE, SIDE))
+        sink = io.BytesIO()
+        small.save(sink, "JPEG", quality=80)
+        found[path] = f"data:image/jpeg;base64,{base64.b64encode(sink.getvalue()).decode()}"
+    return found
+
+
+EACH = 10  # images of a class
+CLASSES = 20
+BYTES = 1 << 20  # of all images together: they stand in the page
+LOOKED_AT = 2_000  # first records of the train split, which are in random order
+_CHUNK = 1 << 20
+
+
+def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
+    """Images by class, as `data:` URLs; none for rows and for pairs."""
+    tf = tensorflow()
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    used = 0
+    for record in itertools.islice(_records(output, manifest), LOOKED_AT):
+        example = tf.train.Example.FromString(record).features.feature
+        if keys.ENCODED not in example or used > BYTES:
+            break
+        name = example[keys.TEXT].bytes_list.value[0].decode()
+        if len(found[name]) < EACH and (found[name] or len(found) <= CLASSES):
+            kind, data = "jpeg", example[keys.ENCODED].bytes_list.value[0]
+            if example[keys.FORMAT].bytes_list.value[0] == keys.FORMATS["raw"]:
+                shape = [*(example[key].int64_list.value[0] for key in (keys.HEIGHT, keys.WIDTH)), 3]
+                kind, data = "png", tf.io.encode_png(tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)).numpy()
+            used += len(data)
+            found[name].append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def _records(output: str, manifest: Manifest) -> Iterator[bytes]:
+    """The records of the train split."""
+    for shard in manifest.splits["train"].shards:
+        path = layout.join(output, shard.path)
+        with storage.wrap_errors(path), storage.open_read(path) as file:
+            chunks: Iterator[bytes] = iter(functools.partial(file.read, _CHUNK), b"")
+            for frames in read_frames(gunzip(chunks) if manifest.compression == "gzip" else chunks):
+                yield from frames.records
+
+
+def place_leakage(run_dir: str, result: Result, inputs: StagedInputs) -> dict[str, Any] | None:
+    """Writes what was found, with the names of the files that examples are in. None if nothing was looked for."""
+    if not result.leakage:
+        return None
+    found = with_paths(result.leakage, inputs.path_of)
+    folders.create(layout.join(run_dir, layout.LEAKAGE), json.dumps(found, allow_nan=False).encode() + b"\n")
+    return found
 
 
 def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str, float]] = ()) -> None:

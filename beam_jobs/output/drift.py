@@ -10,7 +10,7 @@ from typing import Any
 from beam_jobs.output.accounts import Unfit
 from beam_jobs.output.result import Result
 from schemas import storage
-from schemas.comparison import Comparison, Sample, as_meant, compare, samples, stored
+from schemas.comparison import Comparison, Sample, as_meant, compare, samples, stored_samples
 from schemas.dataset import layout, read_checked
 from schemas.dataset.manifest import DataWarning
 from schemas.errors import MillraceError
@@ -81,7 +81,7 @@ def _compare(first: Sample, second: Sample, schema: AnySchema, names: tuple[str,
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:
     """What a dataset is called here, and its splits."""
     manifest = read_checked(data_dir)
-    return f"{TRAIN} of {data_dir}, run {manifest.run}", stored.stored_samples(data_dir, manifest)
+    return f"{TRAIN} of {data_dir}, run {manifest.run}", stored_samples(data_dir, manifest)
 
 
 def _replaced(output: str) -> tuple[str, dict[str, Sample]] | None:

@@ -27,17 +27,16 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.steps import KnownIds
-from beam_jobs.leakage.combine import LEAKAGE
-from beam_jobs.leakage.rows import RowCollector
-from beam_jobs.leakage.rows import Watched as WatchedRows
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.example_encoder import fixed_examples
-from beam_jobs.statistics.collect import Collector, Described
-from beam_jobs.statistics.columns import raw_apart
-from beam_jobs.statistics.combine import STATISTICS
+from beam_jobs.profiles import LEAKAGE, STATISTICS
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
+from schemas.profile.columns import Column, raw_apart
+from schemas.profile.leakage import RowCollector
+from schemas.profile.leakage import Watched as WatchedRows
+from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, SPLIT, SPLITS
 
@@ -76,7 +75,7 @@ class EncodeExamples(beam.DoFn):
     """
 
     observed: Observed  # in the current bundle
-    collector: Collector | None  # of the current bundle
+    statistics: Statistics | None  # of the current bundle
     guard: RowCollector | None  # of the current bundle
 
     def __init__(
@@ -87,7 +86,7 @@ class EncodeExamples(beam.DoFn):
         inputs: StagedInputs,
         staging: str,
         parity_threshold: int | None = None,
-        described: Described | None = None,
+        described: Sequence[Column] | None = None,
         known_ids: Mapping[str, KnownIds] | None = None,
         guarded: WatchedRows | None = None,
     ) -> None:
@@ -102,17 +101,16 @@ class EncodeExamples(beam.DoFn):
 
     def start_bundle(self) -> None:
         self.observed = Observed()
-        self.collector = None if self.described is None else Collector(self.described)
+        self.statistics = None if self.described is None else Statistics(self.described)
         self.guard = None if self.guarded is None else RowCollector(self.guarded)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
-        if self.collector is not None and self.collector.rows:
-            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.collector.finish().to_bytes()))
-
-        if self.guard is not None and self.guard.known is not None:
-            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.guard.known.to_bytes()))
+        if self.statistics is not None and self.statistics.rows:
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.statistics))
+        if self.guard is not None and self.guard.profile is not None:
+            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.guard.profile))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
@@ -131,8 +129,8 @@ class EncodeExamples(beam.DoFn):
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
         frames = encode(features)
         observe_stored(features, splits, self.watched, self.observed)
-        if self.collector is not None:
-            self.collector.add(raw, splits)
+        if self.statistics is not None:
+            self.statistics.add(raw, splits)
         for counted in count_unseen(features, self.known_ids):
             yield beam.pvalue.TaggedOutput(COUNTS, counted)
         if self.guard is not None:

@@ -8,7 +8,7 @@ from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.accounts import WriteCounts
 from beam_jobs.output.result import RESULT, write_result
 from beam_jobs.output.shards import ShuffleIntoShards
-from beam_jobs.statistics.combine import MergeStatistics
+from beam_jobs.profiles import MergeStatistics
 from beam_jobs.transform.analyze import WriteTransform
 from schemas.dataset import layout
 from schemas.storage import folders
@@ -33,9 +33,7 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
     parity |= {"content_files": steps.content_files}
     parts |= {name: part for name, part in parity.items() if part is not None}
     if steps.statistics is not None:
-        parts["statistics"] = (
-            steps.statistics | "MergeStatistics" >> beam.CombineGlobally(MergeStatistics()).without_defaults()
-        )
+        parts["statistics"] = steps.statistics | "MergeStatistics" >> MergeStatistics()
     if steps.leakage is not None:
         parts["leakage"] = steps.leakage
     _ = (

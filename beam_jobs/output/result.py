@@ -43,7 +43,7 @@ class Result:
     ended: float
     content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.contents`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
-    leakage: dict[str, Any] | None = None  # what `beam_jobs.leakage` found, if it was looked for
+    leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
         """The records that a stage counted, for one reason (for WRITTEN: split) or all."""

@@ -11,11 +11,11 @@ from beam_jobs.core.accounting import RejectFile
 from beam_jobs.output import tfrecord_frames
 from beam_jobs.output.base import files_of, statistics_of
 from beam_jobs.output.result import Result
-from beam_jobs.statistics import files
-from beam_jobs.statistics.state import Statistics
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.libraries import tensorflow
+from schemas.profile import statistics_files
+from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject
 from schemas.storage import folders
 
@@ -61,7 +61,7 @@ def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = 
         if more is not None:
             statistics.merge(more)
             sketches = statistics.to_bytes()
-        return files.place(run_dir, statistics, sketches)
+        return statistics_files.place(run_dir, statistics, sketches)
     return None
 
 

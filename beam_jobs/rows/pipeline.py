@@ -13,18 +13,16 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
-from beam_jobs.leakage.combine import LEAKAGE, find_leaks
-from beam_jobs.leakage.rows import watched_rows
 from beam_jobs.output.encode import Encoded, EncodeExamples
+from beam_jobs.profiles import LEAKAGE, STATISTICS, FindLeakage
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
-from beam_jobs.statistics.collect import Described
-from beam_jobs.statistics.columns import columns_of, raw_names
-from beam_jobs.statistics.combine import STATISTICS
 from beam_jobs.transform.analyze import analyze
 from beam_jobs.transform.numeric import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.rejects import Outputs
+from schemas.profile.columns import columns_of, raw_names
+from schemas.profile.leakage import watched_rows
 from schemas.spec.table import Schema, hints_of, raw_columns
 
 
@@ -97,7 +95,7 @@ def row_steps(
                     inputs=plan.inputs,
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
-                    described=Described(columns_of(schema)) if plan.statistics else None,
+                    described=columns_of(schema) if plan.statistics else None,
                     known_ids=plan.known_ids,
                     guarded=watched_rows(schema) if plan.leakage else None,
                 )
@@ -114,7 +112,7 @@ def row_steps(
         parity_raw=rows[PARITY],
         parity_stored=encoded[PARITY],
         statistics=encoded[STATISTICS] if plan.statistics else None,
-        leakage=encoded[LEAKAGE] | "FindLeaks" >> find_leaks(watched_rows(schema)) if plan.leakage else None,
+        leakage=encoded[LEAKAGE] | "FindLeaks" >> FindLeakage(watched_rows(schema)) if plan.leakage else None,
     )
 
 

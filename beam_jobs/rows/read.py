@@ -36,11 +36,11 @@ from beam_jobs.core.counting import counted, covered, digested
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.turns import TURN
 from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes
-from beam_jobs.statistics.columns import RAW
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.dataset.input_files import KnownInput
 from schemas.formats import row_format
+from schemas.profile.columns import RAW
 from schemas.rejects import Reject
 from schemas.rows import Decoded, RowFile, list_array, raw_fields
 from schemas.spec.table import OFFSET, SPLIT, SPLITS, Schema, raw_columns

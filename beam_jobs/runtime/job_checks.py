@@ -76,11 +76,11 @@ def check_comparison(options: JobOptions, schema: AnySchema) -> None:
         return
     if not options.statistics:
         raise UsageError("--compare_to compares statistics; leave out --no_statistics")
-    from schemas.comparison import stored
+    from schemas.comparison import stored_samples
     from schemas.dataset import read_checked
 
     try:
-        stored.stored_samples(options.compare_to, read_checked(options.compare_to))
+        stored_samples(options.compare_to, read_checked(options.compare_to))
     except MillraceError as error:
         raise UsageError(f"--compare_to: {error}") from error
 

@@ -1,8 +1,10 @@
-"""How two sets of records differ, feature by feature: from the statistics of their jobs, or of files as they are."""
+"""How two sets of records differ, feature by feature: `compare` takes samples, and returns a `Comparison`.
 
-__all__ = ["Comparison", "FeatureDrift", "Sample", "as_meant", "compare", "render", "samples", "stored"]
+Samples are the statistics of jobs, or of files as they are (`schemas.profile.statistics`).
+"""
 
-from schemas.comparison.compare import compare
-from schemas.comparison.findings import Comparison, FeatureDrift
-from schemas.comparison.meanings import as_meant
-from schemas.comparison.samples import Sample, samples
+__all__ = ["Comparison", "FeatureDrift", "Sample", "as_meant", "compare", "render", "samples", "stored_samples"]
+
+from schemas.comparison.compare import as_meant, compare
+from schemas.comparison.findings import Comparison, FeatureDrift, render
+from schemas.profile.statistics import Sample, samples, stored_samples

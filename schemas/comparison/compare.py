@@ -1,19 +1,52 @@
-"""Compares two samples, feature by feature."""
+"""Compares two samples, feature by feature, their values as the schema means them."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 
-from schemas.comparison import cells as making
-from schemas.comparison.cells import Cells
-from schemas.comparison.distances import divergence_noise, jensen_shannon, l_infinity, share_noise
+from schemas.comparison import distances as making
+from schemas.comparison.distances import Cells, divergence_noise, jensen_shannon, l_infinity, share_noise
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
-from schemas.comparison.samples import Column, Numbers, Sample, Strings
+from schemas.profile.statistics import ColumnSample, Sample
+from schemas.profile.summaries import Numbers, Strings
+from schemas.spec.features import Bool
 from schemas.spec.gates import Limits
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import Schema
+
+_WORDS = {b"1": b"true", b"0": b"false"}
+
+
+def as_meant(sample: Sample, schema: AnySchema) -> Sample:
+    """The sample with the spellings of bools joined. Its strings must be those of the schema's records."""
+    bools = {item.name: item for item in schema.items if isinstance(item, Bool)} if isinstance(schema, Schema) else {}
+    columns = dict(sample.columns)
+    for name, item in bools.items():
+        column = columns.get(name)
+        if column is not None and isinstance(column.values, Strings):
+            columns[name] = dataclasses.replace(column, values=_joined(column.values, item))
+    return dataclasses.replace(sample, columns=columns)
+
+
+def _joined(strings: Strings, item: Bool) -> Strings:
+    counts: collections.Counter[bytes] = collections.Counter()
+    found = strings.counts
+    for (value, count), read in zip(found.items(), item.read_values(pa.array(found, pa.binary())), strict=True):
+        counts[_WORDS.get(read, value) if isinstance(read, bytes) else value] += count
+    lengths = [len(value) for value in counts]
+    frequent = dataclasses.replace(
+        strings.frequent, values=pa.array(counts, pa.binary()), counts=np.array(list(counts.values()), np.int64)
+    )
+    return dataclasses.replace(
+        strings, frequent=frequent, shortest=min(lengths, default=-1), longest=max(lengths, default=-1)
+    )
+
 
 EXAMPLES = 5  # unseen values that are named
 CELLS = 8  # values that are told of a feature of strings
@@ -68,7 +101,7 @@ def _channels(
 
 
 def _compared(
-    a: Column | None, b: Column | None, thresholds: Thresholds, names: tuple[str, str], *, tests: int
+    a: ColumnSample | None, b: ColumnSample | None, thresholds: Thresholds, names: tuple[str, str], *, tests: int
 ) -> FeatureDrift:
     column = b or a
     assert column is not None  # noqa: S101 - one of them has it
@@ -112,7 +145,7 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
         assert isinstance(a, Strings)  # noqa: S101 - both are of one type
         assert isinstance(b, Strings)  # noqa: S101
         cells = making.of_strings(a, b)
-        uncertain = max(a.error / a.count, b.error / b.count)
+        uncertain = max(a.frequent.error / a.count, b.frequent.error / b.count)
         known = cells.pooled[: cells.named]
         noise = min(1.0, share_noise(known, cells.counts, tests=tests * max(1, cells.named)) + uncertain)
         unseen, span = _unseen(a, b), None
@@ -143,12 +176,13 @@ def _range_of_numbers(a: Numbers, b: Numbers) -> Range:
 
 
 def _unseen(a: Strings, b: Strings) -> Unseen | None:
+    known = a.counts
     new = sorted(
-        ((value, count) for value, count in b.counts.items() if value not in a.counts),
+        ((value, count) for value, count in b.counts.items() if value not in known),
         key=lambda item: (-item[1], item[0]),
     )
     if not new:
         return None
     examples = tuple((making.text(value), count) for value, count in new[:EXAMPLES])
     rows = sum(count for _, count in new)
-    return Unseen(examples, len(new), rows, at_most=a.error, at_least=bool(b.error))
+    return Unseen(examples, len(new), rows, at_most=a.frequent.error, at_least=bool(b.frequent.error))

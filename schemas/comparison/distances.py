@@ -1,14 +1,138 @@
-"""Distances between two distributions over the same cells, and what chance alone makes of them.
-
-A cell is a value, or a range of numbers; each side has a share of each cell.
-"""
+"""The cells over which two samples of a column are compared: values, or ranges of numbers between common edges."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from statistics import NormalDist
 
 import numpy as np
+
+from schemas.profile.summaries import Numbers, Strings
+
+BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
+FINE = 64  # quantiles of either side, among which the edges are chosen
+LEAST = 5  # values of a cell beside a number that has a range of its own
+DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """The shares of the values of two samples by cell; a cell that is empty on both sides is left out.
+
+    Attributes:
+      labels: what each cell holds, for people.
+      shares: of either side, float64 `[cells]`, each with a sum of 1.
+      counts: the values of either side.
+      named: how many of the cells, from the first on, are a value or a range. The one behind them, if there is one,
+        holds all values that are not known.
+    """
+
+    labels: tuple[str, ...]
+    shares: tuple[np.ndarray, np.ndarray]
+    counts: tuple[int, int]
+    named: int
+
+    @property
+    def pooled(self) -> np.ndarray:
+        """The share of each cell among all values of both sides."""
+        first, second = (share * count for share, count in zip(self.shares, self.counts, strict=True))
+        total: np.ndarray = (first + second) / sum(self.counts)
+        return total
+
+
+def of_numbers(a: Numbers, b: Numbers) -> Cells:
+    """Ranges between common edges. Both sides have values."""
+    bounds = edges(a, b)
+    shares = [np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (a, b)]
+    held = np.flatnonzero((shares[0] > 0) | (shares[1] > 0))
+    labels = [_range(bounds, place) for place in held.tolist()]
+    return Cells(tuple(labels), (shares[0][held], shares[1][held]), (a.count, b.count), len(labels))
+
+
+def edges(a: Numbers, b: Numbers) -> np.ndarray:
+    """The greatest numbers of all ranges but the last: rising float32.
+
+    They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that is
+    several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all rows
+    have would leave all others in one range, which holds as many however they change.
+    """
+    alone = np.empty(0, np.float32)
+    cuts = _cuts(a, b, alone)
+    if (repeated := _repeated(cuts)).size:
+        alone = repeated
+        cuts = _cuts(a, b, alone)
+        alone = np.concatenate([alone, _repeated(cuts)])
+    return np.unique(np.concatenate([cuts, alone, below(alone)]))
+
+
+def _repeated(cuts: np.ndarray) -> np.ndarray:
+    return np.unique(cuts[1:][cuts[1:] == cuts[:-1]])
+
+
+def _cuts(a: Numbers, b: Numbers, alone: np.ndarray) -> np.ndarray:
+    """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising float32.
+
+    They are deciles, or fewer where a cell would have too few values for its share to be known.
+    """
+    held = [(side.up_to(below(alone)), side.up_to(alone)) if len(alone) else (alone, alone) for side in (a, b)]
+    ends = [side.low for side in (a, b)] + [side.high for side in (a, b)]
+    found = [side.at(_ranks_beside(*spans)) for side, spans in zip((a, b), held, strict=True)]
+    points = np.unique(np.concatenate([*found, ends]).astype(np.float32))
+    shares = np.mean([upto - under for under, upto in held], axis=0)
+    before = np.concatenate([[0.0], np.cumsum(shares)])[np.searchsorted(alone, points, "right")]
+    mixture = (a.up_to(points) + b.up_to(points)) / 2 - before
+    rest = 1 - float(shares.sum())
+    cells = BINS
+    if len(alone):
+        deviation = max(side.rank_deviation for side in (a, b))
+        cells = max(1, min(BINS, int(rest / max(LEAST / min(a.count, b.count), DEVIATIONS * deviation))))
+    wanted = np.arange(1, cells) / cells * rest
+    return points[np.searchsorted(mixture, wanted - 1e-9).clip(max=len(points) - 1)]
+
+
+def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
+    """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
+    starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
+    before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
+    ranks = np.arange(1, FINE) / FINE * before[-1]
+    places = np.searchsorted(before, ranks, "left").clip(1) - 1
+    found: np.ndarray = (starts[places] + ranks - before[places]).clip(0, 1)
+    return found
+
+
+def below(numbers: np.ndarray | np.float32) -> np.ndarray:
+    """The float32 before each, -inf before the least (of which NumPy warns)."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(numbers, np.float32(-np.inf))
+
+
+def _range(bounds: np.ndarray, place: int) -> str:
+    if place == len(bounds):
+        return f"above {bounds[-1]:.6g}"
+    if place == 0:
+        return f"up to {bounds[0]:.6g}"
+    alone = below(bounds[place]) == bounds[place - 1]
+    return f"{bounds[place]:.6g}" if alone else f"above {bounds[place - 1]:.6g}, up to {bounds[place]:.6g}"
+
+
+def of_strings(a: Strings, b: Strings) -> Cells:
+    """Each value that is known on a side; what is not known is one more cell. Both sides have values."""
+    counts = a.counts, b.counts
+    values = list(dict.fromkeys([*counts[0], *counts[1]]))
+    found = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
+    rest = [max(0.0, side.count - held.sum()) for side, held in zip((a, b), found, strict=True)]
+    labels, named = [text(value) for value in values], len(values)
+    if any(rest):
+        labels.append("other values")
+        found = [np.append(held, other) for held, other in zip(found, rest, strict=True)]
+    return Cells(tuple(labels), (found[0] / a.count, found[1] / b.count), (a.count, b.count), named)
+
+
+def text(value: bytes) -> str:
+    """A value for people and for JSON."""
+    return value.decode(errors="replace")
+
 
 CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of a comparison together
 

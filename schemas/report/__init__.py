@@ -1,3 +1,3 @@
 """The report of a dataset, and of a comparison: HTML pages that a person reads."""
 
-__all__ = ["comparison_page", "data_report", "leakage"]
+__all__ = ["data_report", "leakage"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.statistics.collect import Collector, Described
-from beam_jobs.statistics.columns import Column, Role
 from schemas.comparison import Sample, samples
+from schemas.profile.columns import Column, Role
+from schemas.profile.statistics import Statistics
 
 
 def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> bytes:
@@ -25,10 +25,10 @@ def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] 
         flat = pa.array(values.astype(np.float32), from_pandas=False) if numbers else pa.array(values, pa.binary())
         offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
         arrays.append(pa.ListArray.from_arrays(offsets, flat))
-    collector = Collector(Described(tuple(described)))
+    statistics = Statistics(described)
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    collector.add(batch, np.zeros(batch.num_rows, np.int8))
-    return collector.finish().to_bytes()
+    statistics.add(batch, np.zeros(batch.num_rows, np.int8))
+    return statistics.to_bytes()
 
 
 def sample_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> Sample:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.comparing.rows import read_rows
+from beam_jobs.raw_files import read_rows
 from schemas.comparison import compare
 from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.core.parity_files import BUDGET, LIMIT, RECORDS, FileKeeper, KeptFile, ParityFiles, choose
-from beam_jobs.core.parity_sample import place_hash
 from schemas import storage
+from schemas.profile.hashing import place_hash
 
 MB = 1 << 20
 

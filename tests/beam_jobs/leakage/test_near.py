@@ -10,9 +10,7 @@ import PIL.Image
 import pytest
 from PIL import ImageEnhance
 
-from beam_jobs.leakage.alike import alike
-from beam_jobs.leakage.looks import UNSEEN, Look, look_of
-from beam_jobs.leakage.near import NEAR, near_pairs
+from schemas.profile.near_duplicates import NEAR, UNSEEN, Look, alike, look_of, near_pairs
 
 SIZE = 160
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,10 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from beam_jobs.leakage.combine import FindLeaks
-from beam_jobs.leakage.rows import RowCollector, Watched, watched_rows
-from beam_jobs.leakage.sample import Sample
+from beam_jobs.profiles import MergeProfiles
+from schemas.profile.label_leaks import Sample
+from schemas.profile.leakage import LeakageProfile, RowCollector, Watched, watched_rows
+from schemas.profile.leakage_findings import find
 from schemas.rows import list_array
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import SPLITS, Schema
@@ -50,8 +52,8 @@ def test_the_hash_is_of_the_values() -> None:
     )
     collector = RowCollector(watched())
     collector.add(batch, np.zeros(7, np.int8), np.zeros(7, np.int64), np.arange(7))
-    assert collector.known is not None
-    hashes = np.asarray(collector.known.traces["rows"].table.column("hash"))
+    assert collector.profile is not None
+    hashes = np.asarray(collector.profile.hashes["rows"].table.column("hash"))
     assert hashes[0] == hashes[1]
     assert hashes[2] == hashes[5] == hashes[6]
     assert len(set(hashes.tolist())) == 4
@@ -151,10 +153,9 @@ def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
     )
     collector = RowCollector(wide)
     collector.add(batch, np.zeros(600, np.int8), np.zeros(600, np.int64), np.arange(600))
-    assert collector.known is not None
-    assert len(collector.known.to_bytes()) < 12 * 2**20
-    combine = FindLeaks(wide)
-    found = json.loads(combine.extract_output(collector.known.to_bytes()))["label"]
+    assert collector.profile is not None
+    assert len(pickle.dumps(collector.profile)) < 12 * 2**20
+    found = find(collector.profile, wide)["label"]
     assert [each["name"] for each in found["features"] if each["leaks"]] == ["point[c77]"]
     assert found["rows"] == 256
 
@@ -195,7 +196,7 @@ def in_other(theirs: pd.DataFrame, ours: pd.DataFrame, columns: list[str]) -> pd
 
 def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -> dict:
     """What is found in rows, cut into bundles of two batches. The file is the split, the offset the row."""
-    combine = FindLeaks(watched())
+    combine = MergeProfiles()
     total = combine.create_accumulator()
     bundles = np.split(np.arange(len(rows)), np.sort(cuts))
     for bundle in reversed(bundles) if backwards else bundles:
@@ -205,9 +206,10 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
             if len(some):
                 splits = some["split"].to_numpy()
                 collector.add(batch_of(some), splits.astype(np.int8), splits.astype(np.int64), some.index.to_numpy())
-        if collector.known is not None:
-            total = combine.add_input(total, collector.known.to_bytes())
-    return json.loads(combine.extract_output(total))
+        if collector.profile is not None:
+            total = combine.add_input(total, pickle.loads(pickle.dumps(collector.profile)))
+    assert isinstance(total, LeakageProfile)
+    return json.loads(json.dumps(find(total, watched())))
 
 
 def batch_of(rows: pd.DataFrame) -> pa.RecordBatch:

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from beam_jobs.leakage.sample import Drawn
-from beam_jobs.leakage.telling import LEAST, Told, of_classes, of_numbers
+from schemas.profile.label_leaks import LEAST, Drawn, Told, of_classes, of_numbers
 
 ROWS = 3000
 

@@ -1,22 +1,23 @@
-"""Traces of records: bounded, mergeable in any order, and equal records stay together."""
+"""RecordHashes of records: bounded, mergeable in any order, and equal records stay together."""
 
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.leakage import twins
-from beam_jobs.leakage.traces import HASH, KEYS, SPLIT, Traces
+from schemas.profile import duplicates
+from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
 
 WIDTH = 8 + 1 + 8 + 8  # bytes of a trace of a key
 
 
-def keys(values: np.ndarray, splits: np.ndarray, budget: int, first: int = 0) -> Traces:
-    found = Traces(KEYS, budget=budget)
+def keys(values: np.ndarray, splits: np.ndarray, budget: int, first: int = 0) -> RecordHashes:
+    found = RecordHashes(KEYS, budget=budget)
     offsets = np.arange(first, first + len(values))
     found.add({HASH: values, SPLIT: splits, "file": np.zeros(len(values), np.int64), "offset": offsets})
     return found
@@ -32,11 +33,11 @@ def test_what_is_kept_depends_on_the_records_alone(sizes: list[int], seed: int, 
     starts = np.cumsum([0, *sizes])
     parts = [keys(values[start:end], splits[start:end], budget, start) for start, end in itertools.pairwise(starts)]
     order.shuffle(parts)
-    merged = Traces(KEYS, budget=budget)
+    merged = RecordHashes(KEYS, budget=budget)
     for part in parts:
-        merged.merge(Traces.from_bytes(part.to_bytes(), budget=budget))
+        merged.merge(pickle.loads(pickle.dumps(part)))
     assert (merged.records, merged.zeros) == (whole.records, whole.zeros) == (len(values), whole.zeros)
-    assert twins.ordered(merged.table, "offset").equals(twins.ordered(whole.table, "offset"))
+    assert duplicates.ordered(merged.table, "offset").equals(duplicates.ordered(whole.table, "offset"))
     assert whole.table.num_rows <= 100
     assert (np.asarray(whole.table.column(HASH)) >> np.uint64(64 - whole.zeros) == 0).all() if whole.zeros else True
 
@@ -47,7 +48,7 @@ def test_equal_records_of_a_sample_are_found_together() -> None:
     both = keys(np.concatenate([values, values]), np.repeat([0, 1], 100_000).astype(np.int8), budget=16_000 * WIDTH)
     assert both.share == 1 / 16
     table = both.table
-    (found,) = twins.shared(np.asarray(table.column(HASH)), np.asarray(table.column(SPLIT)))
+    (found,) = duplicates.shared(np.asarray(table.column(HASH)), np.asarray(table.column(SPLIT)))
     assert found.records == found.of == table.num_rows // 2
     assert found.of == pytest.approx(100_000 / 16, rel=0.05)
 
@@ -56,7 +57,7 @@ def test_equal_records_of_a_sample_are_found_together() -> None:
 def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> None:
     values = np.array([value for value, _ in records], np.uint64)
     splits = np.array([split for _, split in records], np.int8)
-    found = {each.splits: each for each in twins.shared(values, splits)}
+    found = {each.splits: each for each in duplicates.shared(values, splits)}
     names = ("train", "eval", "test")
     for second in range(3):
         for first in range(second):
@@ -72,7 +73,7 @@ def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> No
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_values_with_two_labels_are_those_of_a_loop(records: list[tuple[int, int]]) -> None:
     values, labels = (np.array([record[i] for record in records]) for i in (0, 1))
-    count, pairs = twins.with_two_labels(values.astype(np.uint64), labels.astype(np.int64))
+    count, pairs = duplicates.with_two_labels(values.astype(np.uint64), labels.astype(np.int64))
     by_value: dict[int, set[int]] = {}
     for value, label in records:
         by_value.setdefault(value, set()).add(label)

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.statistics import collect
-from beam_jobs.statistics.collect import Collector, Described, merged
-from beam_jobs.statistics.columns import RAW, Column, columns_of, raw_apart
-from beam_jobs.statistics.combine import MergeStatistics
-from beam_jobs.statistics.describe import describe
-from beam_jobs.statistics.state import Statistics
+from beam_jobs.profiles import MergeProfiles
+from schemas.profile import statistics
+from schemas.profile.columns import RAW, Column, columns_of, raw_apart
+from schemas.profile.statistics import Statistics
+from schemas.profile.statistics_files import describe
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
 from tests.support.people import SCHEMA
@@ -40,10 +39,10 @@ def batch(rows: int, seed: int) -> tuple[pa.RecordBatch, np.ndarray]:
 
 
 def collected(batches: list[tuple[pa.RecordBatch, np.ndarray]], columns: tuple[Column, ...] = COLUMNS) -> Statistics:
-    collector = Collector(Described(columns))
+    statistics = Statistics(columns)
     for found, splits in batches:
-        collector.add(found, splits)
-    return collector.finish()
+        statistics.add(found, splits)
+    return statistics
 
 
 def test_every_split_has_the_statistics_of_its_rows() -> None:
@@ -70,17 +69,16 @@ def test_every_split_has_the_statistics_of_its_rows() -> None:
 def test_bundles_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [batch(100 + i, i) for i in range(12)]
     whole = describe(collected(batches))
-    monkeypatch.setattr(collect, "WAITING_BYTES", 3000)  # every second batch
-    parts = [collected(batches[i : i + 3]) for i in range(0, 12, 3)]
-    total = merged(pickle.loads(pickle.dumps(part)) for part in parts)
-    assert total is not None
+    monkeypatch.setattr(statistics, "WAITING_BYTES", 3000)  # every second batch
+    total = Statistics(COLUMNS)
+    for i in range(0, 12, 3):
+        total.merge(pickle.loads(pickle.dumps(collected(batches[i : i + 3]))))
     again = describe(total)
     for item in (*whole["features"], *again["features"]):
         for found in item["splits"].values():
             for name in {"mean", "std"} & found.keys():
                 found[name] = pytest.approx(found[name], rel=1e-12)
     assert again == whole
-    assert merged([]) is None
 
 
 def test_the_bytes_hold_everything() -> None:
@@ -154,15 +152,20 @@ def parsed(text: str):
 
 
 def test_the_combine_merges_bundles_in_any_grouping() -> None:
-    parts = [collected([batch(200 + i, i)]).to_bytes() for i in range(5)]
-    combine = MergeStatistics()
+    def parts() -> list[Statistics]:
+        return [collected([batch(200 + i, i)]) for i in range(5)]
+
+    combine = MergeProfiles()
     one = combine.create_accumulator()
-    for part in parts:
+    for part in parts():
         one = combine.add_input(one, part)
-    alone = combine.add_input(combine.create_accumulator(), parts[0])
-    rest = combine.merge_accumulators(parts[1:])
+    first, *others = parts()
+    alone = combine.add_input(combine.create_accumulator(), first)
+    rest = combine.merge_accumulators(others)
     other = combine.merge_accumulators([combine.create_accumulator(), rest, pickle.loads(pickle.dumps(alone))])
-    a, b = (Statistics.from_bytes(combine.extract_output(part)) for part in (one, other))
+    a, b = combine.extract_output(one), combine.extract_output(other)
+    assert isinstance(a, Statistics)
+    assert isinstance(b, Statistics)
     assert a.rows == b.rows
     assert sum(a.rows.values()) == sum(200 + i for i in range(5))
     for place, found in a.summaries.items():
@@ -170,7 +173,7 @@ def test_the_combine_merges_bundles_in_any_grouping() -> None:
         for name in {"mean", "std"} & here.keys():
             here[name] = pytest.approx(here[name], rel=1e-12)
         assert there == here
-    assert combine.extract_output(combine.merge_accumulators([None, parts[2]])) == parts[2]
+    assert combine.extract_output(combine.create_accumulator()) is None
 
 
 def test_a_single_record_with_a_vector() -> None:

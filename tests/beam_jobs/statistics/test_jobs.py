@@ -10,11 +10,11 @@ import pytest
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.statistics.state import Statistics
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
+from schemas.profile.statistics import Statistics
 from tests.support.people import LEAN_SCHEMA, Job, make_job, people_csv
 from tests.support.replaying import Folder, accounts_hold, as_good
 from tests.support.written_records import examples

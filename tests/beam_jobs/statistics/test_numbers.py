@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_jobs.statistics.describe import rank_error
-from beam_jobs.statistics.numbers import RANKS, Numbers
-from beam_jobs.statistics.sketches import Sizes
+from schemas.profile.sketches import Sizes
+from schemas.profile.statistics_files import rank_error
+from schemas.profile.summaries import RANKS, Numbers
 
 SIZES = Sizes.of(10)
 MANY = 120_000

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from beam_jobs.statistics.columns import Column
-from beam_jobs.statistics.proto import to_proto
-from beam_jobs.statistics.state import Statistics
+from schemas.profile.columns import Column
+from schemas.profile.statistics import Statistics
+from schemas.profile.statistics_files import to_proto
+from schemas.profile.summaries import Numbers, Strings
 
 COLUMNS = (
     Column("x", "numbers", "numeric", "feature", ("x[0]", "x[1]")),
@@ -22,10 +23,10 @@ def proto() -> statistics_pb2.DatasetFeatureStatisticsList:
     statistics = Statistics(COLUMNS)
     for split, rows in (("train", 1000), ("test", 10)):
         statistics.rows[split] = rows
-        statistics.numbers(split, "x[0]").add(np.arange(1, rows, dtype=np.float32), 1)
-        statistics.numbers(split, "x[1]").add(np.empty(0, np.float32), rows)
+        statistics.summary(Numbers, split, "x[0]").add(np.arange(1, rows, dtype=np.float32), 1)
+        statistics.summary(Numbers, split, "x[1]").add(np.empty(0, np.float32), rows)
         words = pa.array([b"a", "é".encode()], pa.binary())
-        statistics.strings(split, "s").add(words, np.array([rows - 3, 2]), 1)
+        statistics.summary(Strings, split, "s").add(words, np.array([rows - 3, 2]), 1)
     return statistics_pb2.DatasetFeatureStatisticsList.FromString(to_proto(statistics).SerializeToString())
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.statistics.frequent import Frequent
-from beam_jobs.statistics.sketches import Sizes
-from beam_jobs.statistics.strings import CUT, Strings
+from schemas.profile.sketches import Frequent, Sizes
+from schemas.profile.summaries import CUT, Strings
 
 SIZES = Sizes.of(10)
 

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from beam_jobs.statistics.columns import Role
 from schemas.comparison import compare
-from schemas.comparison.cells import edges
-from schemas.comparison.distances import jensen_shannon, l_infinity
-from schemas.comparison.samples import Numbers
+from schemas.comparison.distances import edges, jensen_shannon, l_infinity
+from schemas.profile.columns import Role
+from schemas.profile.summaries import Numbers
 from schemas.spec.gates import Limits
 from tests.support.samples import sample_of
 

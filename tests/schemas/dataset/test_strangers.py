@@ -16,7 +16,7 @@ import pytest
 
 from beam_jobs import compare, preprocess
 from schemas.dataset.command import main as dataset
-from schemas.inference.command import main as init
+from schemas.init.command import main as init
 from trainer import predict
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv"
@@ -201,7 +201,7 @@ def odd(tmp_path: Path) -> Path:
         "preprocess": ["-m", "beam_jobs.preprocess", "--schema", str(FIXTURE / "schema.yaml"), "--output", "OUT",
                        "--input"],
         "plan": ["-m", "beam_jobs.plan", "--schema", str(FIXTURE / "schema.yaml"), "--input"],
-        "init": ["-m", "schemas.inference"],
+        "init": ["-m", "schemas.init"],
         "predict": ["-m", "trainer.predict", "--saved_model", "MODEL", "--output", "OUT", "--input"],
         "append": ["-m", "beam_jobs.preprocess", "--append_to", "DATA", "--input"],
     }.items(),

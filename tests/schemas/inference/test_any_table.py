@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import MillraceError, UsageError
-from schemas.inference.survey import survey
-from schemas.inference.tables import infer_table
-from schemas.inference.trial import try_out
+from schemas.init.check import try_out
+from schemas.init.survey import survey
+from schemas.init.tables import infer_table
 
 CELLS = st.sampled_from(
     ["", "0", "1", "2", "1.0", "-3.5", "1e400", "nan", "NA", "?", "None", "-", "yes", "no", "True", "007", "é"]

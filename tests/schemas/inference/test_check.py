@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.inference.check import Differences, as_json, check_table, render
+from schemas.init.check import Differences, as_json, check_table, render
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
 

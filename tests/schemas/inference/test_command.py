@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.cli import main as millrace
-from schemas.inference.command import main
+from schemas.init.command import main
 from schemas.spec.loader import parse_schema
 from tests.support.declared_by_hand import FIXTURES
 from tests.support.light_commands import assert_light

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.inference.tables import infer_table
-from schemas.inference.trial import try_out
+from schemas.init.check import try_out
+from schemas.init.tables import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
 from schemas.spec.kinds.base import Item
 from schemas.spec.loader import parse_schema

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import UsageError
-from schemas.inference.check_images import check_images
-from schemas.inference.images import are_images, infer_images
+from schemas.init.images import are_images, check_images, infer_images
 from schemas.spec.images import Exact, ImageFolderSchema, Shorter
 from schemas.spec.loader import parse_schema
 from tests.support.image_bytes import png

@@ -8,7 +8,7 @@ import pytest
 
 from beam_jobs.preprocess import main as preprocess
 from schemas.dataset import open_dataset
-from schemas.inference.command import main
+from schemas.init.command import main
 from tests.support.declared_by_hand import FIXTURES
 
 

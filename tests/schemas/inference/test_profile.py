@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import collections
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.inference.hashing import row_hashes, value_hashes
-from schemas.inference.moments import Moments
-from schemas.inference.profile import ColumnProfile
-from schemas.inference.row_sample import RowSample
-from schemas.inference.value_counts import ValueCounts
+from schemas.profile import raw_columns
+from schemas.profile.hashing import row_hashes, value_hashes
+from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
 
 
 def profiled(cells: list[str], *, batch: int = 100, limit: int = 1000) -> ColumnProfile:
@@ -120,15 +116,14 @@ def test_hashes_of_values_differ():
     assert (sliced == hashes).all()
 
 
-def test_a_sample_of_rows_is_random_and_keeps_columns_together():
-    sample = RowSample(40_000)  # so wide that 200 rows are kept
-    places = np.arange(30_000)
+def test_a_sample_of_rows_is_random_and_keeps_columns_together(monkeypatch):
+    monkeypatch.setattr(raw_columns, "MAX_ROWS", 200)
+    sample = raw_columns.row_sample(2)
     for start in range(0, 30_000, 1000):
-        part = places[start : start + 1000]
-        columns = [pa.array([str(i * k).encode() for i in part], pa.binary()) for k in (1, 2)]
-        sample.add(columns, row_hashes(start, 1000))
-    kept = [int(v) for v in sample.column(0).to_pylist()]
-    assert 80 <= len(sample) <= 200
-    assert [int(v) for v in sample.column(1).to_pylist()] == [2 * i for i in kept]
-    tenths = collections.Counter(i // 3000 for i in kept)
-    assert len(tenths) == 10
+        part = range(start, start + 1000)
+        columns = {str(k): [str(i * (k + 1)).encode() for i in part] for k in (0, 1)}
+        sample.add({"hash": row_hashes(start, 1000), **columns})
+    kept = [int(value) for value in sample.table.column("0").to_pylist()]
+    assert 80 <= len(kept) <= 200
+    assert [int(value) for value in sample.table.column("1").to_pylist()] == [2 * i for i in kept]
+    assert len({i // 3000 for i in kept}) == 10

@@ -11,8 +11,8 @@ import pytest
 
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.inference.tables import Inferred, infer_table
-from schemas.inference.trial import Tried, try_out
+from schemas.init.check import Tried, try_out
+from schemas.init.tables import Inferred, infer_table
 from schemas.spec.features import NumericLabel
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema

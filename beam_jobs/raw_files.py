@@ -1,0 +1,193 @@
+"""The statistics of raw files, by the schema of a dataset."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.comparison import Sample
+from schemas.errors import UsageError
+from schemas.formats import row_format
+from schemas.images.listing import ImageBundle, list_csv, list_folders
+from schemas.profile.columns import columns_of
+from schemas.profile.statistics import Statistics, samples_of
+from schemas.rejects import Reject
+from schemas.rows import RowRange
+from schemas.spec import images as key
+from schemas.spec.features import Key, Weight
+from schemas.spec.images import ImageFolderSchema
+from schemas.spec.table import Schema
+
+Progress = Callable[[int, float | None], None]  # records so far, and the share of the input
+
+
+@dataclasses.dataclass
+class RawFiles:
+    """What raw files hold.
+
+    Attributes:
+      files: how many there are.
+      sample: the records that a job would take up to its transform; None if there is none.
+      read: how many records were read.
+      rejected: how many of them would be rejected, by reason.
+      examples: by reason, the file, the place and the fault of the first of them.
+      lacks: what of label, weight and key the files do not have.
+      complete: whether all records were read.
+    """
+
+    files: int
+    sample: Sample | None = None
+    read: int = 0
+    rejected: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    examples: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
+    complete: bool = True
+
+    def refuse(self, rejects: Sequence[Reject]) -> None:
+        """Counts rejects."""
+        for reject in rejects:
+            self.rejected[reject.reason] += 1
+            self.examples.setdefault(reject.reason, (reject.source, reject.offset, reject.detail))
+
+    def describe(self, statistics: Statistics) -> None:
+        """Takes the statistics of the records; they are all of one split, whatever it is called."""
+        self.sample = next(iter(samples_of(statistics).values()), None)
+
+    def check(self, first: str) -> RawFiles:
+        """Itself.
+
+        Raises:
+          UsageError: no record could be read.
+        """
+        if self.sample is None:
+            bad = next(iter(self.examples.values()), None)
+            why = f"; {bad[0]}, at {bad[1]:,}: {bad[2]}" if bad else ""
+            raise UsageError(f"{first}: none of {self.read:,} records can be compared{why}")
+        return self
+
+
+RANGE_BYTES = 8 << 20
+SAMPLE_BYTES = 256 << 10  # of the ranges that a sample is read from
+
+
+def read_rows(
+    paths: Sequence[str],
+    schema: Schema,
+    *,
+    max_input_ratio: float,
+    sample: int | None = None,
+    progress: Progress = lambda done, share: None,
+) -> RawFiles:
+    """Reads files of rows as a job would read them, up to its transform.
+
+    Args:
+      paths: the files. They may lack the label, the weight and the key, and have other columns.
+      schema: of the dataset that they are compared with.
+      max_input_ratio: how many times its size a gzip file may decompress to.
+      sample: how many records are enough, spread over the files; None: all.
+      progress: called with the records read so far and the share of the bytes.
+
+    Raises:
+      UsageError: a file does not fit the schema, or no record can be read.
+      MillraceError: a file cannot be read.
+    """
+    form = row_format(schema)
+    files = [form.open_file(path, schema, label="as_found", max_input_ratio=max_input_ratio) for path in paths]
+    filled = [file for file in files if file.labels]
+    known = {name for file in filled for name, _ in file.labels}
+    for file in filled:
+        if known != {name for name, _ in file.labels}:
+            lacking = sorted(known - {name for name, _ in file.labels})
+            raise UsageError(
+                f"{file.path}: has no column of {', '.join(lacking)}, which other files have; compare them one by one"
+            )
+    result = RawFiles(len(paths), lacks=_lacking(schema, known) if filled else ())
+    columns = tuple(column for column in columns_of(schema) if column.name in known)
+    statistics = Statistics(columns)
+    parts = [part for file in filled for part in form.plan_ranges(file, range_bytes=_range_bytes(sample))]
+    done, total = 0, max(1, sum(part.covers for part in parts))
+    for part in _spread(parts) if sample is not None else parts:
+        if sample is not None and result.read >= sample:
+            result.complete = False
+            break
+        for decoded in form.read_range(part, schema, with_split=False):
+            result.read += decoded.read
+            result.refuse(decoded.rejects)
+            if decoded.batch.num_rows:
+                batch = decoded.batch.select([column.name for column in columns])
+                statistics.add(batch, np.zeros(batch.num_rows, np.int8))
+            progress(result.read, min(1.0, (done + decoded.consumed) / total))
+        done += part.covers
+    result.describe(statistics)
+    return result.check(paths[0])
+
+
+def _lacking(schema: Schema, known: set[str]) -> tuple[str, ...]:
+    optional = [item for item in schema.items if item is schema.label or isinstance(item, Key | Weight)]
+    return tuple(item.name for item in optional if item.name not in known)
+
+
+def _range_bytes(sample: int | None) -> int:
+    return RANGE_BYTES if sample is None else SAMPLE_BYTES
+
+
+def _spread(parts: Sequence[RowRange]) -> Iterator[RowRange]:
+    """The ranges in an order in which the first ones are from all over the files: the same one each time."""
+    yield from (parts[i] for i in np.random.default_rng(0).permutation(len(parts)))
+
+
+AT_ONCE = 64
+
+
+def read_images(
+    paths: Sequence[str],
+    schema: ImageFolderSchema,
+    classes: Sequence[str],
+    *,
+    sample: int | None = None,
+    progress: Progress = lambda done, share: None,
+) -> RawFiles:
+    """Decodes and resizes images as the dataset's job did, and measures them.
+
+    Args:
+      paths: images in folders of their classes, or the CSV file that lists them, as the schema says.
+      schema: of the dataset that they are compared with.
+      classes: of that dataset. If no folder has such a name, the images are taken to have no label.
+      sample: how many images are enough; None: all.
+      progress: called with the images read so far and their share.
+
+    Raises:
+      UsageError: no image can be read.
+    """
+    from beam_jobs.images.facts import described_images, facts_columns
+    from beam_jobs.images.reader import ImageReader
+
+    listed = list_folders(paths) if schema.images.root is None else list_csv(paths[0], schema.images.root)
+    labelled = bool(set(listed.labels) & set(classes))
+    result = RawFiles(len(paths), lacks=() if labelled else (key.TEXT,))
+    result.refuse(listed.rejects)
+    result.read = len(listed.rejects)
+    places = np.arange(len(listed.paths))
+    if sample is not None and len(places) > sample:
+        places = np.sort(np.random.default_rng(0).permutation(places)[:sample])
+        result.complete = False
+    statistics = Statistics(column for column in described_images() if labelled or column.role != "label")
+    every = {*classes, *listed.labels}  # a class that is new is no reject here, but unseen
+    with ImageReader(schema.images, classes=sorted(every), split=schema.split) as reader:
+        for start in range(0, len(places), AT_ONCE):
+            some = places[start : start + AT_ONCE].tolist()
+            names = (tuple(held[i] for i in some) for held in (listed.paths, listed.names, listed.labels))
+            for batch in reader.read(ImageBundle(start, *names)):
+                result.read += batch.read
+                result.refuse(batch.rejects)
+                if batch.records.num_rows:
+                    arrays = facts_columns(batch.facts) | {key.TEXT: batch.records.column(key.TEXT)}
+                    described = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+                    statistics.add(described, np.zeros(described.num_rows, np.int8))
+            progress(result.read, min(1.0, (start + len(some)) / len(places)))
+    result.describe(statistics)
+    return result.check(paths[0] if paths else "the input")

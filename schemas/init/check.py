@@ -1,0 +1,345 @@
+"""An existing schema and new CSV files: which columns differ, which records would be lost, what was not foreseen."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.csv.file import items_of, read_beginning
+from schemas.csv.header import is_header
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.errors import MillraceError, UsageError
+from schemas.formats import row_format
+from schemas.init.kinds import counted, number, percent, shown
+from schemas.init.survey import Progress
+from schemas.init.tables import Inferred
+from schemas.spec.features import Bucketize, Category, CategoryLabel, Feature, Ignore, Label, Numeric, Scale
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import SPLIT, SPLITS, Schema
+
+_RANGE_BYTES = 64 << 20
+_UNSEEN = 1_000  # distinct values of a feature that are counted
+_TOLD = 8  # of one kind
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a feature's values are beyond what the schema says: unknown ones by number, and the span of numbers."""
+
+    unseen: collections.Counter[bytes] = dataclasses.field(default_factory=collections.Counter)
+    known: set[bytes] = dataclasses.field(default_factory=set)
+    low: float = np.inf
+    high: float = -np.inf
+    outside: int = 0
+    values: int = 0
+
+
+@dataclasses.dataclass
+class Differences:
+    """How files differ from a schema.
+
+    Attributes:
+        refused: by file, why a job would not begin.
+        empty: files without a record.
+        missing: columns that no file of the schema may lack, with the features that read them.
+        extra: columns that no feature reads, each with its line for the schema.
+        read: the number of records.
+        rejected: by reason and column, how many records would be rejected.
+        examples: by reason and column, the first of them: file, byte offset, what was found.
+        seen: by feature, values that the schema does not list, and numbers beyond its range.
+    """
+
+    refused: dict[str, str] = dataclasses.field(default_factory=dict)
+    empty: list[str] = dataclasses.field(default_factory=list)
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+    extra: dict[str, str] = dataclasses.field(default_factory=dict)
+    read: int = 0
+    rejected: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
+    examples: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    seen: dict[str, Seen] = dataclasses.field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """How many records a job would reject."""
+        return sum(self.rejected.values())
+
+    @property
+    def loses(self) -> bool:
+        """Whether a job with this schema would lose records of the files, or find none."""
+        return bool(self.lost or self.refused) or not self.read
+
+
+def check_table(
+    schema: Schema, paths: Sequence[str], *, sample: bool = False, progress: Progress = lambda rows, share: None
+) -> Differences:
+    """Reads files as a job would, and notes what the schema does not foresee.
+
+    Where columns are missing or new, the others are read all the same.
+
+    Args:
+        schema: the schema.
+        paths: the files.
+        sample: read the first megabytes of each file only.
+        progress: called after each batch of records.
+
+    Raises:
+        MillraceError: a file cannot be read.
+    """
+    found = Differences()
+    for path in paths:
+        try:
+            reduced = _compare_columns(schema, path, found)
+        except UsageError as error:  # it is no CSV
+            found.refused[path] = str(error).removeprefix(f"{path}: ").splitlines()[0]
+            continue
+        label_there = all(str(ref) not in found.missing for ref in schema.label.refs)
+        form = row_format(schema)
+        try:
+            file = form.open_file(
+                path, reduced, label="required" if label_there else "optional", max_input_ratio=MAX_INPUT_RATIO
+            )
+        except UsageError as error:
+            found.refused[path] = str(error).removeprefix(f"{path}: ").splitlines()[0]
+            continue
+        items = [item for item in reduced.items if item.raw is not None]
+        for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
+            for decoded in form.read_range(part, reduced, with_split=False):
+                found.read += decoded.read
+                for reject in decoded.rejects:
+                    key = (reject.reason, reject.column or "")
+                    found.rejected[key] += 1
+                    found.examples.setdefault(key, f"{path} at byte {reject.offset:,}: {reject.detail}")
+                for item in items:
+                    if (place := decoded.batch.schema.get_field_index(item.name)) >= 0:
+                        _look(item, decoded.batch.column(place), schema, found)
+                progress(found.read, None)
+                if sample:
+                    break
+            if sample:
+                break
+    return found
+
+
+def _compare_columns(schema: Schema, path: str, found: Differences) -> Schema:
+    """Notes missing and extra columns. Returns the schema without what the file lacks, and with what it has beyond."""
+    beginning = read_beginning(path, schema.csv)
+    if beginning.span[0] == beginning.span[1]:
+        found.empty.append(path)
+        return schema
+    fields = beginning.fields(schema.csv)
+    try:
+        if not is_header(path, fields, schema, items_of(schema, prediction=False)):
+            return schema
+    except UsageError:
+        return schema  # which opening the file tells
+    by_position = {ref for item in schema.items for ref in item.refs if isinstance(ref, int)}
+    wanted = {ref if isinstance(ref, str) else "": item.name for item in schema.items for ref in item.refs}
+    lacking = [name for name in wanted if name and name not in fields]
+    extra = [i for i, name in enumerate(fields) if name not in wanted and i not in by_position]
+    if not lacking and not extra:
+        return schema
+    refused = []
+    for name in lacking:
+        found.missing[name] = wanted[name]
+        refused.append(f"lacks the column {name!r}")
+    more = []
+    for i in extra:
+        name = f"new_column_{i}"
+        found.extra[fields[i] or str(i)] = f"- {{name: {name}, column: {i}, kind: ignore}}"
+        refused.append(f"has the column {fields[i]!r}, which no feature reads")
+        more.append(Ignore(name=name, column=i, kind="ignore"))
+    found.refused[path] = "; ".join(refused[:3]) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")
+    kept = [feature for feature in schema.features if not {str(ref) for ref in feature.refs} & set(lacking)]
+    options = schema.csv.model_copy(update={"header": "present"})
+    return schema.model_copy(update={"features": (*kept, *more), "csv": options})
+
+
+def _look(item: Feature | Label, column: pa.ListArray, schema: Schema, found: Differences) -> None:
+    """Notes the values of a batch that the schema accepts and does not foresee."""
+    flat = column.flatten()
+    if isinstance(item, Category | CategoryLabel) and item.values is not None:
+        seen = found.seen.setdefault(item.name, Seen())
+        seen.values += len(flat)
+        known = {value.strip() for value in item.values} | {token.strip() for token in schema.csv.missing}
+        encoded = flat.dictionary_encode()
+        counts = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
+        for value, count in zip(encoded.dictionary.to_pylist(), counts.tolist(), strict=True):
+            text = value.strip().decode("utf-8", "replace")
+            if text in known:
+                seen.known.add(text.encode())
+            elif len(seen.unseen) < _UNSEEN or value.strip() in seen.unseen:
+                seen.unseen[value.strip()] += count
+    elif isinstance(item, Numeric):
+        span = pc.min_max(flat.filter(pc.is_finite(flat))).as_py()
+        if span["min"] is None:
+            return
+        seen = found.seen.setdefault(item.name, Seen())
+        seen.values += len(flat)
+        seen.low, seen.high = min(seen.low, span["min"]), max(seen.high, span["max"])
+        if (bounds := _bounds(item)) is not None:
+            seen.outside += int(pc.sum(pc.or_(pc.less(flat, bounds[0]), pc.greater(flat, bounds[1]))).as_py() or 0)
+
+
+def _bounds(item: Numeric) -> tuple[float, float] | None:
+    """The numbers that the schema expects; None where it says none."""
+    match item.transform:
+        case Scale(scale=scale):
+            return scale
+        case Bucketize(bucketize=tuple() as bounds) if len(bounds) > 1:
+            return bounds[0], bounds[-1]
+        case _:
+            return None
+
+
+def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
+    """The differences as lines of text, the worst first."""
+    for path, why in found.refused.items():
+        yield f"{path}: a job refuses it: {why}"
+    for path in found.empty:
+        yield f"{path}: the file has no record"
+    missing = [f"missing column {name!r}, which {feature!r} reads" for name, feature in found.missing.items()]
+    extra = [f"extra column {name!r}; to leave it out, add  {line}" for name, line in found.extra.items()]
+    for lines in (missing, extra):
+        yield from lines[:_TOLD]
+        if len(lines) > _TOLD:
+            yield f"and {counted(len(lines) - _TOLD, f'more {lines[0].split()[0]} column')}"
+    for (reason, column), count in found.rejected.most_common():
+        where = f" in {column!r}" if column else ""
+        example = found.examples[reason, column]
+        yield f"rejected: {counted(count, 'record')} ({percent(count, found.read)}), {reason}{where}; first {example}"
+    for name, seen in found.seen.items():
+        yield from _beyond(name, seen, schema)
+    open_ended = [item.name for item in schema.features if isinstance(item, Category) and item.vocabulary is not None]
+    if open_ended and found.read:
+        more = f" and {len(open_ended) - _TOLD} more" if len(open_ended) > _TOLD else ""
+        names = f"{', '.join(open_ended[:_TOLD])}{more}"
+        yield (
+            f"not checked for unseen values: {names}; the schema lists none, a dataset does: "
+            "see `millrace compare DATASET FILES`"
+        )
+    would = f"{found.read - found.lost:,} of {counted(found.read, 'record')} would be written"
+    if found.refused:
+        fits_not = f"{source} does not fit: {counted(len(found.refused), 'file')} would be refused"
+        yield f"{fits_not}; without that, {would}" if found.read else fits_not
+    elif found.lost:
+        yield f"{source} would lose records: {would}"
+    elif not found.read:
+        yield f"{source} does not fit: a job finds no record to write"
+    else:
+        yield f"{source} fits: {would}"
+
+
+def _beyond(name: str, seen: Seen, schema: Schema) -> Iterator[str]:
+    item = next(item for item in schema.items if item.name == name)
+    if isinstance(item, CategoryLabel) and item.values is not None and seen.values:
+        absent = [value for value in item.values if value.strip().encode() not in seen.known]
+        if absent:
+            yield f"classes that do not occur: {', '.join(absent[:_TOLD])} of {name!r}"
+    elif isinstance(item, Category) and seen.unseen:
+        told = ", ".join(f"{shown(value)!r} {count:,}" for value, count in seen.unseen.most_common(_TOLD))
+        total = sum(seen.unseen.values())
+        where = f"{counted(total, 'record')} ({percent(total, seen.values)})"
+        yield f"unseen values of {name!r} in {where}, which become the id of unknown values: {told}"
+    elif isinstance(item, Numeric) and seen.outside and (bounds := _bounds(item)) is not None:
+        span = f"{number(seen.low)} to {number(seen.high)}"
+        expected = f"{number(bounds[0])} to {number(bounds[1])}"
+        yield f"{counted(seen.outside, 'number')} of {name!r} beyond the schema's {expected}: found {span}"
+
+
+def as_json(found: Differences) -> dict[str, Any]:
+    """The differences for programs."""
+    return {
+        "read": found.read,
+        "lost": found.lost,
+        "refused": found.refused,
+        "missing_columns": found.missing,
+        "extra_columns": list(found.extra),
+        "rejected": [
+            {"reason": reason, "column": column or None, "records": count, "first": found.examples[reason, column]}
+            for (reason, column), count in found.rejected.most_common()
+        ],
+        "unseen_values": {
+            name: {shown(value, 200): count for value, count in seen.unseen.most_common(100)}
+            for name, seen in found.seen.items()
+            if seen.unseen
+        },
+        "ranges": {
+            name: {"low": seen.low, "high": seen.high, "outside": seen.outside}
+            for name, seen in found.seen.items()
+            if seen.low <= seen.high
+        },
+    }
+
+
+MAX_REJECTS, MAX_REJECT_FRACTION = 10, 0.001  # of a job, unless it is told otherwise
+_MARGIN = 1.5  # times the share that was found
+_SMALL = 5_000  # records, of which the splits are counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """The schema's text, whose splits all have records, what was noticed, and flags that the job needs."""
+
+    text: str
+    notes: tuple[str, ...]
+    flags: str
+
+
+def try_out(inferred: Inferred, paths: Sequence[str]) -> Tried:
+    """Reads the first megabytes with the schema.
+
+    Raises:
+        MillraceError: the schema does not read its own data, which is a mistake of Millrace.
+    """
+    text = inferred.text
+    schema = _parsed(text)
+    if inferred.rows <= _SMALL:
+        for text in (inferred.text, *inferred.fallbacks):
+            schema = _parsed(text)
+            if not _empty_splits(schema, paths):
+                break
+    found = check_table(schema, paths[:1], sample=True)
+    if found.refused:
+        raise MillraceError(
+            f"{next(iter(found.refused.values()))}; this is a mistake in the schema that was written from the file. "
+            "Please report it, with the file's first lines"
+        )
+    notes: list[str] = []
+    flags = ""
+    if found.lost:
+        (reason, column), _ = found.rejected.most_common(1)[0]
+        share = found.lost / found.read
+        if not any(reason in note for note in inferred.notes):
+            lost = f"{found.lost:,} of the first {counted(found.read, 'record')} ({percent(found.lost, found.read)})"
+            where = f"{reason}{f' in {column!r}' if column else ''}: {found.examples[reason, column]}"
+            notes.append(f"{lost} will be rejected, most of them as {where}")
+        if share * inferred.rows * _MARGIN > max(MAX_REJECTS, MAX_REJECT_FRACTION * inferred.rows):
+            flags = f" --max_reject_fraction {min(1.0, float(f'{share * _MARGIN:.2g}')):g}"
+    return Tried(text, tuple(notes), flags)
+
+
+def _parsed(text: str) -> Schema:
+    try:
+        schema = parse_schema(text.encode(), "the schema that was written", for_job=True)
+    except UsageError as error:
+        raise MillraceError(f"{error}\nThis is a mistake of `millrace init`. Please report it.") from error
+    assert isinstance(schema, Schema)  # noqa: S101 - the text says `format: csv`
+    return schema
+
+
+def _empty_splits(schema: Schema, paths: Sequence[str]) -> bool:
+    """Whether a split of a small table has no records."""
+    counts = np.zeros(len(SPLITS), np.int64)
+    form = row_format(schema)
+    for path in paths:
+        file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
+        for part in form.plan_ranges(file, range_bytes=1 << 30):
+            for decoded in form.read_range(part, schema, with_split=True):
+                counts += np.bincount(decoded.batch.column(SPLIT).to_numpy(), minlength=len(SPLITS))
+    return any(counts[SPLITS.index(split)] == 0 for split in schema.split.splits)

@@ -1,0 +1,163 @@
+"""`python -m schemas.init FILE ...`: writes a schema from raw data, or compares a schema with new data."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from schemas import command, storage
+from schemas.errors import UsageError
+from schemas.reading_display import ReadingDisplay
+
+if TYPE_CHECKING:
+    from schemas.init.tables import Inferred
+
+
+PROG = "python -m schemas.init"
+_SHOWN = 3  # inputs that the next command names
+
+_EPILOG = """\
+examples:
+  %(prog)s data.csv --label late > schema.yaml
+  %(prog)s 'photos/*/*.jpg' --output schema.yaml
+  %(prog)s --check schema.yaml new.csv
+
+The schema goes to standard output, with the evidence in comments; what to look at, and what to do next, to standard
+error. Read it before you use it: it is a beginning.
+Exit codes: 0 done, 1 failed, 2 invalid usage. With --check, 1 if a job would lose records.
+"""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line's parser."""
+    p = command.Parser(
+        prog=prog,
+        description="Writes a schema from what CSV files or folders of images hold. With --check, compares a schema\n"
+        "with new files: columns, records that would be rejected, unseen categories, ranges.",
+        epilog=_EPILOG,
+    )
+    p.add_argument("files", nargs="+", metavar="FILE", help="CSV files of one form, or images; paths or globs")
+    p.add_argument("--label", metavar="COLUMN", help="the column to predict, by name or position (default: a guess)")
+    p.add_argument("--sample", action="store_true", help="read the first 8 MB only, or 2,000 images")
+    p.add_argument("--check", metavar="SCHEMA", help="compare this schema with the files instead of writing one")
+    p.add_argument("--name", metavar="NAME", help="the dataset's name (default: the file's)")
+    p.add_argument("--output", metavar="FILE", help="write the schema to this file (default: standard output)")
+    p.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    p.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
+    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
+    return p
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
+    """The command line. Returns the exit code."""
+    return command.run(_run, argv, prog=prog)
+
+
+def _run(argv: Sequence[str], prog: str) -> command.Report:
+    options = parser(prog).parse_args(argv)
+    if options.check is not None:
+        for flag in ("label", "name", "output"):
+            if getattr(options, flag) is not None:
+                raise UsageError(f"--{flag} is for a schema that is written; --check writes none")
+        return _check(options)
+    return _write(options, prog)
+
+
+def _write(options: argparse.Namespace, prog: str) -> command.Report:
+    from schemas.init.check import try_out
+    from schemas.init.images import are_images, infer_images
+    from schemas.init.tables import infer_table
+    from schemas.spec.forms import NAME
+
+    if options.name is not None and not NAME.fullmatch(options.name):
+        raise UsageError(f"--name {options.name}: a name is a letter, then letters, digits, '_', '-' or '.'")
+    if options.output is not None:
+        storage.check_scheme(options.output)
+        storage.check_output(options.output, overwrite=options.overwrite)
+        storage.check_apart(options.files, options.output)
+    elif options.overwrite:
+        raise UsageError("--overwrite is for --output FILE")
+    paths = storage.expand(options.files)
+    flags = ""
+    images = are_images(paths)
+    if images:
+        if options.label is not None:
+            raise UsageError("--label names a column of a table; the classes of images are their folders")
+        display = ReadingDisplay(quiet=options.quiet, what="images")
+        try:
+            inferred: Inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
+        finally:
+            display.end()
+        text, notes = inferred.text, inferred.notes
+    else:
+        storage.check_names(paths)
+        display = ReadingDisplay(quiet=options.quiet, what="records")
+        try:
+            inferred = infer_table(
+                paths, label=options.label, sample=options.sample, name=options.name, progress=display
+            )
+            tried = try_out(inferred, paths)
+        finally:
+            display.end()
+        text, notes, flags = tried.text, (*inferred.notes, *tried.notes), tried.flags
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if options.output is not None:
+        storage.write_bytes(options.output, text.encode())
+    step = _next_step(prog, options, flags, images=images)
+    print(f"{step[0]}\n  {step[1]}", file=sys.stderr)
+    data = {
+        "schema": text,
+        "output": options.output,
+        "records": inferred.rows,
+        "label": inferred.label,
+        "features": [{"name": name, "kind": kind, "columns": width} for name, kind, width in inferred.features],
+        "notes": list(notes),
+        "next": step[1],
+    }
+    return command.Report("" if options.output is not None else text.rstrip("\n"), data)
+
+
+def _next_step(prog: str, options: argparse.Namespace, flags: str, *, images: bool) -> tuple[str, str]:
+    """What to do with the schema: a sentence, and the command."""
+    job = prog.removesuffix("init") + "preprocess" if prog.endswith(" init") else "python -m beam_jobs.preprocess"
+    schema = options.output or "schema.yaml"
+    begun = (
+        f"Wrote {schema}. Read it, and" if options.output is not None else f"Read the schema, save it as {schema}, and"
+    )
+    given = options.files
+    if len(given) > _SHOWN:  # a shell has expanded a pattern
+        common = os.path.commonpath([os.path.dirname(path) for path in given]) if storage.is_local(given[0]) else ""
+        given = [
+            os.path.join(common, "*", "*") if images else os.path.join(common, f"*{os.path.splitext(given[0])[1]}")
+        ]
+    inputs = " ".join(shlex.quote(path) for path in given)
+    return (
+        f"{begun} preprocess the data:",
+        f"{job} --schema {shlex.quote(schema)} --input {inputs} --output data/{flags}",
+    )
+
+
+def _check(options: argparse.Namespace) -> command.Report:
+    from schemas.init import check, images
+    from schemas.spec import shipped
+    from schemas.spec.loader import load_schema
+    from schemas.spec.table import Schema
+
+    schema = load_schema(shipped.find(options.check), for_job=True)
+    paths = storage.expand(options.files)
+    display = ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images")
+    try:
+        if isinstance(schema, Schema):
+            found = check.check_table(schema, paths, sample=options.sample, progress=display)
+            lines, data, loses = list(check.render(found, schema, options.check)), check.as_json(found), found.loses
+        else:
+            compared = images.check_images(schema, paths, sample=options.sample, progress=display)
+            lines, data, loses = compared.lines(options.check), compared.as_json(), compared.loses
+    finally:
+        display.end()
+    return command.Report("\n".join(lines), {"schema": options.check, **data}, exit_code=1 if loses else 0)

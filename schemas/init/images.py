@@ -1,0 +1,298 @@
+"""A schema from image files in folders: their classes, sizes and formats, and the size that a model should see."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.errors import MillraceError, UsageError
+from schemas.images.header import MAGIC, BadImage, ImageHeader, read_header
+from schemas.images.listing import Listing, list_csv, list_folders
+from schemas.images.reading import ERRORS, ImageFile
+from schemas.init.kinds import counted, percent
+from schemas.init.survey import Progress
+from schemas.init.tables import Inferred, comment, scalar
+from schemas.spec.forms import NAME
+from schemas.spec.images import ImageFolderSchema, ImageSchema
+
+LOOKED_AT = 2_000  # images whose headers are read, unless all are
+_HEAD_BYTES = 1 << 16
+AT_ONCE = 200
+_FIRST = 9  # files that are looked at to tell images from tables
+_SIZES = (32, 48, 64, 96, 128, 160, 192, 224)  # sides that a model's input may have
+_SMALL = 64  # images of one size up to this are taken as they are
+_RAW = 32  # and up to this stored without compression
+_NAMED = 30  # classes that are listed
+_FEW = 10  # images of a class
+_IDENTITIES, _IDENTITY_IMAGES = 20, 30  # from so many folders on, of less than so many images, they may be people
+_OTHERS = (b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
+
+
+def are_images(paths: Sequence[str]) -> bool:
+    """Whether most of the first files are images by their first bytes, of formats that are read or not."""
+    some = paths[:_FIRST]
+    return 2 * sum(map(_is_image, some)) > len(some)
+
+
+def _is_image(path: str) -> bool:
+    with storage.open_read(path) as file, storage.wrap_errors(path):
+        head = file.read(16)
+    return head.startswith((*MAGIC, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")
+
+
+def infer_images(
+    paths: Sequence[str],
+    *,
+    sample: bool = False,
+    name: str | None = None,
+    progress: Callable[[int, float | None], None] = lambda done, share: None,
+) -> Inferred:
+    """Writes a schema for images whose folders are their classes.
+
+    Args:
+        paths: the images.
+        sample: look at 2,000 of them only.
+        name: the dataset's name; None: that of the folder of the classes.
+        progress: called with the number of images looked at, and their share.
+
+    Raises:
+        UsageError: there is one class, or no image that can be read.
+    """
+    listing = list_folders(paths)
+    sizes = collections.Counter(listing.labels)
+    if len(sizes) < 2:
+        raise UsageError(
+            f"{paths[0]}: all {len(paths):,} images are in one folder, {next(iter(sizes), '')!r}, so that there is one "
+            "class; expected a folder for each class, such as 'photos/*/*.jpg'"
+        )
+    seen = _look(listing.paths if not sample else chosen(listing.paths, sample=True), progress)
+    if not seen.headers:
+        first = next(iter(seen.examples.values()))
+        raise UsageError(f"{first}; none of {counted(seen.looked_at, 'image')} can be read")
+    notes = [
+        f"{counted(n, 'image')} of {seen.looked_at:,} will be rejected as {reason}, such as {seen.examples[reason]}"
+        for reason, n in seen.bad.most_common()
+    ]
+    few = [f"{label} {n:,}" for label, n in sizes.most_common() if n < _FEW]
+    if few:
+        classes = "1 class has" if len(few) == 1 else f"{len(few):,} classes have"
+        notes.append(f"{classes} less than {_FEW} images: {', '.join(few[:5])}{', ...' if len(few) > 5 else ''}")
+    lines = _lines(listing, sizes, seen, name or _folder_name(paths[0]), notes)
+    features = (("image", "image", 1),)
+    return Inferred("\n".join(lines) + "\n", tuple(notes), len(listing.paths), "label", features)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """The headers of the images that were looked at, and the faults of the others by reason."""
+
+    looked_at: int
+    headers: list[ImageHeader]
+    bad: collections.Counter[str]
+    examples: dict[str, str]
+
+
+def _look(paths: Sequence[str], progress: Callable[[int, float | None], None]) -> _Seen:
+    seen = _Seen(len(paths), [], collections.Counter(), {})
+    for start in range(0, len(paths), AT_ONCE):
+        some = paths[start : start + AT_ONCE]
+        for path, found in zip(some, storage.for_each(paths[0], _header_or_fault, some), strict=True):
+            if isinstance(found, ImageHeader):
+                seen.headers.append(found)
+            else:
+                seen.bad[found.reason] += 1
+                seen.examples.setdefault(found.reason, f"{path}: {found.detail}")
+        progress(start + len(some), (start + len(some)) / len(paths))
+    return seen
+
+
+def header_of(path: str) -> ImageHeader:
+    """An image's header, from its first 64 KB where they are enough.
+
+    Raises:
+        BadImage: it will be rejected.
+        MillraceError: it cannot be read.
+    """
+    try:
+        with storage.open_read(path) as file, storage.wrap_errors(path):
+            head = file.read(_HEAD_BYTES)
+            try:
+                return read_header(head)
+            except BadImage as error:
+                if error.reason != "truncated_image" or len(head) < _HEAD_BYTES:
+                    raise
+            return read_header(head + file.read())
+    except MillraceError as error:
+        raise BadImage("unreadable_file", str(error)) from error
+
+
+def _header_or_fault(path: str) -> ImageHeader | BadImage:
+    try:
+        return header_of(path)
+    except BadImage as error:
+        return error
+
+
+def chosen(paths: Sequence[str], *, sample: bool) -> Sequence[str]:
+    """All images, or 2,000 of them, spread by a hash of their names."""
+    if not sample or len(paths) <= LOOKED_AT:
+        return paths
+    return sorted(paths, key=lambda path: zlib.crc32(path.encode(errors="surrogateescape")))[:LOOKED_AT]
+
+
+def _target(headers: Sequence[ImageHeader]) -> tuple[dict[str, Any], str]:
+    """The key `images`, and why: a size that nine in ten images have without being enlarged."""
+    shapes = {(header.height, header.width) for header in headers}
+    if len(shapes) == 1 and max(shape := next(iter(shapes))) <= _SMALL:
+        stored = {"store": "raw"} if max(shape) <= _RAW else {}
+        return {"resize": {"exact": shape}, **stored}, f"All images have {shape[0]} x {shape[1]} pixels."
+    shorter = np.array([min(header.height, header.width) for header in headers])
+    least = int(np.quantile(shorter, 0.1, method="lower"))
+    side = max((size for size in _SIZES if size * 9 // 8 <= least), default=_SIZES[0])
+    why = f"Nine in ten images have {least} pixels or more on their shorter side, so that few are enlarged."
+    if side >= 128:
+        why += " A smaller size trains faster: resize: {shorter: 72}, crop: [64, 64]."
+    return {"resize": {"shorter": side * 9 // 8 if side < 224 else 256}, "crop": (side, side)}, why
+
+
+def _lines(
+    listing: Listing, sizes: collections.Counter[str], seen: _Seen, name: str, notes: Sequence[str]
+) -> Iterator[str]:
+    count, ranked = len(listing.paths), sizes.most_common()
+    yield from comment(
+        f"Written by `millrace init` from {count:,} images in {len(sizes):,} folders, which are the classes."
+    )
+    told = ", ".join(f"{label} {percent(n, count)}" for label, n in ranked[:8])
+    told += " and others" if len(ranked) > 8 else ""
+    if ranked[0][1] > 20 * ranked[-1][1]:
+        told += f". Unbalanced, {ranked[0][1] / ranked[-1][1]:,.0f} to 1"
+    yield from comment(f"Classes: {told}.")
+    if len(sizes) >= _IDENTITIES and np.median(list(sizes.values())) < _IDENTITY_IMAGES:
+        yield from comment("So many folders of so few images may be identities: format: image_pairs compares these.")
+    formats = collections.Counter(header.format for header in seen.headers).most_common()
+    some = "" if seen.looked_at == count else f" of {seen.looked_at:,} of them"
+    yield from comment(f"Formats{some}: {', '.join(f'{form} {percent(n, len(seen.headers))}' for form, n in formats)}.")
+    yield from comment(f"Sizes, height x width: {_sizes(seen.headers)}.")
+    for note in notes:
+        yield from comment(note)
+    images, why = _target(seen.headers)
+    yield from (f"name: {scalar(name)}", "format: image_folder", *comment(why), f"images: {scalar(images)}")
+    if len(sizes) <= _NAMED:
+        yield f"label: {{values: {scalar(listing.classes)}}}"
+    shares = "train: 0.8, eval: 0.1, test: 0.1" if count >= 100 else "train: 0.8, eval: 0.2, test: 0"
+    yield f"split: {{by: content, {shares if count >= 50 else 'train: 1.0, eval: 0, test: 0'}}}"
+
+
+def _sizes(headers: Sequence[ImageHeader]) -> str:
+    by_pixels = sorted(headers, key=lambda header: (header.pixels, header.height))
+    smallest, middle, largest = by_pixels[0], by_pixels[len(by_pixels) // 2], by_pixels[-1]
+    if (smallest.height, smallest.width) == (largest.height, largest.width) and smallest.pixels == largest.pixels:
+        return f"all {smallest.height} x {smallest.width}"
+    parts = ((smallest, "the smallest"), (middle, "the middle one"), (largest, "the largest"))
+    return ", ".join(f"{header.height} x {header.width} {what}" for header, what in parts)
+
+
+def _folder_name(path: str) -> str:
+    folder = os.path.basename(os.path.dirname(os.path.dirname(path))) or "images"
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", folder).strip("_.")
+    return plain if NAME.fullmatch(plain) else "images"
+
+
+@dataclasses.dataclass
+class ComparedImages:
+    """How images differ from a schema: rejects by reason with the first of each, classes that do not occur."""
+
+    read: int
+    looked_at: int
+    rejected: collections.Counter[str]
+    examples: dict[str, str]
+    absent: tuple[str, ...]
+
+    @property
+    def loses(self) -> bool:
+        """Whether a job with this schema would reject images."""
+        return bool(self.rejected)
+
+    def lines(self, source: str) -> list[str]:
+        """The differences as text."""
+        told = [
+            f"rejected: {counted(count, 'image')} ({percent(count, self.looked_at)}), {reason}; "
+            f"first {self.examples[reason]}"
+            for reason, count in self.rejected.most_common()
+        ]
+        if self.absent:
+            told.append(f"classes that do not occur: {', '.join(self.absent[:8])}")
+        if not self.looked_at:
+            return [*told, f"{source} does not fit: a job finds no image to write"]
+        good = self.looked_at - sum(self.rejected.values())
+        verdict = "would lose images" if self.loses else "fits"
+        return [*told, f"{source} {verdict}: {good:,} of {counted(self.looked_at, 'image')} would be written"]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "read": self.read,
+            "looked_at": self.looked_at,
+            "lost": sum(self.rejected.values()),
+            "rejected": [
+                {"reason": reason, "images": count, "first": self.examples[reason]}
+                for reason, count in self.rejected.most_common()
+            ],
+            "absent_classes": list(self.absent),
+        }
+
+
+def check_images(
+    schema: ImageSchema, paths: Sequence[str], *, sample: bool = False, progress: Progress = lambda done, share: None
+) -> ComparedImages:
+    """Reads images as a job would, up to their headers; pixels are not decoded.
+
+    Raises:
+        UsageError: the schema lists its images in a CSV file, and several files are given.
+    """
+    if schema.images.listing == "csv":
+        if len(paths) != 1:
+            raise UsageError(f"the schema reads one CSV file of path,label; found {len(paths)} files")
+        listing = list_csv(paths[0], schema.images.root or "")
+    else:
+        listing = list_folders(paths)
+    values = schema.label.values if isinstance(schema, ImageFolderSchema) else None
+    rejected = collections.Counter(reject.reason for reject in listing.rejects)
+    examples = {reject.reason: f"{reject.source}: {reject.detail}" for reject in reversed(listing.rejects)}
+    good = []
+    for path, label in zip(listing.paths, listing.labels, strict=True):
+        if values is not None and label not in values:
+            rejected["label_not_in_values"] += 1
+            examples.setdefault("label_not_in_values", f"{path}: found {label!r}")
+        else:
+            good.append(path)
+    some = chosen(good, sample=sample)
+
+    def fault(path: str) -> tuple[str, str] | None:
+        file = ImageFile(path, schema.images)
+        try:
+            file.measure()
+            file.read()
+        except ERRORS as error:
+            refusal = file.refusal(error)
+            return refusal.reason, refusal.detail
+        return None
+
+    for start in range(0, len(some), AT_ONCE):
+        part = some[start : start + AT_ONCE]
+        for path, found in zip(part, storage.for_each(part[0], fault, part), strict=True):
+            if found is not None:
+                rejected[found[0]] += 1
+                examples.setdefault(found[0], f"{path}: {found[1]}")
+        progress(start + len(part), (start + len(part)) / len(some))
+    looked = len(some) + len(listing.rejects) + len(listing.paths) - len(good)
+    absent = tuple(value for value in values or () if value not in set(listing.labels))
+    return ComparedImages(len(listing.paths) + len(listing.rejects), looked, rejected, examples, absent)

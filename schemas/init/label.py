@@ -1,0 +1,279 @@
+"""Which column is the label, and how it is declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import UsageError
+from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, counted, in_order, number, percent, shares
+from schemas.profile.duplicates import HASH, RecordHashes
+from schemas.profile.hashing import mix
+from schemas.profile.label_leaks import bins, correlation, errors_avoided
+from schemas.profile.raw_columns import as_text, numbers_of
+
+MOST_CLASSES = 1_000  # of text, from which on a column is no class
+_RARE = 0.05  # a share of the records below which a class is rare
+_NAMES = re.compile(
+    r"(^|[_\W])(label|labels|target|class|y|outcome|survived|churn|churned|fraud|is_fraud|default|species|diagnosis|"
+    r"income|salary|price|saleprice|rating|quality|response|converted|clicked|late|sentiment|income_bracket|vote)$",
+    re.IGNORECASE,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelChoice:
+    """The label: its column, its keys in a schema, what the data shows of it, and other columns that it might be."""
+
+    position: int
+    kind: str
+    settings: Mapping[str, Any]
+    evidence: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def choose(columns: Sequence[Column], asked: str | None, path: str) -> LabelChoice:
+    """The label that was asked for, or else the likeliest one.
+
+    Raises:
+        UsageError: there is no such column, or the one that was asked for has no value, or one value only.
+    """
+    if asked is not None:
+        column = find(columns, asked, path)
+        _refuse_useless(column, asked, path)
+        return _declared(column, ())
+    ranked = sorted((c for c in columns if c.present), key=lambda c: -_score(c, columns))
+    if not ranked:
+        raise UsageError(f"{path}: no column has a value in any record; expected values for features and a label")
+    others = tuple(_called(c) for c in ranked[1:4] if _score(c, columns) >= 3 and _is_class(c))
+    return _declared(ranked[0], others, guessed=_reason(ranked[0], columns))
+
+
+def find(columns: Sequence[Column], asked: str, path: str) -> Column:
+    """The column of a name, or of a position where there are no names."""
+    for column in columns:
+        if asked == column.name or (
+            column.name is None and asked in (str(column.position), f"column_{column.position}")
+        ):
+            return column
+    names = [column.name or str(column.position) for column in columns]
+    near = difflib.get_close_matches(asked, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    some = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    kind = "the columns" if columns[0].name is not None else "no header, so that columns are called by their positions:"
+    raise UsageError(f"--label {asked}: {path} has no such column{hint}\nIt has {kind} {some}")
+
+
+def _refuse_useless(column: Column, asked: str, path: str) -> None:
+    if not column.present:
+        raise UsageError(f"--label {asked}: the column has no value in any of the {column.rows:,} records of {path}")
+    if column.distinct == 1 and column.rows > 1:
+        value = column.ranked()[0][0].decode("utf-8", "replace")
+        raise UsageError(
+            f"--label {asked}: the column has one class, {value!r}, in all {column.present:,} records of {path} that "
+            "have one; a model would have nothing to tell apart. Name another column, or add records of other classes"
+        )
+
+
+def _called(column: Column) -> str:
+    return column.name or str(column.position)
+
+
+def _is_class(column: Column) -> bool:
+    """Whether its values may be classes."""
+    if column.numeric and not column.profile.leading_zeros:
+        return _is_numbered_class(column)
+    return column.known and column.distinct <= min(MOST_CLASSES, max(2, column.present // 2))
+
+
+def _is_numbered_class(column: Column) -> bool:
+    if not column.known or column.present < FEW_ROWS:
+        return False
+    if column.distinct == 2:
+        return True
+    profile = column.profile
+    dense = profile.high - profile.low + 1 <= 2 * column.distinct
+    return profile.whole and column.distinct <= LISTED and dense and column.present >= 10 * column.distinct
+
+
+def _score(column: Column, columns: Sequence[Column]) -> float:
+    """How likely a column is the label: by its name, its place and its values."""
+    score = 4.0 * bool(_NAMES.search(column.name or ""))
+    score += 3.0 * (column.position == len(columns) - 1) + 0.5 * (column.position == 0)
+    if column.rows >= FEW_ROWS:
+        score += 2.0 * (_is_class(column) and column.distinct >= 2)
+        score -= 6.0 * (column.distinct < 2) + 3.0 * column.unique * (not column.numeric)
+    return score - 4.0 * bool(column.missing) * column.missing / max(column.rows, 1) - 1.0 * bool(column.missing)
+
+
+def _reason(column: Column, columns: Sequence[Column]) -> str:
+    if _NAMES.search(column.name or ""):
+        return "by its name"
+    return "as the last column" if column.position == len(columns) - 1 else "by its values"
+
+
+def _declared(column: Column, others: tuple[str, ...], guessed: str | None = None) -> LabelChoice:
+    evidence = []
+    if guessed is not None:
+        also = f"; it might also be {', '.join(others)}" if others else ""
+        evidence.append(f"Guessed {guessed}{also}. --label NAME chooses another column.")
+    classes = _is_class(column) or not column.numeric
+    settings: dict[str, Any] = {}
+    if classes:
+        if column.known and 2 <= column.distinct <= MOST_CLASSES:
+            settings["values"] = in_order(column)
+        evidence.append(_balance(column))
+        if column.numeric and column.distinct > 2:
+            evidence.append("If the numbers are amounts rather than classes, declare kind: numeric without values.")
+    else:
+        profile = column.profile
+        evidence.append(
+            f"A number from {number(profile.low)} to {number(profile.high)}, mean {number(profile.numbers.mean)}, "
+            f"deviation {number(profile.numbers.deviation)}: regression."
+        )
+    if column.missing:
+        evidence.append(
+            f"Rejected: {counted(column.missing, 'record')} without a label ({percent(column.missing, column.rows)})."
+        )
+    return LabelChoice(column.position, "category" if classes else "numeric", settings, tuple(evidence), others)
+
+
+def _balance(column: Column) -> str:
+    """The classes with their shares, and whether some are rare."""
+    ranked = column.ranked()
+    told = f"{column.distinct:,} classes: {shares(column, 8)}".removesuffix(", ...")
+    text = f"{told}{' and others' if column.distinct > 8 else ''}." if column.distinct > 1 else "Only one class."
+    if len(ranked) > 1 and ranked[-1][1] < _RARE * column.present:
+        ratio = ranked[0][1] / ranked[-1][1]
+        text += f" Unbalanced, {ratio:,.0f} to 1: judge a model by AUC or recall rather than accuracy."
+    return text
+
+
+LEAST_ROWS = 100
+_BINS = 20  # of numbers
+_COPY = 0.98  # of the baseline's errors are gone: the column is the label, written otherwise
+_PRESENCE = 0.9  # the same, where it is enough to know whether there is a value
+_CLOSE = 0.9  # worth a word
+_PURE, _PURE_ROWS, _CHANCE = 0.98, 50, 1e-9
+_COPIED_NUMBER = 0.9999  # a correlation
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """What a column tells. `certain`: it should be ignored; else a person should look at it."""
+
+    position: int
+    evidence: str
+    certain: bool
+
+
+def find_leaks(
+    columns: Sequence[Column], label: LabelChoice, sample: RecordHashes, declared: Sequence[Declaration]
+) -> list[Leak]:
+    """The declarations that predict the label almost without an error, each alone, on rows kept apart for that.
+
+    A one-hot group is taken as one; vectors, of which each column says little, are left out.
+    """
+    if sample.table.num_rows < LEAST_ROWS:
+        return []
+    target = columns[label.position]
+    cells = _trimmed(sample, label.position)
+    kept = np.flatnonzero(_present(cells, target))
+    if len(kept) < LEAST_ROWS:
+        return []
+    take = pa.array(kept)
+    fitting = (mix(np.asarray(sample.table.column(HASH))[kept]) & np.uint64(1)).astype(bool)
+    labels = cells.take(take)
+    classes = None if label.kind == "numeric" else _codes(labels)
+    found = []
+    for each in declared:
+        column = columns[each.first]
+        if not column.present or column.constant:
+            continue
+        if each.kind == "one_hot" and classes is not None:
+            ones = [_numbers(_trimmed(sample, i).take(take)) == 1 for i in range(each.first, each.last + 1)]
+            found.append(_judged(each.first, np.argmax(ones, axis=0), classes, fitting))
+        elif each.width == 1 and classes is not None:
+            found.append(_tells(column, _trimmed(sample, each.first).take(take), classes, fitting))
+        elif each.width == 1 and column.numeric:
+            values, truth = _numbers(_trimmed(sample, each.first).take(take)), _numbers(labels)
+            both = np.isfinite(values) & np.isfinite(truth)
+            copied = correlation(values[both], truth[both]) if both.sum() >= LEAST_ROWS else 0.0
+            if copied >= _COPIED_NUMBER:
+                evidence = f"tells the label: their correlation is {copied:.5f}"
+                found.append(Leak(column.position, evidence, certain=True))
+    return [leak for leak in found if leak is not None]
+
+
+def _trimmed(sample: RecordHashes, position: int) -> pa.StringArray:
+    return pc.ascii_trim_whitespace(as_text(sample.table.column(str(position)).combine_chunks()))
+
+
+def _present(cells: pa.StringArray, column: Column) -> np.ndarray:
+    tokens = pa.array([token.encode() for token in column.tokens], pa.binary())
+    return ~np.asarray(pc.is_in(cells.view(pa.binary()), value_set=tokens))
+
+
+def _codes(cells: pa.StringArray) -> np.ndarray:
+    return cells.view(pa.binary()).dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _numbers(cells: pa.StringArray) -> np.ndarray:
+    """float64 `[n]`, NaN for what is no number."""
+    encoded = cells.dictionary_encode()
+    values = numbers_of(encoded.dictionary, np.zeros(len(encoded.dictionary), bool))
+    return values[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
+    present = _present(cells, column)
+    if column.missing and not present.all() and present.any():
+        there = present.astype(np.int64)
+        gone = errors_avoided(there, 2, classes, fitting)
+        if gone >= _PRESENCE:
+            evidence = f"tells the label: whether there is a value predicts it, {percent(gone, 1)} of the errors gone"
+            return Leak(column.position, evidence, certain=True)
+        if column.missing > 0.2 * column.rows:
+            for side, what in ((present, "a value is there"), (~present, "it is missing")):
+                if (share := _purity(classes, side)) is not None:
+                    evidence = f"tells the label: where {what}, {percent(share, 1)} of the records are of one class"
+                    return Leak(column.position, evidence, certain=True)
+    return _judged(column.position, _binned(column, cells, present), classes, fitting)
+
+
+def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
+    gone = errors_avoided(codes, int(codes.max()) + 1, classes, fitting)
+    if gone >= _COPY:
+        return Leak(
+            position, f"tells the label: alone it predicts {percent(gone, 1)} of what a guess misses", certain=True
+        )
+    if gone >= _CLOSE:
+        evidence = f"alone it predicts {percent(gone, 1)} of what a guess of the label misses: is it known beforehand?"
+        return Leak(position, evidence, certain=False)
+    return None
+
+
+def _binned(column: Column, cells: pa.StringArray, present: np.ndarray) -> np.ndarray:
+    """A small number for each row: its value, or of many numbers, the bin; missing is one of its own."""
+    if not (column.numeric and column.distinct > _BINS):
+        return _codes(cells)
+    codes, _ = bins(np.where(present, _numbers(cells), np.nan), _BINS)
+    return codes
+
+
+def _purity(classes: np.ndarray, side: np.ndarray) -> float | None:
+    """The share of the commonest class on one side, where it is nearly all of them and no accident."""
+    rows = int(side.sum())
+    if rows < _PURE_ROWS:
+        return None
+    counts = np.bincount(classes[side])
+    share = counts.max() / rows
+    usual = float((classes == counts.argmax()).mean())
+    return float(share) if share >= _PURE and usual < 0.95 and usual**rows < _CHANCE else None

@@ -1,0 +1,20 @@
+"""What columns hold: profiles that take records batch by batch, and merge.
+
+`statistics` describes the values of each split, `leakage` what splits share and what predicts the label; each has
+`add`, `merge` and `to_bytes`, and is turned into JSON values by `statistics_files` and `leakage_findings`.
+`raw_columns` profiles columns before there is a schema. Arrow and NumPy: Beam calls it from `beam_jobs.profiles`.
+"""
+
+__all__ = [
+    "columns",
+    "duplicates",
+    "hashing",
+    "label_leaks",
+    "leakage",
+    "leakage_findings",
+    "near_duplicates",
+    "raw_columns",
+    "statistics",
+    "statistics_files",
+    "summaries",
+]

@@ -1,0 +1,79 @@
+"""What is described of a kind of raw data: its columns, and what their values mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal
+
+import pyarrow as pa
+
+from schemas.spec.features import CategoryLabel, Feature, Key, Label, OneHot, ReadAsNumbers, Weight
+from schemas.spec.table import Schema, raw_columns
+
+Role = Literal["feature", "label", "weight", "key"]
+RAW = "_raw:"  # how the columns are called that travel with a batch for the statistics alone
+POOLED = 4096  # a vector of more columns is described as one column
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A raw column, a list column of a batch.
+
+    Attributes:
+      name: the column's name in a batch, without RAW.
+      reads: what its lists hold: numbers, one string, or the 0s and 1s of a one-hot group. A column of pixels stands
+        for those of an image's sums, whose names begin with its own; see `Statistics.channels`.
+      kind: what the schema calls it, such as numeric.
+      names: what is described: one name, or one for each number of a vector.
+      values: the values that the places of a one-hot group stand for.
+      missing: the strings that mean a missing value.
+    """
+
+    name: str
+    reads: Literal["numbers", "strings", "one_hot", "pixels"]
+    kind: str
+    role: Role
+    names: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def columns_of(schema: Schema) -> tuple[Column, ...]:
+    """The columns of rows: every feature that is decoded, then the label. `ignore`d columns are not."""
+    return tuple(_columns(schema))
+
+
+def _columns(schema: Schema) -> Iterator[Column]:
+    for item in schema.items:
+        if item.raw is None:
+            continue
+        refs = tuple(str(ref) for ref in item.refs)
+        role = _role(item, schema)
+        if isinstance(item, OneHot):
+            yield Column(item.name, "one_hot", item.kind, role, (item.name,), values=refs)
+        elif isinstance(item, ReadAsNumbers):
+            vector = 1 < item.width <= POOLED
+            names = tuple(f"{item.name}[{ref}]" for ref in refs) if vector else (item.name,)
+            yield Column(item.name, "numbers", item.kind, role, names)
+        else:  # a category label is stored as its class: the tokens of missing values have been dealt with
+            missing = () if isinstance(item, CategoryLabel) else tuple(schema.csv.missing)
+            yield Column(item.name, "strings", item.kind, role, (item.name,), missing=missing)
+
+
+def _role(item: Feature | Label, schema: Schema) -> Role:
+    if item is schema.label:
+        return "label"
+    return "key" if isinstance(item, Key) else "weight" if isinstance(item, Weight) else "feature"
+
+
+def raw_names(schema: Schema) -> tuple[str, ...]:
+    """What the columns of `columns_of` are called while they travel beside the features."""
+    return tuple(RAW + column.name for column in raw_columns(schema))
+
+
+def raw_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """A batch without the columns that are RAW, and these under their own names."""
+    raw = [name for name in batch.schema.names if name.startswith(RAW)]
+    rest = batch.select([name for name in batch.schema.names if not name.startswith(RAW)])
+    return rest, batch.select(raw).rename_columns([name.removeprefix(RAW) for name in raw])

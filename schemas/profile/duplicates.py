@@ -1,0 +1,232 @@
+"""Records that occur twice: a hash of each record with its location. Bounded, and mergeable.
+
+Where they are too many, those are kept whose hash begins with zero bits. So equal records are kept or dropped together,
+and what is kept depends neither on the order of the records nor on how they were distributed over workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.spec.table import SPLITS
+
+HASH = "hash"  # uint64: of what is compared
+SPLIT = "split"  # int8: index into `schemas.spec.table.SPLITS`
+BUDGET = 32 * 2**20  # bytes of the hashes of all records
+
+ROWS = pa.schema(
+    [
+        (HASH, pa.uint64()),
+        (SPLIT, pa.int8()),
+        ("label", pa.uint64()),  # a hash of the label
+        ("file", pa.int64()),  # the input's key
+        ("offset", pa.int64()),
+    ]
+)
+KEYS = pa.schema([field for field in ROWS if field.name != "label"])
+IMAGES = pa.schema(
+    [
+        (HASH, pa.uint64()),  # of the file's bytes
+        (SPLIT, pa.int8()),
+        ("across", pa.uint64()),  # see `schemas.profile.near_duplicates`
+        ("down", pa.uint64()),
+        ("clear", pa.bool_()),
+        ("label", pa.binary()),
+        ("path", pa.binary()),
+    ]
+)
+
+
+class RecordHashes:
+    """The hashes of some records.
+
+    Attributes:
+      records: how many there are, with those whose hashes were dropped.
+      zeros: with how many zero bits the hashes of those begin that are kept: one in 2^zeros is.
+      table: the hashes that are kept.
+    """
+
+    def __init__(self, schema: pa.Schema, *, budget: int = BUDGET, most: int | None = None) -> None:
+        self.schema = schema
+        self.records = 0
+        self.zeros = 0
+        self._budget = budget
+        self._most = most
+        self.table = schema.empty_table()
+        self._bytes = 0
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Adds records: a column for each field of the schema."""
+        found = pa.table(columns, schema=self.schema)
+        self.records += found.num_rows
+        self._join(found)
+
+    def merge(self, other: RecordHashes) -> None:
+        """Adds what the other one holds."""
+        self.records += other.records
+        if other.zeros > self.zeros:
+            self._drop(other.zeros)
+        self._join(other.table)
+
+    @property
+    def share(self) -> float:
+        """The share of the hashes that are kept."""
+        return 2.0**-self.zeros
+
+    def _join(self, found: pa.Table) -> None:
+        found = _beginning(found, self.zeros)
+        self.table = pa.concat_tables([self.table, found])
+        self._bytes += _size(found)
+        while self._bytes > self._budget or (self._most is not None and self.table.num_rows > self._most):
+            self._drop(self.zeros + 1)
+
+    def _drop(self, zeros: int) -> None:
+        self.zeros = zeros
+        self.table = _beginning(self.table, zeros)
+        self._bytes = _size(self.table)
+
+
+def _beginning(table: pa.Table, zeros: int) -> pa.Table:
+    """The rows whose hashes begin with this many zero bits."""
+    if not zeros or not table.num_rows:
+        return table
+    hashes = np.asarray(table.column(HASH))
+    kept = hashes >> np.uint64(64 - zeros) == 0
+    return table if kept.all() else table.take(pa.array(np.flatnonzero(kept)))
+
+
+def _size(table: pa.Table) -> int:
+    """The bytes of the values alone, which do not depend on how they are cut into chunks."""
+    total = 0
+    for column in table.columns:
+        if pa.types.is_binary(column.type):
+            total += 4 * len(column) + (pc.sum(pc.binary_length(column)).as_py() or 0)
+        else:
+            total += len(column) * max(1, column.type.bit_width // 8)
+    return total
+
+
+EXAMPLES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """What two splits share.
+
+    Attributes:
+      splits: the two, the one that comes first in `SPLITS` first.
+      records: of the second one, how many have an equal one in the first.
+      of: how many records of the second one were looked at.
+      pairs: rows of the table, an example of the first split beside one of the second.
+    """
+
+    splits: tuple[str, str]
+    records: int
+    of: int
+    pairs: tuple[tuple[int, int], ...]
+
+    def told(self) -> dict[str, Any]:
+        """As JSON values, without the pairs."""
+        return {"splits": list(self.splits), "records": self.records, "of": self.of}
+
+
+def shared(values: np.ndarray, splits: np.ndarray) -> list[Shared]:
+    """Which values occur in two splits, for every two splits that share one.
+
+    Args:
+      values: uint64 `[n]`.
+      splits: int8 `[n]`.
+    """
+    found = []
+    for second in range(1, len(SPLITS)):
+        theirs = np.flatnonzero(splits == second)
+        for first in range(second):
+            ours = np.flatnonzero(splits == first)
+            both = np.flatnonzero(np.isin(values[theirs], values[ours]))
+            if len(both):
+                pairs = _pairs(values, ours, theirs[both])
+                found.append(Shared((SPLITS[first], SPLITS[second]), len(both), len(theirs), pairs))
+    return found
+
+
+def _pairs(values: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """Examples of equal values: those of the smallest ones, which are the same ones in any order."""
+    smallest = np.unique(values[theirs])[:EXAMPLES]
+    pairs = []
+    for value in smallest:
+        pairs.append((int(ours[values[ours] == value][0]), int(theirs[values[theirs] == value][0])))
+    return tuple(pairs)
+
+
+def repeated(values: np.ndarray) -> int:
+    """How many values occurred before: what would go if each stayed once."""
+    return len(values) - len(np.unique(values))
+
+
+def with_two_labels(hashes: np.ndarray, labels: np.ndarray) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """The values that occur with more than one label.
+
+    Args:
+      hashes: uint64 `[n]`.
+      labels: int64 `[n]`.
+
+    Returns:
+      How many values these are, and examples: two places with one value and different labels.
+    """
+    order = np.lexsort((labels, hashes))
+    value, label = hashes[order], labels[order]
+    differ = np.flatnonzero((value[1:] == value[:-1]) & (label[1:] != label[:-1]))
+    _, firsts = np.unique(value[differ], return_index=True)
+    pairs = tuple((int(order[i]), int(order[i + 1])) for i in differ[firsts[:EXAMPLES]])
+    return len(firsts), pairs
+
+
+def ordered(table: pa.Table, *by: str) -> pa.Table:
+    """A table in an order that depends on what it holds alone."""
+    return table.sort_by([(name, "ascending") for name in (HASH, SPLIT, *by)])
+
+
+EACH = 8
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Sized:
+    """An image file."""
+
+    pixels: int
+    path: str
+    height: int
+    width: int
+
+
+class Extremes:
+    """The `EACH` largest and smallest of some images."""
+
+    def __init__(self) -> None:
+        self._held: set[Sized] = set()
+
+    def add(self, images: list[Sized]) -> None:
+        """Adds images."""
+        self._held.update(images)
+        if len(self._held) > 64 * EACH:
+            self._cut()
+
+    def merge(self, other: Extremes) -> None:
+        """Adds those of another one."""
+        self.add([*other.largest(), *other.smallest()])
+
+    def largest(self) -> list[Sized]:
+        """The largest first."""
+        return sorted(self._held, key=lambda image: (-image.pixels, image.path))[:EACH]
+
+    def smallest(self) -> list[Sized]:
+        """The smallest first."""
+        return sorted(self._held)[:EACH]
+
+    def _cut(self) -> None:
+        self._held = {*self.largest(), *self.smallest()}

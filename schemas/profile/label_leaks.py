@@ -1,0 +1,321 @@
+"""A sample of the rows of the train split, to find out what each feature tells about the label. Bounded, and mergeable.
+
+Each class has the same number of rows in it, as far as it has so many: then a rare class is judged as well as a common
+one. The rows are those of the smallest hashes of what they hold and of their offsets, whatever their order and their
+files' names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+VALUES = 1 << 19  # of all rows of a sample together
+LEAST_DRAWN, MOST_DRAWN = 256, 8192  # rows
+CLASSES = 1000  # of more, none is judged
+_ARRAYS = ("ranks", "labels", "numbers", "codes")
+
+
+@dataclasses.dataclass
+class Drawn:
+    """Rows.
+
+    Attributes:
+      ranks: uint64 `[n]`: hashes of what they hold and of their offsets; the smallest ones stay.
+      labels: `[n]`: float64 numbers, or uint64 hashes of classes.
+      numbers: float32 `[n, width]`: the features of numbers, side by side.
+      codes: uint64 `[n, features]`: hashes of strings, 0 for a missing one.
+    """
+
+    ranks: np.ndarray
+    labels: np.ndarray
+    numbers: np.ndarray
+    codes: np.ndarray
+
+    def taken(self, places: np.ndarray) -> Drawn:
+        """Some of them."""
+        return Drawn(*(getattr(self, name)[places] for name in _ARRAYS))
+
+
+class Sample:
+    """The sample of some rows.
+
+    Attributes:
+      counts: how many rows each class had, by the hash of its name; of a label that is a number, of the one class 0.
+      names: what these classes are called.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.rows = min(MOST_DRAWN, max(LEAST_DRAWN, VALUES // max(width, 1)))
+        self.counts: dict[int, int] = {}
+        self.names: dict[int, bytes] = {}
+        self.too_many_classes = False
+        self._drawn: list[Drawn] = []
+        self._held = 0
+        self._limits: dict[int, int] = {}  # a class's rows from this rank on are not drawn
+
+    def add(self, drawn: Drawn, names: dict[int, bytes]) -> None:
+        """Adds rows of the train split, and what classes among them are called."""
+        classes, counts = np.unique(_keys(drawn.labels), return_counts=True)
+        self._count(dict(zip(classes.tolist(), counts.tolist(), strict=True)), names)
+        if self.too_many_classes:
+            return
+        if self._limits:
+            classes, places = np.unique(_keys(drawn.labels), return_inverse=True)
+            limits = np.array([self._limits.get(int(c), 2**64 - 1) for c in classes], np.uint64)
+            drawn = drawn.taken(np.flatnonzero(drawn.ranks < limits[places]))
+        self._join(drawn)
+
+    def merge(self, other: Sample) -> None:
+        """Adds the rows of another one."""
+        self.too_many_classes |= other.too_many_classes
+        self._count(other.counts, other.names)
+        drawn = other.drawn()
+        if drawn is not None and not self.too_many_classes:
+            self._join(drawn)
+
+    def drawn(self) -> Drawn | None:
+        """The sample; None if no row can be judged."""
+        self._cut()
+        return self._drawn[0] if self._drawn else None
+
+    def _count(self, counts: dict[int, int], names: dict[int, bytes]) -> None:
+        for key, count in counts.items():
+            self.counts[key] = self.counts.get(key, 0) + count
+        self.names |= names
+        if len(self.counts) > CLASSES:
+            self.too_many_classes = True
+        if self.too_many_classes:
+            self.counts, self.names, self._drawn, self._held = {}, {}, [], 0
+
+    def _join(self, drawn: Drawn) -> None:
+        if len(drawn.ranks):
+            self._drawn.append(drawn)
+            self._held += len(drawn.ranks)
+        if self._held > 2 * self.rows:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Leaves as many of each class as fit, and the same number of each as far as it goes."""
+        if not self._drawn:
+            return
+        every = Drawn(*(np.concatenate([getattr(drawn, name) for drawn in self._drawn]) for name in _ARRAYS))
+        keys = _keys(every.labels)
+        order = np.lexsort((every.ranks, keys))
+        classes, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+        each = _fitting(np.array(list(self.counts.values())), self.rows)  # of all rows: however parts were cut before
+        within = np.arange(len(order)) - np.repeat(starts, counts)
+        kept = every.taken(order[within < each])
+        for place in np.flatnonzero(counts > each).tolist():
+            self._limits[int(classes[place])] = int(every.ranks[order[starts[place] + each]])
+        self._drawn, self._held = [kept], len(kept.ranks)
+
+
+def _keys(labels: np.ndarray) -> np.ndarray:
+    """The class of each row; numbers are of one class."""
+    return labels if labels.dtype == np.uint64 else np.zeros(len(labels), np.uint64)
+
+
+def _fitting(counts: np.ndarray, rows: int) -> int:
+    """The largest number such that no more than `rows` rows remain if each class keeps at most so many; 1 at least."""
+    low, high = 1, max(int(counts.max()), 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if int(np.minimum(counts, middle).sum()) <= rows else (low, middle - 1)
+    return low
+
+
+LEAST = 30  # rows of a class, and of the rest: fewer are not judged
+LEAST_SHARE = 1 / 20  # of all rows: a class that a feature tells alone is then worth a warning
+_BINS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What a feature alone tells.
+
+    Attributes:
+      name: the feature's, or that of a column of a vector.
+      measure: "auc" or "correlation".
+      value: from 0.5 to 1, or from 0 to 1.
+      of: the place of the class that it tells best; -1 for a number.
+      overall: the mean of the AUC of all classes, weighted by their rows (Provost and Domingos, 2001).
+      classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best told first.
+    """
+
+    name: str
+    measure: str
+    value: float
+    of: int = -1
+    overall: float = 0.0
+    classes: tuple[tuple[int, float, float], ...] = ()
+
+
+def of_classes(
+    drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], classes: np.ndarray, weights: np.ndarray
+) -> Iterator[Told]:
+    """What each feature tells about classes.
+
+    Args:
+      drawn: the rows.
+      numbers: the names of the features of numbers.
+      strings: those of strings.
+      classes: int64 `[n]`: the class of each row, from 0 on.
+      weights: float64 `[classes]`: how many rows each row of a class stands for.
+    """
+    count = len(weights)
+    sizes = np.bincount(classes, minlength=count)
+    judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
+    if not len(judged):
+        return
+    parts = weights[judged] * sizes[judged]
+    shares = parts / (weights * sizes).sum()
+    large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
+    fitting = (drawn.ranks & np.uint64(1)).astype(bool)
+
+    def told(name: str, areas: list[np.ndarray]) -> Told:
+        best = np.max(areas, axis=0)[judged]
+        place = int(best.argmax())
+        common = large[np.argsort(-best[large], kind="stable")].tolist()
+        return Told(
+            name,
+            "auc",
+            float(best[place]),
+            int(judged[place]),
+            float(best @ parts / parts.sum()),
+            tuple((int(judged[i]), float(best[i]), float(shares[i])) for i in common),
+        )
+
+    for place, name in enumerate(numbers):
+        values = drawn.numbers[:, place]
+        codes, size = bins(values)
+        if size > 1:
+            areas = [_by_rank(score, classes, weights) for score in _scores(values)]
+            yield told(name, [*areas, _encoded(codes, size, classes, weights, fitting)])
+    for place, name in enumerate(strings):
+        distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
+        if len(distinct) > 1:
+            yield told(name, [_encoded(codes, len(distinct), classes, weights, fitting)])
+
+
+def _scores(values: np.ndarray) -> list[np.ndarray]:
+    """Numbers as scores: missing ones below, and above all others."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return [values]
+    return [np.where(missing, limit, values) for limit in (-np.inf, np.inf)]
+
+
+def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, int]:
+    """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last."""
+    missing = np.isnan(values)
+    present = values[~missing]
+    edges = np.unique(present)
+    if len(edges) > most:
+        edges = np.unique(np.quantile(present, np.linspace(0, 1, most + 1)[1:-1], method="lower"))
+    codes = np.where(missing, len(edges) + 1, np.searchsorted(edges, values, "right"))
+    found, codes = np.unique(codes, return_inverse=True)
+    return codes, len(found)
+
+
+def _by_rank(scores: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The AUC of each class, float64 `[classes]`, whichever direction the score has."""
+    _, ranks = np.unique(scores, return_inverse=True)
+    table = _table(ranks, int(ranks.max()) + 1, classes, weights)
+    areas = _area(table, table.sum(1, keepdims=True) - table)
+    return np.maximum(areas, 1 - areas)
+
+
+def _encoded(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray, fitting: np.ndarray) -> np.ndarray:
+    """The AUC of each class by its share among the rows of a code, measured on some rows and judged on the others."""
+    fitted = _table(codes[fitting], size, classes[fitting], weights)
+    judged = _table(codes[~fitting], size, classes[~fitting], weights)
+    whole = fitted.sum(0)
+    shares = (fitted + whole / max(whole.sum(), 1e-300)) / (fitted.sum(1, keepdims=True) + 1)
+    order = np.argsort(shares, axis=0)
+    shares = np.take_along_axis(shares, order, axis=0)
+    ties = np.concatenate([np.zeros((1, len(weights)), bool), shares[1:] == shares[:-1]])
+    positive, negative = judged, judged.sum(1, keepdims=True) - judged
+    return _area(*(np.take_along_axis(side, order, axis=0) for side in (positive, negative)), ties=ties)
+
+
+def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """float64 `[size, classes]`: the weight of the rows of each code and class."""
+    count = len(weights)
+    return np.bincount(codes * count + classes, minlength=size * count).reshape(size, count) * weights
+
+
+def _area(positive: np.ndarray, negative: np.ndarray, *, ties: np.ndarray | None = None) -> np.ndarray:
+    """The AUC of columns: weights by ascending score, of a class and of the rest; 0.5 if one of them is empty.
+
+    `ties`: bool, of the same shape: whether a score is that of the row above.
+    """
+    above = np.cumsum(negative, axis=0)
+    start, end = above - negative, above
+    if ties is not None:  # equal scores share where they start and end
+        start = np.maximum.accumulate(np.where(ties, 0, start), axis=0)
+        last = np.concatenate([~ties[1:], np.ones((1, ties.shape[1]), bool)])
+        end = np.minimum.accumulate(np.where(last, end, np.inf)[::-1], axis=0)[::-1]
+    both = positive.sum(0) * negative.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(both > 0, (positive * (start + end) / 2).sum(0) / both, 0.5)
+
+
+def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: np.ndarray) -> float:
+    """The share of a constant guess's errors that the best guess for each code avoids, on the rows not fitted to."""
+    count = int(classes.max()) + 1
+    if count < 2 or size * count > 1 << 24:
+        return 0.0
+    table = _table(codes[fitting], size, classes[fitting], np.ones(count))
+    overall = table.sum(axis=0)
+    guesses = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), overall.argmax())
+    truth = classes[~fitting]
+    baseline = int((truth != overall.argmax()).sum())
+    if baseline < 10:
+        return 0.0
+    return 1 - int((guesses[codes[~fitting]] != truth).sum()) / baseline
+
+
+def of_numbers(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[Told]:
+    """What each feature tells about a label that is a number: the larger one of Pearson's and Spearman's correlation.
+
+    Missing values count as the mean of the others, so that a feature which is mostly missing tells little.
+    """
+    labels = drawn.labels
+    if len(labels) < LEAST or labels.min() == labels.max():
+        return
+    fitting = (drawn.ranks & np.uint64(1)).astype(bool)
+    for place, name in enumerate(numbers):
+        values = drawn.numbers[:, place].astype(np.float64)
+        missing = np.isnan(values)
+        if missing.sum() > len(values) - LEAST:
+            continue
+        ranks = np.where(missing, 0.0, _midranks(np.where(missing, np.inf, values)))
+        for some in (values, ranks):
+            some[missing] = some[~missing].mean()
+        found = max(correlation(values, labels), correlation(ranks, _midranks(labels)))
+        yield Told(name, "correlation", found, overall=found)
+    for place, name in enumerate(strings):
+        distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
+        rows = np.bincount(codes[fitting], minlength=len(distinct))
+        sums = np.bincount(codes[fitting], labels[fitting], minlength=len(distinct))
+        means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
+        found = correlation(means[codes[~fitting]], labels[~fitting])
+        yield Told(name, "correlation", found, overall=found)
+
+
+def _midranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each value; equal ones share their mean."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def correlation(left: np.ndarray, right: np.ndarray) -> float:
+    """Pearson's, without its sign; 0 where one side is constant."""
+    if len(left) < LEAST:
+        return 0.0
+    left, right = left - left.mean(), right - right.mean()
+    spread = float(np.sqrt((left * left).sum() * (right * right).sum()))
+    return min(1.0, abs(float((left * right).sum())) / spread) if spread > 0 else 0.0

@@ -1,0 +1,303 @@
+"""Judges what records left behind: what is found, as the JSON values of `leakage.json`, and the warnings that follow.
+
+A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gives the file its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.dataset.leakage import FORMAT_VERSION, looked_at, tells_classes
+from schemas.dataset.manifest import DataWarning
+from schemas.profile import duplicates, label_leaks
+from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
+from schemas.profile.hashing import mix
+from schemas.profile.label_leaks import CLASSES, Sample
+from schemas.profile.leakage import LeakageProfile, Watched
+from schemas.profile.near_duplicates import alike
+from schemas.spec.table import SPLITS
+
+AUC = 0.99  # of a class against the rest, or of all of them in the mean
+CORRELATION = 0.999
+SHOWN = 20  # features that are listed, those that tell most
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def find(profile: LeakageProfile, watched: Watched | None) -> dict[str, Any]:
+    """What was found. docs/leakage.md describes the keys.
+
+    Args:
+      profile: of all records.
+      watched: what was looked at of rows; None for images.
+    """
+    found: dict[str, Any] = {"format_version": FORMAT_VERSION}
+    if "rows" in profile.hashes:
+        found["rows"] = _rows(profile.hashes["rows"])
+    if "keys" in profile.hashes:
+        found["keys"] = _keys(profile.hashes["keys"])
+    if "images" in profile.hashes:
+        found["images"] = _images(profile.hashes["images"])
+    if profile.sample is not None and watched is not None:
+        found["label"] = _label(profile.sample, watched)
+    if profile.extremes is not None:
+        for name, images in (("largest", profile.extremes.largest()), ("smallest", profile.extremes.smallest())):
+            found[name] = [{"path": image.path, "height": image.height, "width": image.width} for image in images]
+    return found
+
+
+def _looked_at(hashed: RecordHashes) -> dict[str, Any]:
+    splits = [split for place, split in enumerate(SPLITS) if place in hashed.table.column(SPLIT).unique().to_pylist()]
+    return {"records": hashed.records, "share": hashed.share, "splits": splits}
+
+
+def _rows(hashed: RecordHashes) -> dict[str, Any]:
+    table = duplicates.ordered(hashed.table, "file", "offset")
+    hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
+    same = duplicates.shared(mix(hashes ^ mix(labels + _GOLDEN)), splits)
+    told = _looked_at(hashed) | {
+        "repeated": _repeated(hashes, splits),
+        "equal": [each.told() | {"examples": _places(table, each.pairs)} for each in same],
+        "equal_but_for_label": [],
+    }
+    of_same = {each.splits: each.records for each in same}
+    for each in duplicates.shared(hashes, splits):
+        other = each.records - of_same.get(each.splits, 0)
+        if other > 0:
+            told["equal_but_for_label"].append(each.told() | {"records": other})
+    return told
+
+
+def _repeated(hashes: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
+    """How many rows of the train split are like one before them: how often equal rows are to be expected."""
+    train = hashes[splits == SPLITS.index("train")]
+    return {"split": "train", "records": duplicates.repeated(train), "of": len(train)}
+
+
+def _keys(hashed: RecordHashes) -> dict[str, Any]:
+    table = duplicates.ordered(hashed.table, "file", "offset")
+    hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
+    found = [each.told() | {"examples": _places(table, each.pairs)} for each in duplicates.shared(hashes, splits)]
+    return _looked_at(hashed) | {"in_two_splits": found}
+
+
+def _places(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
+    names = ("path",) if "path" in table.schema.names else ("file", "offset")
+    return [[{name: _value(table, name, i) for name in names} for i in pair] for pair in pairs]
+
+
+def _value(table: pa.Table, name: str, place: int) -> Any:
+    value = table.column(name)[place].as_py()
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _images(hashed: RecordHashes) -> dict[str, Any]:
+    table = duplicates.ordered(hashed.table, "path")
+    digests, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
+    labels = table.column("label").combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    equal = duplicates.shared(digests, splits)
+    count, pairs = duplicates.with_two_labels(digests, labels.astype(np.int64))
+    told = {
+        "repeated": duplicates.repeated(digests),
+        "equal": [each.told() | {"examples": _images_at(table, each.pairs)} for each in equal],
+        "two_labels": {"images": count, "examples": _images_at(table, pairs)},
+    }
+    return _looked_at(hashed) | told | _alike(table, digests, splits)
+
+
+def _images_at(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
+    def image(place: int) -> dict[str, Any]:
+        path, split, label = (_value(table, name, place) for name in ("path", SPLIT, "label"))
+        return {"path": path, "split": SPLITS[split], "label": label}
+
+    return [[image(place) for place in pair] for pair in pairs]
+
+
+def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
+    """Images that are not equal and look nearly the same."""
+    clear = np.flatnonzero(np.asarray(table.column("clear")))
+    across, down = (np.asarray(table.column(name))[clear] for name in ("across", "down"))
+    told: dict[str, Any] = {"compared_by_look": len(clear), "near": [], "near_within": []}
+    for each in alike(digests[clear], across, down, splits[clear]):
+        pairs = tuple((int(clear[one]), int(clear[other])) for one, other in each.pairs)
+        of = int((splits[clear] == SPLITS.index(each.splits[1])).sum())
+        found = {"records": each.records, "of": of, "examples": _images_at(table, pairs)}
+        if each.splits[0] == each.splits[1]:
+            told["near_within"].append({"split": each.splits[0]} | found)
+        else:
+            told["near"].append({"splits": list(each.splits)} | found)
+    return told
+
+
+def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
+    """What each feature alone tells about the label, and why none was judged."""
+    drawn = sample.drawn()
+    rows = 0 if drawn is None else len(drawn.ranks)
+    told: dict[str, Any] = {"name": watched.label.name, "rows": rows, "judged": False, "features": []}
+    if drawn is None or sample.too_many_classes:
+        many = f"it has more than {CLASSES:,} classes"
+        return told | {"because": many if sample.too_many_classes else "there is no row"}
+    numbers = watched.label.reads == "numbers"
+    keys, classes = np.unique(drawn.labels, return_inverse=True)
+    if numbers and len(keys) > 2:
+        found = list(label_leaks.of_numbers(drawn, watched.numbers, watched.strings))
+        limit, names = CORRELATION, []
+    else:
+        sizes = np.bincount(classes)
+        every = np.array([sample.counts[int(k)] for k in keys]) if not numbers else sizes
+        told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < label_leaks.LEAST).sum())
+        found = list(label_leaks.of_classes(drawn, watched.numbers, watched.strings, classes, every / sizes))
+        limit = AUC
+        names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
+    if not found:
+        least = label_leaks.LEAST
+        few = f"no class and its rest have {least} rows each in the train split" if names else "rows are too few"
+        return told | {"because": "it has one class" if len(keys) == 1 else few}
+    found.sort(key=lambda each: (-each.overall, -each.value, each.name))
+    features = sorted((_told(each, names, limit) for each in found), key=lambda each: not each["leaks"])
+    leaks = sum(each["leaks"] for each in features)
+    return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}
+
+
+def _told(each: label_leaks.Told, names: list[str], limit: float) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
+    if len(names) > 2:
+        found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
+        tells = [(names[of], auc, share) for of, auc, share in each.classes if auc > limit]
+        if tells:
+            found["leaks"] = True
+            found["tells"] = [{"class": of, "auc": round(auc, 6), "share": round(share, 6)} for of, auc, share in tells]
+    return found
+
+
+def with_paths(found: dict[str, Any], path_of: Callable[[int], str]) -> dict[str, Any]:
+    """The same, with the paths of the files that records are in."""
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(each) for each in value]
+        if isinstance(value, dict):
+            if value.keys() == {"file", "offset"}:
+                return {"path": path_of(value["file"]), "offset": value["offset"]}
+            return {key: named(each) for key, each in value.items()}
+        return value
+
+    result = named(found)
+    assert isinstance(result, dict)  # noqa: S101 - as it was given
+    return result
+
+
+_NAMED = 5  # features with a warning of their own
+
+
+def warnings(found: Mapping[str, Any]) -> Iterator[DataWarning]:
+    """The warnings about what was found. They name no file, so that every runner gives the same ones."""
+    if "rows" in found:
+        yield from _row_warnings(found["rows"])
+    if "keys" in found:
+        yield from _key_warnings(found["keys"])
+    if "images" in found:
+        yield from _image_warnings(found["images"])
+    if "label" in found:
+        yield from _label_warnings(found["label"])
+
+
+def _row_warnings(rows: Mapping[str, Any]) -> Iterator[DataWarning]:
+    repeated = rows["repeated"]["records"] / max(1, rows["repeated"]["of"])
+    for each in rows["equal"]:
+        advice = "Remove the copies, or split by what they share."
+        if repeated > each["records"] / each["of"] / 2:
+            advice = (
+                f"Rows repeat within train, too ({_percent(repeated)}): few or coarse features may be the reason. Else "
+                "remove the copies."
+            )
+        yield DataWarning(
+            feature="",
+            code="equal_rows",
+            message=f"leakage: {_share(each, 'rows')} have the features and the label of a row of {each['splits'][0]}"
+            f"{_sampled(rows, 'rows')}. {advice}",
+        )
+
+
+def _key_warnings(keys: Mapping[str, Any]) -> Iterator[DataWarning]:
+    for each in keys["in_two_splits"]:
+        yield DataWarning(
+            feature="",
+            code="key_in_two_splits",
+            message=f"leakage: {_share(each, 'rows')} have the key of a row of {each['splits'][0]}"
+            f"{_sampled(keys, 'rows')}. Rows of one key belong in one split: split by the key.",
+        )
+
+
+def _image_warnings(images: Mapping[str, Any]) -> Iterator[DataWarning]:
+    for each in images["equal"]:
+        yield DataWarning(
+            feature="",
+            code="equal_images",
+            message=f"leakage: {_share(each, 'images')} are equal to an image of {each['splits'][0]}"
+            f"{_sampled(images, 'images')}. Remove the copies, or split by content.",
+        )
+    for each in images["near"]:
+        yield DataWarning(
+            feature="",
+            code="near_equal_images",
+            message=f"leakage: {_share(each, 'images')} look nearly the same as an image of {each['splits'][0]}"
+            f"{_sampled(images, 'images')}. The report shows some: remove copies.",
+        )
+    count = images["two_labels"]["images"]
+    if count:
+        verb = "image occurs" if count == 1 else "images occur"
+        yield DataWarning(
+            feature="",
+            code="two_labels",
+            message=f"labels: {count:,} {verb} with more than one label{_sampled(images, 'images')}. Decide on one.",
+        )
+
+
+def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:
+    leaks = [each for each in label["features"] if each["leaks"]]
+    for each in leaks[:_NAMED]:
+        name = each["name"]
+        told = tells_classes(each, label)
+        if told:
+            first = each["tells"][0]
+            of = f"{first['class']!r} ({_percent(first['share'])} of the rows)"
+            how = f"alone it tells the class {of} of {label['name']} from the rest with an AUC of {first['auc']:.4f}"
+            how += f", and {len(told) - 1:,} more" if len(told) > 1 else ""
+        elif "auc" in each:
+            how = f"alone it predicts {label['name']} with an AUC of {each['auc']:.4f}"
+        else:
+            how = f"its correlation with {label['name']} is {each['correlation']:.5f}"
+        yield DataWarning(
+            feature=name,
+            code="tells_label",
+            message=f"{name}: {how} in the train split. If it is not known when a prediction is made, declare it "
+            "`kind: ignore`.",
+        )
+    more = label.get("leaks", 0) - len(leaks[:_NAMED])
+    if more > 0:
+        yield DataWarning(
+            feature="",
+            code="tells_label",
+            message=f"leakage: {more:,} more features predict {label['name']}, or a class of it, almost alone; see "
+            "leakage.json.",
+        )
+
+
+def _share(each: Mapping[str, Any], records: str) -> str:
+    split = each["splits"][1]
+    return (
+        f"{each['records']:,} of {each['of']:,} {records} of {split} ({_percent(each['records'] / max(1, each['of']))})"
+    )
+
+
+def _sampled(found: Mapping[str, Any], records: str) -> str:
+    return "" if found["share"] == 1 else f", among {looked_at(found, records)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"

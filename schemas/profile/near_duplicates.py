@@ -1,0 +1,172 @@
+"""What an image looks like in 128 bits: a copy of other size, quality or brightness has nearly the same ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from schemas.profile.duplicates import EXAMPLES
+from schemas.spec.table import SPLITS
+
+SIDE = 9  # cells across, and down
+_ROWS = 72  # of pixels that are looked at, about; more take time and change little
+_CLEAR = 1.0  # grey levels by which two cells differ whose order a copy keeps
+_CLEAR_BITS = 64  # of 128; an image with fewer is so plain that many others look like it
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """A difference hash, as Krawetz describes it ("Kind of like that", 2013), taken in both directions.
+
+    Attributes:
+      across: 64 bits: whether the mean brightness of a cell is less than that of the cell on its right.
+      down: 64 bits: the same with the cell below.
+      clear: whether most of these differences are more than noise. Plain images are not compared by their looks.
+    """
+
+    across: int
+    down: int
+    clear: bool
+
+
+UNSEEN = Look(0, 0, False)  # of an image whose pixels are not there
+
+
+def look_of(pixels: np.ndarray) -> Look:
+    """The look of uint8 `[height, width, 3]`."""
+    pixels = pixels[:: max(1, len(pixels) // _ROWS)]
+    height, width = pixels.shape[:2]
+    if min(height, width) < SIDE:
+        return UNSEEN
+    rows, columns = (np.arange(SIDE) * side // SIDE for side in (height, width))
+    bands = np.add.reduceat(pixels.reshape(height, -1), rows, axis=0, dtype=np.uint32)
+    sums = np.add.reduceat(bands, 3 * columns, axis=1, dtype=np.int64)
+    sizes = np.outer(np.diff(rows, append=height), 3 * np.diff(columns, append=width))
+    cells = sums / sizes
+    steps = np.stack([cells[:-1, 1:] - cells[:-1, :-1], cells[1:, :-1] - cells[:-1, :-1]])
+    across, down = np.packbits((steps > 0).reshape(2, -1), axis=1).view(">u8").ravel().tolist()
+    return Look(across, down, bool((np.abs(steps) > _CLEAR).sum() >= _CLEAR_BITS))
+
+
+NEAR = 10  # bits of 128; pairs of up to 7 are all found, of 8 to 10 nearly all
+_BAND = 16  # bits
+_NEIGHBOURS = 256  # looks that share a band's value and are compared with each one
+_ONES = np.unpackbits(np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2), axis=1).sum(1, dtype=np.int64)
+
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def near_pairs(across: np.ndarray, down: np.ndarray) -> Iterator[Pairs]:
+    """Pairs of looks that differ in at most NEAR bits, some at a time: what is held does not grow with their number.
+
+    Args:
+      across: uint64 `[n]`.
+      down: uint64 `[n]`.
+
+    Yields:
+      int64 `[pairs]`: the places of one look and of the other one, the smaller place first, and the bits that differ. A
+      pair comes once for each band that both share. Of the looks that share a band's value, only the next _NEIGHBOURS
+      in the order of their bits are compared with each.
+    """
+    for word in (across, down):
+        for shift in range(0, 64, _BAND):
+            yield from _within((word >> np.uint64(shift)) & np.uint64((1 << _BAND) - 1), across, down)
+
+
+def _within(band: np.ndarray, across: np.ndarray, down: np.ndarray) -> Iterator[Pairs]:
+    """The near pairs with the same value of a band."""
+    order = np.lexsort((down, across, band))
+    band, across, down = band[order], across[order], down[order]
+    left = np.arange(len(band))
+    for step in range(1, _NEIGHBOURS + 1):
+        left = left[: np.searchsorted(left, len(band) - step)]
+        left = left[band[left] == band[left + step]]  # sorted: what has no such neighbour has none farther away
+        if not len(left):
+            return
+        bits = _differing(across[left], across[left + step]) + _differing(down[left], down[left + step])
+        near = np.flatnonzero(bits <= NEAR)
+        if len(near):
+            one, other = order[left[near]], order[left[near] + step]
+            yield np.minimum(one, other), np.maximum(one, other), bits[near]
+
+
+def _differing(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """int64 `[n]`: the bits that differ between uint64 `[n]` and the same."""
+    return _ONES[(left ^ right).view(np.uint16).reshape(-1, 4)].sum(1)
+
+
+_FAR = np.iinfo(np.int64).max
+_PLACES = 40  # bits of a place, below those of a distance
+
+
+@dataclasses.dataclass(frozen=True)
+class Alike:
+    """Images of two splits, or of one, that look nearly the same.
+
+    Attributes:
+      splits: the two, the one that comes first in `SPLITS` first; or twice the same.
+      records: how many images of the second one look like one of the first that is not equal to them. Those that are
+        equal to another one of the first are left out.
+      pairs: places, one of the first split beside one of the second, of some that differ least.
+    """
+
+    splits: tuple[str, str]
+    records: int
+    pairs: tuple[tuple[int, int], ...]
+
+
+def alike(digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.ndarray) -> list[Alike]:
+    """Which images look nearly the same, for every two splits, and in every split by itself.
+
+    Args:
+      digests: uint64 `[n]`: those of equal files are equal.
+      across: uint64 `[n]`: half of each look.
+      down: uint64 `[n]`: the other half.
+      splits: int8 `[n]`.
+    """
+    looks = np.stack([across, down, splits.astype(np.uint64), digests], axis=1)
+    groups, firsts, group_of = np.unique(looks, axis=0, return_index=True, return_inverse=True)
+    group_of = group_of.reshape(-1)
+    nearest = _nearest(groups)
+    found = []
+    for second in range(len(SPLITS)):
+        for first in range(second + 1):
+            near = nearest[group_of, first]
+            places = np.flatnonzero((splits == second) & (near < _FAR))
+            if first != second:
+                places = places[~np.isin(digests[places], digests[splits == first])]
+            if not len(places):
+                continue
+            best = places[np.lexsort((places, near[places]))]
+            others = firsts[near[best] & ((1 << _PLACES) - 1)]
+            pairs: dict[frozenset[int], tuple[int, int]] = {}
+            for other, place in zip(others.tolist(), best.tolist(), strict=True):
+                pairs.setdefault(frozenset((int(group_of[other]), int(group_of[place]))), (other, place))
+                if len(pairs) == EXAMPLES:
+                    break
+            found.append(Alike((SPLITS[first], SPLITS[second]), len(places), tuple(pairs.values())))
+    return found
+
+
+def _nearest(groups: np.ndarray) -> np.ndarray:
+    """int64 `[groups, splits]`: the bits that differ from the nearest group of each split, then that group's place.
+
+    _FAR, if there is no near one. A group is a look, a split and a digest: of groups with one look and split, two stand
+    for all, since there may be very many.
+    """
+    nearest = np.full((len(groups), len(SPLITS)), _FAR)
+    if not len(groups):
+        return nearest
+    new = np.concatenate([[True], (groups[1:, :3] != groups[:-1, :3]).any(1)])
+    firsts = np.flatnonzero(new)
+    again = np.flatnonzero(~new)  # another image of the same look and split
+    split_of = groups[:, 2].astype(np.int64)
+    of_look = firsts[np.cumsum(new) - 1]
+    nearest[again, split_of[again]] = of_look[again]
+    np.minimum.at(nearest, (of_look[again], split_of[again]), again)
+    for one, other, bits in near_pairs(groups[firsts, 0], groups[firsts, 1]):
+        for here, there in ((firsts[one], firsts[other]), (firsts[other], firsts[one])):
+            np.minimum.at(nearest, (here, split_of[there]), (bits << _PLACES) | there)
+    return np.minimum(nearest, nearest[of_look])

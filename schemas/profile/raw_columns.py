@@ -1,0 +1,348 @@
+"""The values that files write where there is no value."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.profile.duplicates import HASH, RecordHashes
+from schemas.profile.hashing import value_hashes
+
+# They mean missing wherever they stand.
+ALWAYS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "NULL", "null", "Null", "\\N", "NaT")
+# They mean missing where everything else is a number; elsewhere they may be a category of their own.
+AMONG_NUMBERS = ("None", "none", "-", "--", ".", "*", "unknown", "Unknown", "missing", "Missing", "inf", "-inf", "Inf")
+ALL = ALWAYS + AMONG_NUMBERS
+SENTINELS = ("-1", "-9", "-99", "-999", "-9999", "-99999", "999", "9999", "99999")  # numbers that may stand for none
+
+_SET = pa.array([token.encode() for token in ALL], pa.binary())
+
+
+def count_tokens(values: pa.BinaryArray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which trimmed distinct values are tokens.
+
+    Args:
+        values: binary `[n]`.
+        counts: int64 `[n]`, how often each value occurs.
+
+    Returns:
+        bool `[n]`, and int64 `[len(ALL)]`: how often each token occurs.
+    """
+    places = pc.index_in(values, value_set=_SET)
+    found = np.zeros(len(ALL), np.int64)
+    if places.null_count == len(values):
+        return np.zeros(len(values), bool), found
+    known = places.is_valid().to_numpy(zero_copy_only=False)
+    np.add.at(found, places.drop_null().to_numpy(), counts[known])
+    return known, found
+
+
+class Moments:
+    """Central moments, merged as in Pébay, "Formulas for robust, one-pass parallel computation of covariances and
+    arbitrary-order statistical moments", 2008, equations 2.1 and 2.2."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self._second = 0.0
+        self._third = 0.0
+
+    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Adds numbers, float64 `[n]`, each with how often it occurs, int64 `[n]`."""
+        added = int(counts.sum())
+        if not added:
+            return
+        mean = float(values @ counts) / added
+        apart = values - mean
+        squares = apart * apart
+        second = float(squares @ counts)
+        third = float((squares * apart) @ counts)
+        before, total = self.count, self.count + added
+        delta = mean - self.mean
+        self._third += (
+            third
+            + delta**3 * before * added * (before - added) / total**2
+            + 3 * delta * (before * second - added * self._second) / total
+        )
+        self._second += second + delta**2 * before * added / total
+        self.mean += delta * added / total
+        self.count = total
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation, of the numbers as a population."""
+        return math.sqrt(max(self._second, 0.0) / self.count) if self.count else 0.0
+
+    @property
+    def skewness(self) -> float:
+        """The third standardised moment; 0 where all numbers are equal."""
+        deviation = self.deviation
+        scale = self.count * deviation**3 if deviation < 1e100 else math.inf
+        return self._third / scale if scale > 0 else 0.0
+
+
+SAMPLED = (
+    1024  # at least so many values are sampled, where there are more than can be kept; their number is then 3 % off
+)
+MAX_BYTES = 1 << 18  # of the values that are kept
+
+
+class ValueCounts:
+    """Counts values, in bounded memory.
+
+    Up to `limit` distinct values are counted exactly. Beyond that the values whose hash is below a bound are, which is
+    halved whenever there are too many: their counts are exact, and their share of all values is known (Wegman's
+    adaptive sampling; Flajolet, "On adaptive sampling", 1990).
+    """
+
+    def __init__(self, limit: int, max_bytes: int = MAX_BYTES) -> None:
+        self._limit, self._max_bytes = limit, max_bytes
+        self._values: pa.BinaryArray | None = pa.array([], pa.binary())
+        self._counts = np.empty(0, np.int64)
+        self._hashes = np.empty(0, np.uint64)
+        self._halvings = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether all values are known."""
+        return self._values is not None
+
+    @property
+    def distinct(self) -> int:
+        """The number of distinct values, or an estimate of it."""
+        return len(self._counts) << self._halvings
+
+    @property
+    def once(self) -> float:
+        """The share of the distinct values that occur only once."""
+        return float((self._counts == 1).mean()) if len(self._counts) else 0.0
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64: of the known values, or of the sample."""
+        return self._counts
+
+    def ranked(self) -> list[tuple[bytes, int]]:
+        """The values with their counts, the most frequent first; none if not all are known."""
+        if self._values is None:
+            return []
+        pairs = zip(self._values.to_pylist(), self._counts.tolist(), strict=True)
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+    def add(self, values: pa.BinaryArray, counts: np.ndarray) -> None:
+        """Adds distinct values, binary `[n]`, with their counts, int64 `[n]`."""
+        if not len(values):
+            return
+        if self._values is not None:
+            merged = pa.concat_arrays([self._values, values]).dictionary_encode()
+            total = np.zeros(len(merged.dictionary), np.int64)
+            np.add.at(total, merged.indices.to_numpy(), np.concatenate([self._counts, counts]))
+            self._values, self._counts = merged.dictionary, total
+            if len(total) > self._limit or self._values.nbytes > self._max_bytes:
+                self._hashes, self._values = value_hashes(self._values), None
+                self._thin()
+            return
+        hashes = value_hashes(values)
+        below = hashes < self._bound()
+        if not below.any():
+            return
+        joined, places = np.unique(np.concatenate([self._hashes, hashes[below]]), return_inverse=True)
+        total = np.zeros(len(joined), np.int64)
+        np.add.at(total, places, np.concatenate([self._counts, counts[below]]))
+        self._hashes, self._counts = joined, total
+        self._thin()
+
+    def _bound(self) -> np.uint64:
+        return np.uint64((1 << 64) - 1 >> self._halvings)
+
+    def _thin(self) -> None:
+        while len(self._counts) > max(self._limit, SAMPLED):
+            self._halvings += 1
+            keep = self._hashes < self._bound()
+            self._hashes, self._counts = self._hashes[keep], self._counts[keep]
+
+
+_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_LEADING_ZERO = r"^[+-]?0[0-9]"
+_DATE = (
+    r"^([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})"
+    r"|[0-9]{1,2}[- ][A-Za-z]{3,9}\.?[- ,]+([0-9]{4}|[0-9]{2})|[A-Za-z]{3,9}\.? [0-9]{1,2},? [0-9]{4})"
+    r"([T ,].*)?$|^[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?( ?[AaPp][Mm])?$"
+)
+_AMOUNT = (
+    r"^[$\x{20ac}\x{a3}\x{a5}]? ?[+-]?[0-9]+([,. '][0-9]{3})*([.,][0-9]+)?"
+    r" ?(%|\x{20ac}|\$|\x{a3}|[kKmM]|kg|km|cm|mm|g|s|h|lbs?|min)?$"
+)
+_ODD = 50  # distinct values that are no numbers, in a column of numbers
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class ColumnProfile:
+    """A column as far as it has been read.
+
+    Attributes:
+        rows: the number of cells.
+        tokens: int64, how often each token of `schemas.profile.raw_columns.ALL` occurs.
+        values: the counts of all trimmed values that are no token.
+        numbers: the moments of the numbers.
+        logs: those of log(1 + x), of the numbers above -1.
+        low: the smallest number.
+        high: the largest.
+        whole: whether all numbers are whole.
+        leading_zeros: the number of cells such as 007.
+        odd: the counts of what is neither a number nor a token.
+        text_cells: how many cells `odd` counts.
+        text_bytes: their length together.
+        words: their words together.
+        dates: how many of them are dates.
+        amounts: how many are numbers with a unit, a currency's sign, or commas.
+        line_ends: how many hold a line end.
+        not_utf8: how many are no UTF-8.
+        beyond_ascii: how many are UTF-8 and hold a character beyond ASCII.
+        signature: a sum of the values' hashes, each times a random number of its row: equal for equal columns.
+        ones: the same sum over the rows whose number is 1; of columns that hold 0 and 1 only.
+        binary: whether there is nothing but 0 and 1.
+    """
+
+    def __init__(self, distinct_limit: int, max_bytes: int = MAX_BYTES) -> None:
+        self.rows = 0
+        self.tokens = np.zeros(len(ALL), np.int64)
+        self.values = ValueCounts(distinct_limit, max_bytes)
+        self.numbers = Moments()
+        self.logs = Moments()
+        self.low, self.high = np.inf, -np.inf
+        self.whole = True
+        self.leading_zeros = 0
+        self.odd = ValueCounts(_ODD, max_bytes)
+        self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = 0
+        self.not_utf8 = self.beyond_ascii = 0
+        self.signature = self.ones = 0
+        self.binary = True
+
+    def add(self, cells: pa.BinaryArray, row_hashes: np.ndarray) -> None:
+        """Adds a batch: the cells, binary `[n]`, and the hashes of their rows, uint64 `[n]`."""
+        self.rows += len(cells)
+        encoded = cells.dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        text = as_text(encoded.dictionary)
+        trimmed = pc.ascii_trim_whitespace(text)
+        counts = np.bincount(codes, minlength=len(trimmed)).astype(np.int64)
+        values = trimmed.view(pa.binary())
+        is_token, tokens = count_tokens(values, counts)
+        self.tokens += tokens
+        numbers = numbers_of(trimmed, is_token)
+        is_number = ~np.isnan(numbers)
+        hashes = value_hashes(values)
+        self.signature = _plus(self.signature, row_hashes * hashes[codes])
+        if self.binary:
+            self.binary = bool((is_number & ((numbers == 0) | (numbers == 1))).all())
+            self.ones = _plus(self.ones, row_hashes[(numbers == 1)[codes]])
+        if is_token.any():
+            values, counts = values.filter(pa.array(~is_token)), counts[~is_token]
+            numbers, is_number = numbers[~is_token], is_number[~is_token]
+        self.values.add(values, counts)
+        self._add_numbers(numbers[is_number], counts[is_number])
+        if not is_number.all():
+            self._add_text(values.filter(pa.array(~is_number)), counts[~is_number])
+        if self.numbers.count and self.whole:
+            zeros = pc.match_substring_regex(values, _LEADING_ZERO).to_numpy(zero_copy_only=False)
+            self.leading_zeros += int(counts[zeros].sum())
+
+    def _add_numbers(self, numbers: np.ndarray, counts: np.ndarray) -> None:
+        if not len(numbers):
+            return
+        self.numbers.add(numbers, counts)
+        above = numbers > -1
+        self.logs.add(np.log1p(numbers[above]), counts[above])
+        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
+        self.whole = self.whole and bool((numbers == np.floor(numbers)).all())
+
+    def _add_text(self, values: pa.BinaryArray, counts: np.ndarray) -> None:
+        self.odd.add(values, counts)
+        self.text_cells += int(counts.sum())
+        self.text_bytes += int(np.asarray(pc.binary_length(values)) @ counts)
+        try:
+            values.cast(pa.string())
+        except pa.ArrowInvalid:
+            wrong = np.array([not _is_utf8(value) for value in values.to_pylist()])
+            self.not_utf8 += int(counts[wrong].sum())
+            values = values.filter(pa.array(~wrong))
+            counts = counts[~wrong]
+        self.words += int((np.asarray(pc.count_substring_regex(values, r"\s+")) + 1) @ counts)
+        self.dates += int(counts[np.asarray(pc.match_substring_regex(values, _DATE))].sum())
+        text = as_text(values)  # whose signs have several bytes
+        self.beyond_ascii += int(counts[np.asarray(pc.utf8_length(text)) < np.asarray(pc.binary_length(values))].sum())
+        self.amounts += int(counts[np.asarray(pc.match_substring_regex(text, _AMOUNT))].sum())
+        self.line_ends += int(counts[np.asarray(pc.match_substring_regex(values, "[\r\n]"))].sum())
+
+    def missing(self, tokens: frozenset[str]) -> int:
+        """How many cells hold one of these tokens, or of the odd values that are taken for one."""
+        found = sum(int(n) for token, n in zip(ALL, self.tokens, strict=True) if token in tokens)
+        others = {token.encode() for token in tokens} - {token.encode() for token in ALL}
+        if others and self.values.exact:
+            found += sum(count for value, count in self.values.ranked() if value in others)
+        elif others:
+            found += sum(count for value, count in self.odd.ranked() if value in others)
+        return found
+
+    def token_count(self, names: tuple[str, ...]) -> int:
+        """How many cells hold one of these tokens."""
+        return int(sum(self.tokens[ALL.index(name)] for name in names))
+
+    @property
+    def always_missing(self) -> int:
+        """How many cells hold a token that means missing wherever it stands."""
+        return int(self.tokens[: len(ALWAYS)].sum())
+
+    @property
+    def among_numbers(self) -> int:
+        """How many cells hold a token that means missing among numbers."""
+        return int(self.tokens[len(ALWAYS) :].sum())
+
+    def found_tokens(self, *, numeric: bool) -> tuple[str, ...]:
+        """The tokens that occur and mean missing here."""
+        meant = ALWAYS + (AMONG_NUMBERS if numeric else ())
+        return tuple(token for token, count in zip(ALL, self.tokens, strict=True) if count and token in meant)
+
+
+def _plus(total: int, terms: np.ndarray) -> int:
+    return (total + int(terms.sum(dtype=np.uint64))) & 0xFFFFFFFFFFFFFFFF
+
+
+def as_text(values: pa.BinaryArray) -> pa.StringArray:
+    """The same bytes as strings, without a check: what is no UTF-8 is counted elsewhere."""
+    return pa.StringArray.from_buffers(len(values), *values.buffers()[1:], None, 0, values.offset)
+
+
+def numbers_of(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
+    """float64 `[n]`: NaN for what is no decimal number that fits a float32."""
+    if is_token.any():
+        text = pc.if_else(pa.array(~is_token), text, pa.scalar(None, pa.string()))
+    try:
+        found = text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        decimal = pc.match_substring_regex(text.view(pa.binary()), _DECIMAL)
+        found = pc.if_else(decimal, text, pa.scalar(None, pa.string())).cast(pa.float64())
+    numbers: np.ndarray = found.to_numpy(zero_copy_only=False)
+    beyond = ~(np.abs(numbers) <= _LARGEST)
+    return np.where(beyond, np.nan, numbers) if beyond.any() else numbers
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+MAX_ROWS, MAX_CELLS, MAX_SAMPLE_BYTES = 20_000, 4_000_000, 64 << 20
+
+
+def row_sample(width: int) -> RecordHashes:
+    """An empty random sample of a table's rows: for what shows only in several columns together."""
+    fields = [(HASH, pa.uint64()), *((str(i), pa.binary()) for i in range(width))]
+    return RecordHashes(pa.schema(fields), budget=MAX_SAMPLE_BYTES, most=max(200, min(MAX_ROWS, MAX_CELLS // width)))
