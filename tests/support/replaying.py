@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.core.options import JobOptions, ReplayOptions
 from beam_jobs.replay.run import Outcome, run_replay
 from beam_jobs.runtime.job import run_job
 from schemas import storage
