@@ -377,7 +377,7 @@ class Command(Generic[Given]):
     def parser(self, prog: str = "") -> argparse.ArgumentParser:
         """The command line's parser."""
         about, _, codes = self.description.replace(self.prog, "%(prog)s").partition("\n\nExit codes: ")
-        epilog = self.epilog or f"Exit codes: {codes}"
+        epilog = self.epilog or (f"Exit codes: {codes}" if codes else None)
         parser = Parser(prog=prog or self.prog, usage=self.usage, description=about, epilog=epilog)
         add_flags(parser, self.parts or (self.options,), groups=self.groups)
         return parser
