@@ -6,10 +6,10 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 from schemas.reading_display import ReadingDisplay
@@ -75,7 +75,6 @@ class CompareOptions(Options):
         metavar="F",
     )
     quiet: bool = option(command.QUIET_HELP, False)
-    json: ClassVar[bool] = json_flag()
 
     def __post_init__(self) -> None:
         super().__post_init__()

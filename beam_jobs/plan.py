@@ -6,10 +6,10 @@ import dataclasses
 import os
 import sys
 import tempfile
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from schemas import command
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class PlanOptions(Options):
         "a table of prices in YAML, instead of the assumed ones that ship", None, metavar="FILE"
     )
     quiet: bool = option(command.QUIET_HELP, False)
-    json: ClassVar[bool] = json_flag()
 
 
 def _run(options: PlanOptions, prog: str) -> command.Report:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from beam_jobs.core.display import Notes
 from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
-from beam_jobs.preprocess import Notes
 from schemas import command
 from schemas.dataset import layout
 from schemas.predictions.manifest import Predictions

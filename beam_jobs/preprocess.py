@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_jobs.core.display import Notes
 from beam_jobs.core.options import PROG, AppendOptions, JobOptions, ReplayOptions, kind_of, parse_as, parser
 from schemas import command, storage
 from schemas.dataset import layout
@@ -124,18 +125,6 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                 return _append(options, notes, as_json=as_json)
             case ReplayOptions() as options:
                 return _replay(options, as_json=as_json)
-
-
-class Notes(list[str]):
-    """What a job says while it runs: printed at once, and kept for its end."""
-
-    def __call__(self, lines: Sequence[str]) -> None:
-        storage.print_notes(lines)
-        self.extend(storage.few(lines))
-
-    def lines(self) -> list[str]:
-        """The notes, as lines of the summary."""
-        return [f"note       {note}" for note in self]
 
 
 def _preprocess(options: JobOptions, notes: Notes, *, as_json: bool) -> command.Report:

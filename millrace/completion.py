@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from schemas import command
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.errors import UsageError
 
 _EPILOG = """\
@@ -35,7 +35,6 @@ class CompletionOptions(Options):
     """The shell that is completed in."""
 
     shell: Literal["bash", "zsh", "tcsh"] = option("the shell that the script is for", name="shell")
-    json: ClassVar[bool] = json_flag()
 
 
 def _run(options: CompletionOptions, prog: str) -> command.Report:

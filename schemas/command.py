@@ -204,7 +204,7 @@ def shared(default: Any = dataclasses.MISSING) -> Any:
 
 
 def json_flag(**settings: Any) -> Any:
-    """The flag --json of a command, as a field `json: ClassVar[bool]`."""
+    """The flag --json, as a field `json: ClassVar[bool]` where the help does not show it last."""
     return option(JSON_HELP, False, **{"group": Group(), **settings})
 
 
@@ -237,14 +237,6 @@ def positive(flag: str, value: float) -> None:
     """A check that refuses 0, what is below it, and NaN."""
     if not value > 0:
         raise UsageError(f"{flag} {value:g}: must be more than 0")
-
-
-def address(flag: str, value: str | tuple[str, ...]) -> None:
-    """A check that refuses paths that are in no store that is known."""
-    from schemas.storage import check_scheme
-
-    for path in (value,) if isinstance(value, str) else value:
-        check_scheme(path, f"{flag} ")
 
 
 class Part(NamedTuple):
@@ -309,7 +301,7 @@ def add_flags(
     groups: Sequence[Group] = (),
     required_by: type[Any] | None = None,
 ) -> None:
-    """Adds the flags of dataclasses of options. A flag that several have is said by the first one.
+    """Adds the flags of dataclasses of options, and --json. A flag that several have is said by the first one.
 
     Args:
       parser: their command's.
@@ -335,6 +327,8 @@ def add_flags(
         if others and others not in places:
             places[others] = place.add_mutually_exclusive_group(required=others.endswith("!"))
         each.add_to(places.get(others, place), required=field is not None and field.default is dataclasses.MISSING)
+    if "json" not in shown:
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=JSON_HELP)
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -362,6 +356,7 @@ class Command(Generic[Given]):
       parts: whose flags it takes; none: those of `options`.
       groups: sections of the help that are not shown in the order in which fields name them.
       json_takes_file: it also has `--json FILE`, which leaves standard output to the text.
+      summary: of a command of several, the line that lists it.
     """
 
     prog: str
@@ -373,6 +368,7 @@ class Command(Generic[Given]):
     parts: Sequence[type[Any] | Part] = ()
     groups: Sequence[Group] = ()
     json_takes_file: bool = False
+    summary: str = ""
 
     def parser(self, prog: str = "") -> argparse.ArgumentParser:
         """The command line's parser."""
@@ -398,6 +394,45 @@ class Command(Generic[Given]):
             return self.work(self.parse(argv, prog), prog)
 
         return run(work, argv, prog=prog or self.prog, json_takes_file=self.json_takes_file)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Commands:
+    """Several commands under one name, such as `millrace job status`.
+
+    Attributes:
+      prog: as they are typed where nothing else is said.
+      description: the beginning of the help.
+      epilog: its end.
+      commands: each by the `prog` of its own, a word after the common name.
+      called: what the usage calls that word.
+    """
+
+    prog: str
+    description: str
+    epilog: str
+    commands: Sequence[Command[Any]]
+    called: str = "COMMAND"
+
+    def parser(self, prog: str = "") -> argparse.ArgumentParser:
+        """The command line's parser."""
+        result = Parser(prog=prog or self.prog, description=self.description, epilog=self.epilog)
+        known = result.add_subparsers(dest="command", required=True, metavar=self.called)
+        for each in self.commands:
+            own = known.add_parser(each.prog, help=each.summary, description=each.description, usage=each.usage)
+            add_flags(own, (each.options,), groups=each.groups)
+        return result
+
+    def work(self, argv: Sequence[str], prog: str, **more: Any) -> Report:
+        """Parses, and does what is asked for. `more`: options that are no flags."""
+        values = given(self.parser(prog).parse_args(argv))
+        name = values.pop("command")
+        chosen = next(each for each in self.commands if each.prog == name)
+        return chosen.work(chosen.options(**only(values, chosen.options), **more), prog)
+
+    def main(self, argv: Sequence[str] | None = None, *, prog: str = "") -> int:
+        """Parses, works, reports. Returns the exit code."""
+        return run(self.work, argv, prog=prog or self.prog)
 
 
 @contextlib.contextmanager

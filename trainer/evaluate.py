@@ -15,10 +15,10 @@ import dataclasses
 import os
 import sys
 import tempfile
-from typing import Any, ClassVar
+from typing import Any
 
 from schemas import command, storage
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import check_files, newest_export, read_notes
@@ -71,7 +71,6 @@ class EvaluateOptions(Options):
     )
     trust: bool = option(TRUST_HELP, False)
     verbose: bool = option(command.VERBOSE_HELP, False)
-    json: ClassVar[bool] = json_flag()
 
 
 def evaluate(options: EvaluateOptions) -> Evaluation:

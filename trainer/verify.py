@@ -20,10 +20,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import ClassVar
 
 from schemas import command
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import check_files, read_notes
@@ -44,7 +43,6 @@ class VerifyOptions(Options):
     )
     trust: bool = option(TRUST_HELP, False)
     verbose: bool = option(command.VERBOSE_HELP, False)
-    json: ClassVar[bool] = json_flag()
 
 
 def verify(options: VerifyOptions) -> int:

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from beam_jobs.core.runner_options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, WaitOptions, check_unknown
 from schemas import command, storage
-from schemas.command import Group, Options, address, at_least, flag_of, json_flag, option, positive, shared
+from schemas.command import Group, Options, at_least, flag_of, json_flag, option, positive, shared
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.storage import check_addresses
 from schemas.storage.paths import check_characters
 
 PROG = "python -m beam_jobs.preprocess"
@@ -91,16 +92,21 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
         metavar="FILE",
     )
     input: tuple[str, ...] = _file(
-        "files or glob patterns, local, gs:// or s3://; CSV files may be gzip'd", metavar="PATTERN", check=address
+        "files or glob patterns, local, gs:// or s3://; CSV files may be gzip'd",
+        metavar="PATTERN",
+        check=check_addresses,
     )
     output: str = _file(
         "the dataset directory to write, local or gs://; with the default runner also s3://",
         metavar="DIR",
-        check=address,
+        check=check_addresses,
     )
     overwrite: bool = _file("replace an existing dataset, once the new one is complete", False)
     transform_from: str | None = _file(
-        "apply the transform of the dataset in DIR instead of computing a new one", None, metavar="DIR", check=address
+        "apply the transform of the dataset in DIR instead of computing a new one",
+        None,
+        metavar="DIR",
+        check=check_addresses,
     )
     keep_analysis: bool = _file(
         "keep what the analysis measures, so that --reanalyze need not read these records again; see docs/append.md",
@@ -111,7 +117,7 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
         "drifted further than the schema's thresholds allow; see docs/compare.md",
         None,
         metavar="DIR",
-        check=address,
+        check=check_addresses,
     )
     preprocessing_fn: str | None = _file(
         "use your own tf.Transform preprocessing_fn instead of the schema's", None, metavar="MODULE:FUNCTION"
@@ -147,7 +153,7 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
 class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
     """What one append is asked to do. All else is the dataset's own: schema, transform, compression, seed."""
 
-    append_to: str = _append("the dataset directory to add --input to", metavar="DIR", check=address)
+    append_to: str = _append("the dataset directory to add --input to", metavar="DIR", check=check_addresses)
     input: tuple[str, ...] = shared()
     skip_known: bool = _append(
         "leave out files whose content the dataset holds already, instead of refusing them", False

@@ -10,10 +10,11 @@ from typing import ClassVar, get_args
 
 from beam_jobs.core.runner_options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
 from schemas import command
-from schemas.command import Group, address, at_least, json_flag, option, positive
+from schemas.command import Group, at_least, json_flag, option, positive
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.predictions.manifest import FormatName
+from schemas.storage import check_addresses
 
 PROG = "python -m beam_jobs.predict"
 BATCH_ROWS = 4096
@@ -53,14 +54,16 @@ class BulkOptions(RejectLimits, RunnerOptions):
       UsageError: an option is out of its range.
     """
 
-    saved_model: str = _file("the exported model, such as model/export/best/1700000000", metavar="DIR", check=address)
+    saved_model: str = _file(
+        "the exported model, such as model/export/best/1700000000", metavar="DIR", check=check_addresses
+    )
     input: tuple[str, ...] = _file(
         "files or glob patterns, local, gs:// or s3://: CSV files, plain or gzip'd, with or without the label; "
         "images; or CSV files of image pairs",
         metavar="PATTERN",
-        check=address,
+        check=check_addresses,
     )
-    output: str = _file("the folder to write: shards, rejects and manifest.json", metavar="DIR", check=address)
+    output: str = _file("the folder to write: shards, rejects and manifest.json", metavar="DIR", check=check_addresses)
     overwrite: bool = _file("replace earlier predictions, once the new ones are complete", False)
     root: str | None = _file(
         "folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)", None, metavar="DIR"

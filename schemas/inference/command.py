@@ -6,10 +6,10 @@ import dataclasses
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from schemas import command, storage
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.errors import UsageError
 from schemas.reading_display import ReadingDisplay
 
@@ -45,7 +45,6 @@ class InitOptions(Options):
     output: str | None = option("write the schema to this file (default: standard output)", None, metavar="FILE")
     overwrite: bool = option("replace an existing file", False)
     quiet: bool = option(command.QUIET_HELP, False)
-    json: ClassVar[bool] = json_flag()
 
 
 def _run(options: InitOptions, prog: str) -> command.Report:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import ClassVar
 
 from schemas import command, storage
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.errors import UsageError
 from schemas.samples.images import SHAPES, drawn, write_shapes
 from schemas.samples.tables import DRIFTS, SAMPLES, write_sample
@@ -37,7 +36,6 @@ class DrawOptions(Options):
     each: int | None = option(f"images of each shape (default: {EACH})", None)
     seed: int = option("random seed (default: %(default)s)", 1, order=1)
     overwrite: bool = option("replace an existing sample", False, order=1)
-    json: ClassVar[bool] = json_flag(order=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

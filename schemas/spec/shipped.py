@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from typing import ClassVar
 
 from schemas import command, storage
-from schemas.command import Options, json_flag, option
+from schemas.command import Options, option
 from schemas.errors import UsageError
 
 SUFFIX = ".yaml"
@@ -63,7 +62,6 @@ class SchemaOptions(Options):
     name: str | None = option(
         "the schema to print (default: list all)", None, name="name", nargs="?", choices=names(), metavar="NAME"
     )
-    json: ClassVar[bool] = json_flag()
 
 
 def _run(options: SchemaOptions, prog: str) -> command.Report:

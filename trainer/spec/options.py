@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import ClassVar
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, json_flag, option
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
@@ -175,7 +174,6 @@ class TrainOptions(StepOptions):
         metavar="REGEX",
     )
     verify_data: bool = option("first read and check the complete dataset; train only if it is valid", False)
-    json: ClassVar[bool] = json_flag()
 
     def __post_init__(self) -> None:
         super().__post_init__()
