@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
+from schemas.command import Options, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 from schemas.reading_display import ReadingDisplay
@@ -47,48 +48,47 @@ Exit codes: 0 no threshold to fail above is exceeded, 1 one is (or the compariso
 """
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(prog=prog, description=_DESCRIPTION, epilog=_EPILOG)
-    p.add_argument("dataset", metavar="A", help="a dataset directory: what is compared with")
-    p.add_argument(
-        "other",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareOptions(Options):
+    """What is compared with what, and how."""
+
+    dataset: str = option("a dataset directory: what is compared with", name="dataset", metavar="A")
+    other: tuple[str, ...] = option(
+        "another dataset directory, or raw files: paths or globs, local, gs:// or s3://; images in folders of their "
+        "classes",
+        (),
+        name="other",
         nargs="*",
+        action="store",
         metavar="B",
-        help="another dataset directory, or raw files: paths or globs, local, gs:// or s3://; images in folders of "
-        "their classes",
     )
-    p.add_argument("--split", default="train", metavar="NAME", help="the split of datasets (default: %(default)s)")
-    p.add_argument("--feature", nargs="+", default=[], metavar="NAME", help="compare only these")
-    p.add_argument(
-        "--sample", action="store_true", help="read about 100,000 rows from all over the files, or 2,000 images"
-    )
-    p.add_argument(
-        "--drift", type=float, metavar="D", help="a threshold to fail above, for features without one in the schema"
-    )
-    p.add_argument("--all", action="store_true", help="show all features, not the most drifted ones alone")
-    p.add_argument("--html", metavar="FILE", help="write a page with pictures; it loads nothing from elsewhere")
-    p.add_argument("--overwrite", action="store_true", help="replace an existing page")
-    p.add_argument(
-        "--max_input_ratio",
-        type=float,
-        default=MAX_INPUT_RATIO,
+    split: str = option("the split of datasets (default: %(default)s)", "train", metavar="NAME")
+    feature: tuple[str, ...] = option("compare only these", (), metavar="NAME", action="store")
+    sample: bool = option("read about 100,000 rows from all over the files, or 2,000 images", False)
+    drift: float | None = option("a threshold to fail above, for features without one in the schema", None, metavar="D")
+    all: bool = option("show all features, not the most drifted ones alone", False)
+    html: str | None = option("write a page with pictures; it loads nothing from elsewhere", None, metavar="FILE")
+    overwrite: bool = option("replace an existing page", False)
+    max_input_ratio: float = option(
+        "refuse a gzip'd file that decompresses to more than this many times its size (default: %(default)g)",
+        MAX_INPUT_RATIO,
         metavar="F",
-        help="refuse a gzip'd file that decompresses to more than this many times its size (default: %(default)g)",
     )
-    p.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return p
+    quiet: bool = option(command.QUIET_HELP, False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drift is not None and not 0 < self.drift <= 1:
+            raise UsageError(f"--drift {self.drift:g}: must be more than 0 and at most 1")
+        if self.html is not None:
+            storage.check_scheme(self.html, "--html ")
+            storage.check_output(self.html, overwrite=self.overwrite)
+            storage.check_apart(self.other, self.html, flag="--html")
+        elif self.overwrite:
+            raise UsageError("--overwrite is for --html FILE")
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """The command line. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    given = parser(prog).parse_args(argv)
-    _check(given)
+def _run(given: CompareOptions, prog: str) -> command.Report:
     from schemas.comparison import render
     from schemas.dataset import open_dataset
 
@@ -120,24 +120,13 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     return command.Report("\n".join(lines[1:]), data, exit_code=1 if failed else 0)
 
 
-def _check(given: argparse.Namespace) -> None:
-    if given.drift is not None and not 0 < given.drift <= 1:
-        raise UsageError(f"--drift {given.drift:g}: must be more than 0 and at most 1")
-    if given.html is not None:
-        storage.check_scheme(given.html, "--html ")
-        storage.check_output(given.html, overwrite=given.overwrite)
-        storage.check_apart(given.other, given.html, flag="--html")
-    elif given.overwrite:
-        raise UsageError("--overwrite is for --html FILE")
-
-
 def _is_dataset(path: str) -> bool:
     from schemas.dataset import layout
 
     return storage.exists(layout.join(path, layout.MANIFEST))
 
 
-def _compared(given: argparse.Namespace, dataset: Dataset) -> tuple[list[Comparison], RawFiles | None]:
+def _compared(given: CompareOptions, dataset: Dataset) -> tuple[list[Comparison], RawFiles | None]:
     from schemas.comparison import stored_samples
     from schemas.dataset import open_dataset
 
@@ -172,14 +161,10 @@ def _split(samples: dict[str, Sample], split: str, path: str) -> Sample:
 
 
 def _without(sample: Sample, names: Sequence[str]) -> Sample:
-    import dataclasses
-
     return dataclasses.replace(sample, columns={n: c for n, c in sample.columns.items() if n not in names})
 
 
-def _pair(
-    given: argparse.Namespace, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]
-) -> Comparison:
+def _pair(given: CompareOptions, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]) -> Comparison:
     from schemas.comparison import as_meant, compare
     from schemas.spec.gates import Limits
 
@@ -204,7 +189,7 @@ def _pair(
     return compare(first, second, limits, names=names)
 
 
-def _read(given: argparse.Namespace, dataset: Dataset) -> RawFiles:
+def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
     from beam_jobs.raw_files import read_rows
     from schemas.spec.images import ImageFolderSchema
     from schemas.spec.table import Schema
@@ -255,6 +240,9 @@ def _told(raw: RawFiles, dataset: Dataset) -> list[str]:
         lines.append(f"no column  {', '.join(raw.lacks)}")
     return lines
 
+
+COMMAND = command.Command(prog=PROG, options=CompareOptions, work=_run, description=_DESCRIPTION, epilog=_EPILOG)
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from schemas import command
+from schemas.command import Options, json_flag, option
 from schemas.dataset.show import describe
 
 if TYPE_CHECKING:
     from beam_jobs.runtime.take_up import Status, Told
+    from schemas.dataset.manifest import Manifest
     from schemas.dataset.submitted import Submitted
 
 PROG = "python -m beam_jobs.job"
@@ -28,80 +30,71 @@ Several processes may take up one job, and any of them may be killed; one commit
 environment. Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. The job goes on if wait is interrupted.
 """
 
-_COMMANDS = (
-    ("status", "ask how the job is doing", "Asks the runner how the job is doing. Changes nothing."),
-    (
-        "wait",
-        "wait until the job has ended, then commit it",
-        "Waits until the job has ended, then does what commit does.",
-    ),
-    (
-        "commit",
-        "commit a job that is done",
-        "Checks the counts of a job that is done, and commits its dataset. If it has failed, or was cancelled, keeps "
-        "its rejects and removes its other files. Does nothing if it is committed.",
-    ),
-    (
-        "cancel",
-        "cancel the job and remove its files",
-        "Cancels the job, waits until it has ended, keeps its rejects and removes its other files. If the runner does "
-        "not answer, nothing changes.",
-    ),
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubmittedOptions(Options):
+    """Which job is asked about."""
+
+    output: str = option("the dataset directory that the job writes", metavar="DIR")
+    run: str | None = option("the job's run, where several jobs may still be committed", None, metavar="RUN")
+    json: ClassVar[bool] = json_flag()
+
+    def find(self) -> Submitted:
+        """The job."""
+        from beam_jobs.runtime import take_up
+
+        return take_up.find(self.output, self.run)
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        description="Takes up a job that was submitted to a cluster with --no_wait, or whose launcher was killed.",
-        epilog=_EPILOG,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CancelOptions(SubmittedOptions):
+    """The same, to cancel it."""
+
+    force: bool = option(
+        "end the job's lease and remove its files even if the runner does not answer, or the job is done", False
     )
-    commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, help_text, description in _COMMANDS:
-        sub = commands.add_parser(name, help=help_text, description=description)
-        sub.add_argument("--output", required=True, metavar="DIR", help="the dataset directory that the job writes")
-        sub.add_argument("--run", metavar="RUN", help="the job's run, where several jobs may still be committed")
-        sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
-        if name == "cancel":
-            sub.add_argument(
-                "--force",
-                action="store_true",
-                help="end the job's lease and remove its files even if the runner does not answer, or the job is done",
-            )
-        elif name == "wait":
-            sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    return p
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Runs the command and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WaitOptions(SubmittedOptions):
+    """The same, to wait for it."""
+
+    quiet: bool = option(command.QUIET_HELP, False)
 
 
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = parser(prog).parse_args(argv)
+def _ask(options: SubmittedOptions, prog: str) -> command.Report:
     from beam_jobs.runtime import take_up
 
-    output = options.output
-    submitted = take_up.find(output, options.run)
-    match options.command:
-        case "status":
-            return _status(output, take_up.status(output, submitted))
-        case "cancel":
-            told = take_up.cancel(output, submitted, force=options.force)
-            return command.Report(told, {"path": output, "run": submitted.run, "message": told})
-        case "wait":
-            shown = command.Interrupted(f"interrupted; {submitted.job} goes on")
-            try:
-                manifest = take_up.wait(output, submitted, told=_progress(submitted, quiet=options.quiet))
-            except KeyboardInterrupt:
-                raise shown from None
-        case _:
-            manifest = take_up.commit(output, submitted)
+    return _status(options.output, take_up.status(options.output, options.find()))
+
+
+def _cancel(options: CancelOptions, prog: str) -> command.Report:
+    from beam_jobs.runtime import take_up
+
+    submitted = options.find()
+    told = take_up.cancel(options.output, submitted, force=options.force)
+    return command.Report(told, {"path": options.output, "run": submitted.run, "message": told})
+
+
+def _wait(options: WaitOptions, prog: str) -> command.Report:
+    from beam_jobs.runtime import take_up
+
+    submitted = options.find()
+    with command.when_interrupted(f"{submitted.job} goes on"):
+        manifest = take_up.wait(options.output, submitted, told=_progress(submitted, quiet=options.quiet))
+    return _committed(options.output, manifest)
+
+
+def _commit(options: SubmittedOptions, prog: str) -> command.Report:
+    from beam_jobs.runtime import take_up
+
+    return _committed(options.output, take_up.commit(options.output, options.find()))
+
+
+def _committed(output: str, manifest: Manifest) -> command.Report:
     from beam_jobs.preprocess import summarize
 
-    return command.Report(summarize(output, manifest), describe(output) if options.json else {})
+    return command.Report(summarize(output, manifest), describe(output))
 
 
 def _status(output: str, found: Status) -> command.Report:
@@ -143,6 +136,45 @@ def _progress(submitted: Submitted, *, quiet: bool) -> Told:
 
     return told
 
+
+COMMANDS = command.Commands(
+    prog=PROG,
+    description="Takes up a job that was submitted to a cluster with --no_wait, or whose launcher was killed.",
+    epilog=_EPILOG,
+    commands=(
+        command.Command(
+            prog="status",
+            options=SubmittedOptions,
+            work=_ask,
+            summary="ask how the job is doing",
+            description="Asks the runner how the job is doing. Changes nothing.",
+        ),
+        command.Command(
+            prog="wait",
+            options=WaitOptions,
+            work=_wait,
+            summary="wait until the job has ended, then commit it",
+            description="Waits until the job has ended, then does what commit does.",
+        ),
+        command.Command(
+            prog="commit",
+            options=SubmittedOptions,
+            work=_commit,
+            summary="commit a job that is done",
+            description="Checks the counts of a job that is done, and commits its dataset. If it has failed, or was "
+            "cancelled, keeps its rejects and removes its other files. Does nothing if it is committed.",
+        ),
+        command.Command(
+            prog="cancel",
+            options=CancelOptions,
+            work=_cancel,
+            summary="cancel the job and remove its files",
+            description="Cancels the job, waits until it has ended, keeps its rejects and removes its other files. If "
+            "the runner does not answer, nothing changes.",
+        ),
+    ),
+)
+parser, main = COMMANDS.parser, COMMANDS.main
 
 if __name__ == "__main__":
     sys.exit(main())

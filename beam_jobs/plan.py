@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from schemas import command
+from schemas.command import Options, option
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,69 +33,38 @@ the estimates are. Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(prog=prog, description=_DESCRIPTION, epilog=_EPILOG)
-    p.add_argument("--schema", required=True, metavar="FILE", help="the job's schema, or the name of one that ships")
-    p.add_argument(
-        "--input", required=True, nargs="+", action="extend", metavar="PATTERN", help="the job's files or glob patterns"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanOptions(Options):
+    """The job that is planned, and the machines that it is planned for."""
+
+    schema: str = option("the job's schema, or the name of one that ships", metavar="FILE")
+    input: tuple[str, ...] = option("the job's files or glob patterns", metavar="PATTERN")
+    sample_mb: float = option(
+        "size of the larger sample; the smaller one is a quarter of it (default: %(default)g)", 64.0, metavar="MB"
     )
-    p.add_argument(
-        "--sample_mb",
-        type=float,
-        default=64.0,
-        metavar="MB",
-        help="size of the larger sample; the smaller one is a quarter of it (default: %(default)g)",
+    shard_size_mb: float = option("the job's size of shards (default: %(default)g)", 64.0, metavar="MB")
+    compression: Literal["none", "gzip"] = option("the job's compression (default: %(default)s)", "none")
+    max_rejects: int = option("as of the job (default: %(default)s)", 10)
+    max_reject_fraction: float = option("as of the job (default: %(default)s)", 0.001, metavar="F")
+    runner: Literal["FnApiRunner", "DataflowRunner"] = option(
+        "DataflowRunner: also time and cost there (default: %(default)s, this machine)", "FnApiRunner"
     )
-    p.add_argument(
-        "--shard_size_mb",
-        type=float,
-        default=64.0,
-        metavar="MB",
-        help="the job's size of shards (default: %(default)g)",
+    machine_type: str = option("of Dataflow's workers (default: %(default)s)", "n2-standard-4", metavar="TYPE")
+    workers: tuple[int, ...] = option("how many workers (default: 1 4 16)", (1, 4, 16), action="store")
+    prices: str | None = option(
+        "a table of prices in YAML, instead of the assumed ones that ship", None, metavar="FILE"
     )
-    p.add_argument(
-        "--compression", choices=("none", "gzip"), default="none", help="the job's compression (default: %(default)s)"
-    )
-    p.add_argument("--max_rejects", type=int, default=10, metavar="N", help="as of the job (default: %(default)s)")
-    p.add_argument(
-        "--max_reject_fraction", type=float, default=0.001, metavar="F", help="as of the job (default: %(default)s)"
-    )
-    p.add_argument(
-        "--runner",
-        choices=("FnApiRunner", "DataflowRunner"),
-        default="FnApiRunner",
-        help="DataflowRunner: also time and cost there (default: %(default)s, this machine)",
-    )
-    p.add_argument(
-        "--machine_type",
-        default="n2-standard-4",
-        metavar="TYPE",
-        help="of Dataflow's workers (default: %(default)s)",
-    )
-    p.add_argument(
-        "--workers", type=int, nargs="+", default=[1, 4, 16], metavar="N", help="how many workers (default: 1 4 16)"
-    )
-    p.add_argument("--prices", metavar="FILE", help="a table of prices in YAML, instead of the assumed ones that ship")
-    p.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return p
+    quiet: bool = option(command.QUIET_HELP, False)
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, plans, prints. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    given = parser(prog).parse_args(argv)
+def _run(options: PlanOptions, prog: str) -> command.Report:
     from beam_jobs.planning import report
 
-    found = plan(given)
+    found = plan(options)
     return command.Report(report.as_text(found), report.as_data(found))
 
 
-def plan(given: argparse.Namespace) -> Plan:
+def plan(given: PlanOptions) -> Plan:
     """Plans the job that the arguments describe.
 
     Raises:
@@ -149,19 +118,14 @@ def plan(given: argparse.Namespace) -> Plan:
     )
 
 
-def _options(given: argparse.Namespace, output: str) -> JobOptions:
+def _options(given: PlanOptions, output: str) -> JobOptions:
     from beam_jobs.core.options import JobOptions
 
-    return JobOptions(
-        schema=given.schema,
-        input=tuple(given.input),
-        output=output,
-        shard_size_mb=given.shard_size_mb,
-        compression=given.compression,
-        max_rejects=given.max_rejects,
-        max_reject_fraction=given.max_reject_fraction,
-    )
+    return JobOptions(output=output, **{**command.only(vars(given), JobOptions), "runner": "FnApiRunner"})
 
+
+COMMAND = command.Command(prog=PROG, options=PlanOptions, work=_run, description=_DESCRIPTION, epilog=_EPILOG)
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from beam_jobs.predicting.options import PROG, BulkOptions, parse
-from beam_jobs.predicting.options import parser as job_parser
-from schemas import command, storage
+from beam_jobs.core.display import Notes
+from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
+from schemas import command
 from schemas.dataset import layout
 from schemas.predictions.manifest import Predictions
 
-
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    return job_parser(prog)
+__all__ = ["main", "parser"]
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -26,21 +22,14 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = parse(argv, prog=prog)
+    options, notes = parse(argv, prog=prog), Notes()
     from beam_jobs.predicting.job import run_job
 
-    notes: list[str] = []
-
-    def report(lines: Sequence[str]) -> None:
-        storage.print_notes(lines)
-        notes.extend(storage.few(lines))
-
-    try:
-        manifest = run_job(options, report=report)
-    except KeyboardInterrupt:
-        raise command.Interrupted("interrupted; nothing was committed") from None
-    text = "\n".join([*told(options, manifest), *(f"note       {note}" for note in notes)])
-    return command.Report(text, {**as_data(options, manifest), "notes": notes})
+    with command.when_interrupted("nothing was committed"):
+        manifest = run_job(options, report=notes)
+    return command.Report(
+        "\n".join([*told(options, manifest), *notes.lines()]), {**as_data(options, manifest), "notes": notes}
+    )
 
 
 def reasons(manifest: Predictions) -> Counter[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.append.options import parse_append, wants_append
-from beam_jobs.core.options import PROG, JobOptions, parse
-from beam_jobs.core.options import parser as job_parser
-from beam_jobs.replay.options import parse_replay, wants_replay
+from beam_jobs.core.display import Notes
+from beam_jobs.core.options import PROG, AppendOptions, JobOptions, ReplayOptions, kind_of, parse_as, parser
 from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.show import describe
+
+__all__ = ["main", "parser"]
 
 if TYPE_CHECKING:
     from beam_jobs.append.run import Outcome as Appended
@@ -111,39 +110,30 @@ def places(output: str, manifest: Manifest) -> list[str]:
     return lines
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    return job_parser(prog=prog)
-
-
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
     return command.run(_run, argv, prog=prog)
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    try:
-        if wants_replay(argv):
-            return _replay(argv, prog)
-        return _append(argv, prog) if wants_append(argv) else _preprocess(argv, prog)
-    except KeyboardInterrupt:
-        raise command.Interrupted("interrupted; nothing was committed") from None
+    as_json, notes = command.wants_json(argv), Notes()
+    with command.when_interrupted("nothing was committed"):
+        match parse_as(kind_of(argv), argv, prog=prog):
+            case JobOptions() as options:
+                return _preprocess(options, notes, as_json=as_json)
+            case AppendOptions() as options:
+                return _append(options, notes, as_json=as_json)
+            case ReplayOptions() as options:
+                return _replay(options, as_json=as_json)
 
 
-def _preprocess(argv: Sequence[str], prog: str) -> command.Report:
-    options, as_json = parse(argv, prog=prog), command.wants_json(argv)
+def _preprocess(options: JobOptions, notes: Notes, *, as_json: bool) -> command.Report:
     from beam_jobs.runtime.job import run_job, submit_job
 
-    notes: list[str] = []
-
-    def report(lines: Sequence[str]) -> None:
-        storage.print_notes(lines)
-        notes.extend(storage.few(lines))
-
     if options.no_wait:
-        return _submitted(options, submit_job(options, report=report), as_json=as_json)
-    manifest = run_job(options, report=report)
-    text = "\n".join([summarize(options.output, manifest), *(f"note       {note}" for note in notes)])
+        return _submitted(options, submit_job(options, report=notes), as_json=as_json)
+    manifest = run_job(options, report=notes)
+    text = "\n".join([summarize(options.output, manifest), *notes.lines()])
     data = {**describe(options.output), "notes": notes, "drift": _told(options.output, manifest)} if as_json else {}
     return command.Report(text, data)
 
@@ -157,29 +147,20 @@ def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> c
     return command.Report("\n".join(lines), data if as_json else {})
 
 
-def _append(argv: Sequence[str], prog: str) -> command.Report:
-    options, as_json = parse_append(argv, prog=prog), command.wants_json(argv)
+def _append(options: AppendOptions, notes: Notes, *, as_json: bool) -> command.Report:
     from beam_jobs.append.run import run_append
 
-    notes: list[str] = []
-
-    def report(lines: Sequence[str]) -> None:
-        storage.print_notes(lines)
-        notes.extend(storage.few(lines))
-
-    outcome = run_append(options, report=report)
+    outcome = run_append(options, report=notes)
     told = {
         "added": outcome.added,
         "skipped": [{"path": path, "known_as": known} for path, known in outcome.skipped],
         "notes": notes,
     }
     data = {**describe(options.append_to), **told} if as_json else {}
-    text = "\n".join([summarize_append(options.append_to, outcome), *(f"note       {note}" for note in notes)])
-    return command.Report(text, data)
+    return command.Report("\n".join([summarize_append(options.append_to, outcome), *notes.lines()]), data)
 
 
-def _replay(argv: Sequence[str], prog: str) -> command.Report:
-    options, as_json = parse_replay(argv, prog=prog), command.wants_json(argv)
+def _replay(options: ReplayOptions, *, as_json: bool) -> command.Report:
     from beam_jobs.replay.run import run_replay
 
     outcome = run_replay(options)

@@ -6,10 +6,12 @@ The script is static: pressing Tab starts no Python.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from schemas import command
+from schemas.command import Options, option
 from schemas.errors import UsageError
 
 _EPILOG = """\
@@ -28,27 +30,26 @@ FILES = frozenset({"FILE", "PATTERN", "JSONL"})
 FOLDERS = frozenset({"DIR"})
 
 
-def parser(prog: str = "millrace completion") -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        description="Prints a shell script for tab completion of `millrace`. Needs the package shtab.",
-        epilog=_EPILOG,
-    )
-    p.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell that the script is for")
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return p
+@dataclasses.dataclass(frozen=True)
+class CompletionOptions(Options):
+    """The shell that is completed in."""
+
+    shell: Literal["bash", "zsh", "tcsh"] = option("the shell that the script is for", name="shell")
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = "millrace completion") -> int:
-    """Prints the script. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
+def _run(options: CompletionOptions, prog: str) -> command.Report:
+    script = completion_script(options.shell)
+    return command.Report(script, {"shell": options.shell, "script": script})
 
 
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    shell = parser(prog).parse_args(argv).shell
-    script = completion_script(shell)
-    return command.Report(script, {"shell": shell, "script": script})
+COMMAND = command.Command(
+    prog="millrace completion",
+    options=CompletionOptions,
+    work=_run,
+    description="Prints a shell script for tab completion of `millrace`. Needs the package shtab.",
+    epilog=_EPILOG,
+)
+parser, main = COMMAND.parser, COMMAND.main
 
 
 def completion_script(shell: str) -> str:

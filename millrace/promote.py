@@ -20,16 +20,18 @@ Exit codes: 0 in service, 1 refused or failed, 2 invalid usage, 130 interrupted,
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from schemas import command
+from schemas.command import Options, option
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
-from schemas.interrupts import how_ended, interruptible
+from schemas.interrupts import interruptible
 from trainer.promotion.options import PromoteOptions, RollbackOptions
+from trainer.spec.options import SPLITS
 
 if TYPE_CHECKING:
     from trainer.promotion.gate import Decision
@@ -38,103 +40,69 @@ if TYPE_CHECKING:
 PROG = "millrace promote"
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit codes: ")
-    result = command.Parser(prog=prog, description=description, epilog=f"Exit codes: {exit_codes}")
-    add = result.add_argument
-    add("--from", dest="export", metavar="DIR", help="an export, or a folder of exports, such as model/export/best")
-    add("--to", required=True, metavar="DIR", help="the folder that is served: a folder for each version")
-    add("--data_dir", metavar="DIR", help="dataset whose rows decide (default: that of the training)")
-    add("--split", default="eval", choices=("eval", "test", "train"), help="split of these rows (default: eval)")
-    add(
-        "--eval_input",
-        nargs="+",
-        action="extend",
-        default=[],
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PromoteFlags(Options):
+    """What is promoted, or rolled back, and what decides."""
+
+    export: str | None = option(
+        "an export, or a folder of exports, such as model/export/best", None, name="--from", metavar="DIR"
+    )
+    to: str = option("the folder that is served: a folder for each version", metavar="DIR")
+    data_dir: str | None = option("dataset whose rows decide (default: that of the training)", None, metavar="DIR")
+    split: str = option("split of these rows (default: eval)", "eval", choices=SPLITS)
+    eval_input: tuple[str, ...] = option(
+        "files of raw rows, labels included, in place of the dataset's inputs; rows of the split are scored",
+        (),
         metavar="FILE",
-        help="files of raw rows, labels included, in place of the dataset's inputs; rows of the split are scored",
     )
-    add("--schema", metavar="FILE", help="schema file whose key `promote` decides (default: the export's own)")
-    add(
-        "--metric",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="metrics that are compared (default: accuracy, and auc for two classes; for numbers "
+    schema: str | None = option(
+        "schema file whose key `promote` decides (default: the export's own)", None, metavar="FILE"
+    )
+    metrics: tuple[str, ...] = option(
+        "metrics that are compared (default: accuracy, and auc for two classes; for numbers "
         "root_mean_squared_error); those with a threshold are compared, too",
+        (),
+        name="--metric",
+        metavar="NAME",
     )
-    add(
-        "--margin",
-        nargs="+",
-        action="extend",
-        default=[],
+    margin: tuple[str, ...] = option(
+        "how much worse a metric may be: a difference, of losses and errors a share (default: 0.01)",
+        (),
         metavar="[NAME=]X",
-        help="how much worse a metric may be: a difference, of losses and errors a share (default: 0.01)",
     )
-    add(
-        "--if_undecided",
-        choices=("refuse", "accept"),
-        default="refuse",
-        help="what to do where the rows are too few to tell (default: refuse)",
+    if_undecided: Literal["refuse", "accept"] = option(
+        "what to do where the rows are too few to tell (default: refuse)", "refuse"
     )
-    add("--force", action="store_true", help="promote an export that is refused; the record says so")
-    add("--rollback", action="store_true", help="put the version before the one in service in service again")
-    add("--to_version", type=int, metavar="N", help="with --rollback: return to this version")
-    add("--keep_versions", type=int, default=10, metavar="N", help="versions that stay in --to (default: %(default)s)")
-    add("--trust", action="store_true", help=TRUST_HELP)
-    add("--quiet", action="store_true", help=command.QUIET_HELP)
-    add("--verbose", action="store_true", help=command.VERBOSE_HELP)
-    add("--json", action="store_true", help=command.JSON_HELP)
-    return result
+    force: bool = option("promote an export that is refused; the record says so", False)
+    rollback: bool = option("put the version before the one in service in service again", False)
+    to_version: int | None = option("with --rollback: return to this version", None)
+    keep: int = option("versions that stay in --to (default: %(default)s)", 10, name="--keep_versions")
+    trust: bool = option(TRUST_HELP, False)
+    quiet: bool = option(command.QUIET_HELP, False)
+    verbose: bool = option(command.VERBOSE_HELP, False)
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, decides, prints what was measured and what came of it, and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    given = parser(prog).parse_args(argv)
-    try:
-        with interruptible(sigterm=True):
-            decision = _decide(given)
-    except KeyboardInterrupt as error:
-        how, code = how_ended(error)
-        raise command.Interrupted(f"{how}; what was in service stays there", code) from None
+def _run(given: PromoteFlags, prog: str) -> command.Report:
+    with command.when_interrupted("what was in service stays there"), interruptible(sigterm=True):
+        decision = _decide(given)
     code = 0 if decision.in_service else 1
     return command.Report("\n".join(decision.lines()), decision.record(), code)
 
 
-def _decide(given: argparse.Namespace) -> Decision:
+def _decide(given: PromoteFlags) -> Decision:
     from trainer.promotion.promote import promote, roll_back
 
     if given.rollback:
         if given.export is not None:
             raise UsageError("--rollback returns to a version in --to; give it, or --from")
-        return roll_back(RollbackOptions(to=given.to, version=given.to_version, keep=given.keep_versions))
+        return roll_back(RollbackOptions(to=given.to, version=given.to_version, keep=given.keep))
     if given.export is None:
         raise UsageError("--from: give the export to promote, such as model/export/best; or --rollback")
     if given.to_version is not None:
         raise UsageError("--to_version: belongs to --rollback; a promotion takes the next number")
     margin, margins = _margins(given.margin)
-    options = PromoteOptions(
-        export=given.export,
-        to=given.to,
-        data_dir=given.data_dir,
-        split=given.split,
-        eval_input=tuple(given.eval_input),
-        schema=given.schema,
-        metrics=tuple(given.metric),
-        margin=margin,
-        margins=margins,
-        if_undecided=given.if_undecided,
-        force=given.force,
-        keep=given.keep_versions,
-        trust=given.trust,
-        verbose=given.verbose,
-    )
+    decided = {"margin": margin, "margins": margins, "export": given.export}
+    options = PromoteOptions(**{**command.only(vars(given), PromoteOptions), **decided})
     return promote(options) if given.quiet else promote(options, say=_say)
 
 
@@ -153,6 +121,9 @@ def _margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
+
+COMMAND = command.Command(prog=PROG, options=PromoteFlags, work=_run, description=__doc__ or "")
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,6 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -18,25 +17,24 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
+from schemas.command import option
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.interrupts import how_ended, interruptible
-from trainer.flags import as_options, check_model, step_parser
+from schemas.interrupts import interruptible
+from trainer.flags import MODELS, check_model
 from trainer.local_data import local_data
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 from trainer.profiling.turns import CLOCK, LEAST_ROUNDS, Clock, Length
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import StepOptions, TrainOptions
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
     from trainer.profiling.diagnosis import Diagnosis
 
 PROG = "python -m trainer.doctor"
-SECONDS, ROUNDS = 40.0, 5
 EXAMPLES = """\
 examples:
   %(prog)s --data_dir out/ --model dnn --batch_size 256
@@ -45,36 +43,76 @@ examples:
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
 
-@dataclasses.dataclass(frozen=True)
-class DoctorOptions:
-    """What to measure, for how long, in other processes too or not, and the JSON file for the figures (None: none)."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorOptions(StepOptions):
+    """What to measure, for how long, in other processes too or not, and the JSON file for the figures (None: none).
 
-    training: TrainOptions
-    length: Length
-    processes: bool
-    json: str | None
+    Raises:
+      UsageError: a value is out of its range, a file cannot be written, or the environment names a cluster.
+    """
+
+    seconds: float = option("how long to measure, approximately (default: %(default)g)", 40.0, metavar="S")
+    rounds: int = option("number of rounds; medians over them are reported (default: %(default)s)", 5)
+    steps: int | None = option(
+        "steps to time of each variant in each round (default: as many as fit in --seconds)", None
+    )
+    one_process: bool = option(
+        "try no setting that takes a process of its own, with its own TensorFlow: threads of the model, "
+        "--drop_remainder",
+        False,
+    )
+    json: str | None = option(
+        f"{command.JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
+        None,
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        metavar="FILE",
+    )
+    overwrite: bool = option("replace an existing --json FILE", False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
+        if "cluster" in os.environ.get("TF_CONFIG", ""):
+            raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
+        if self.file is not None:
+            check_writable(self.file, overwrite=self.overwrite)
+        self.training  # noqa: B018 - checks the values
+
+    @property
+    def training(self) -> TrainOptions:
+        """The training whose steps are measured; no model is kept."""
+        return TrainOptions(model_dir="", **command.only(vars(self), StepOptions))
+
+    @property
+    def length(self) -> Length:
+        """How long to measure."""
+        return Length(seconds=self.seconds, rounds=self.rounds, steps=self.steps)
+
+    @property
+    def file(self) -> str | None:
+        """The file for the figures."""
+        return None if self.json == STANDARD_OUTPUT else self.json
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, measures, reports. Returns the exit code."""
-    return command.run(_run, argv, prog=prog, json_takes_file=True)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
+def _run(options: DoctorOptions, prog: str) -> command.Report:
     try:
-        options = parse_options(argv, prog)
-        check_model(options.training)
-        with interruptible(sigterm=True), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
-            diagnosis = diagnose(options.training, options.length, folder, processes=options.processes)
+        check_model(options)
+        with (
+            command.when_interrupted(),
+            interruptible(sigterm=True),
+            tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder,
+        ):
+            diagnosis = diagnose(options.training, options.length, folder, processes=not options.one_process)
         text, figures = told(diagnosis), diagnosis.as_json()
-        if options.json is not None:
+        if options.file is not None:
             print(text)  # first: it is not lost where the file cannot be written
             text = ""
-            storage.write_bytes(options.json, json.dumps(figures, indent=1).encode() + b"\n")
+            storage.write_bytes(options.file, json.dumps(figures, indent=1).encode() + b"\n")
     except OSError as error:
         raise MillraceError(str(error)) from error
-    except KeyboardInterrupt as error:
-        raise command.Interrupted(*how_ended(error)) from None
     return command.Report(text, figures)
 
 
@@ -83,79 +121,6 @@ def told(diagnosis: Diagnosis) -> str:
     lines = [diagnosis.table(), f"\n{diagnosis.verdict}"]
     lines += [f"  {line}" for line in diagnosis.advice or [diagnosis.why_none]]
     return "\n".join([*lines, *([diagnosis.caution] if diagnosis.caution else [])])
-
-
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    parser = step_parser(
-        prog,
-        description="Finds out whether the input or the model limits training speed, and which setting to change.",
-        examples=EXAMPLES,
-    )
-    add = parser.add_argument
-    add(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="S",
-        help="how long to measure, approximately (default: %(default)g)",
-    )
-    add(
-        "--rounds",
-        type=int,
-        default=ROUNDS,
-        metavar="N",
-        help="number of rounds; medians over them are reported (default: %(default)s)",
-    )
-    add(
-        "--steps",
-        type=int,
-        default=None,
-        metavar="N",
-        help="steps to time of each variant in each round (default: as many as fit in --seconds)",
-    )
-    add(
-        "--one_process",
-        action="store_true",
-        help="try no setting that takes a process of its own, with its own TensorFlow: threads of the model, "
-        "--drop_remainder",
-    )
-    add(
-        "--json",
-        nargs="?",
-        default=None,
-        const="",
-        metavar="FILE",
-        help=f"{command.JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
-    )
-    add("--overwrite", action="store_true", help="replace an existing --json FILE")
-    return parser
-
-
-def parse_options(argv: Sequence[str], prog: str = PROG) -> DoctorOptions:
-    """Reads the command line.
-
-    Raises:
-      UsageError: a flag is missing, unknown or out of its range, a file that cannot be written, or a cluster's
-        environment.
-      SystemExit: --help (0).
-    """
-    arguments = as_options(parser(prog).parse_args(argv))
-    length = Length(**{name: arguments.pop(name) for name in ("seconds", "rounds", "steps")})
-    for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
-        value = getattr(length, name)
-        if value is not None and not least <= value < math.inf:
-            raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
-    if "cluster" in os.environ.get("TF_CONFIG", ""):
-        raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
-    figures, overwrite = arguments.pop("json"), arguments.pop("overwrite", False)
-    processes = not arguments.pop("one_process", False)
-    if figures in ("", STANDARD_OUTPUT):
-        figures = None
-    if figures is not None:
-        check_writable(figures, overwrite=overwrite)
-    training = TrainOptions(model_dir="", **arguments)
-    return DoctorOptions(json=figures, length=length, processes=processes, training=training)
 
 
 def check_writable(path: str, *, overwrite: bool) -> None:
@@ -207,6 +172,16 @@ def diagnose(
     ):
         return examine(data, options, length, rate_limited(display), folder=folder, clock=clock, processes=processes)
 
+
+COMMAND = command.Command(
+    prog=PROG,
+    options=DoctorOptions,
+    work=_run,
+    description="Finds out whether the input or the model limits training speed, and which setting to change.",
+    epilog=f"{MODELS}\n\n{EXAMPLES}",
+    json_takes_file=True,
+)
+parser, parse_options, main = COMMAND.parser, COMMAND.parse, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

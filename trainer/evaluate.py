@@ -11,24 +11,23 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
 from typing import Any
 
 from schemas import command, storage
+from schemas.command import Options, option
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import check_files, newest_export, read_notes
 from schemas.graphs.check import TRUST_HELP
-from schemas.interrupts import how_ended, interruptible
+from schemas.interrupts import interruptible
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, read_model_manifest
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import SPLITS, TrainOptions
 from trainer.verbosity import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
@@ -48,69 +47,69 @@ class Evaluation:
     content: dict[str, Any]
 
 
-def evaluate(
-    *,
-    data_dir: str,
-    model_dir: str,
-    split: str = "eval",
-    saved_model: str | None = None,
-    slice_by: tuple[str, ...] = (),
-    eval_steps: int | None = None,
-    batch_size: int | None = None,
-    output: str | None = None,
-    overwrite: bool = False,
-    search_inputs: bool = False,
-    trust: bool = False,
-    verbose: bool = False,
-) -> Evaluation:
-    """Evaluates an export's weights on a split, and writes the report.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(Options):
+    """What is evaluated, on what, and where the report goes."""
 
-    Args:
-      data_dir: the dataset directory: that of the training, or one that the same schema wrote.
-      model_dir: the model directory of the training.
-      split: the split to evaluate on.
-      saved_model: the export; None: the best one, or the final one if there is no best.
-      slice_by: features to slice by; 'a,b' is each combination of their values.
-      eval_steps: how many batches are evaluated; None: all.
-      batch_size: rows or images in a batch; None: those of a training by default.
-      output: the folder of the report; None: the model directory, whose own report of the split is replaced.
-      overwrite: replace a report in `output`.
-      search_inputs: look for the raw rows that were most wrong however large the inputs are.
-      trust: load the graphs of the dataset even if they can do more than compute.
-      verbose: whether TensorFlow logs more than errors.
+    data_dir: str = option("the dataset directory", metavar="DIR")
+    model_dir: str = option("the model directory of the training", metavar="DIR")
+    split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS)
+    saved_model: str | None = option(
+        "the export whose weights are evaluated (default: the best one)", None, metavar="DIR"
+    )
+    slice_by: tuple[str, ...] = option(
+        "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
+        (),
+        metavar="FEATURE",
+    )
+    eval_steps: int | None = option("evaluate on N batches (default: the complete split)", None)
+    batch_size: int | None = option("rows or images in a batch (default: 2048 rows, 64 images)", None)
+    output: str | None = option("folder of the report (default: --model_dir)", None, metavar="DIR")
+    overwrite: bool = option("replace a report of the same split in --output", False)
+    search_inputs: bool = option(
+        "read the inputs again to tell where the rows that were most wrong come from (default: up to 256 MB)", False
+    )
+    trust: bool = option(TRUST_HELP, False)
+    verbose: bool = option(command.VERBOSE_HELP, False)
+
+
+def evaluate(options: EvaluateOptions) -> Evaluation:
+    """Evaluates an export's weights on a split, and writes the report.
 
     Raises:
       UsageError: no such model, export, split or feature, or data of another schema.
       MillraceError: the dataset or the export cannot be read.
     """
-    dataset = open_dataset(data_dir, trust=trust)
-    training = _training(model_dir)
-    export = (saved_model or _newest_export(model_dir)).rstrip("/")
+    dataset = open_dataset(options.data_dir, trust=options.trust)
+    training = _training(options.model_dir)
+    export = (options.saved_model or _newest_export(options.model_dir)).rstrip("/")
     schema, notes = read_notes(export)
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(
-            f"{export}: was trained with another schema than that of {data_dir}; give a dataset of the same schema"
+            f"{export}: was trained with another schema than that of {options.data_dir}; give a dataset of the same "
+            "schema"
         )
+    split = options.split
     if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{data_dir}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+        raise UsageError(f"{options.data_dir}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     check_files(export, notes)
-    folder = output or model_dir
-    options = TrainOptions(
-        data_dir=data_dir,
+    folder = options.output or options.model_dir
+    read = TrainOptions(
+        data_dir=options.data_dir,
         model_dir=folder,
         model=training.model,
         eval_split=split,
-        eval_steps=eval_steps,
-        batch_size=batch_size,
-        slice_by=slice_by,
+        eval_steps=options.eval_steps,
+        batch_size=options.batch_size,
+        slice_by=options.slice_by,
     )
     check_tensorflow(folder)
     check_model_dir(folder)
-    if output is not None:
-        storage.check_output(layout.join(output, f"report-{split}.json"), overwrite=overwrite)
-    check_slices(dataset, slice_by)
-    start_tensorflow(verbose=verbose)
-    return _evaluated(dataset, options, model_dir, export, search_inputs=search_inputs)
+    if options.output is not None:
+        storage.check_output(layout.join(options.output, f"report-{split}.json"), overwrite=options.overwrite)
+    check_slices(dataset, options.slice_by)
+    start_tensorflow(verbose=options.verbose)
+    return _evaluated(dataset, read, options.model_dir, export, search_inputs=options.search_inputs)
 
 
 def _evaluated(
@@ -160,52 +159,9 @@ def _newest_export(model_dir: str) -> str:
     raise UsageError(f"{model_dir}: has no export; let the training end, or give --saved_model")
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit codes: ")
-    result = command.Parser(prog=prog, description=description, epilog=f"Exit codes: {exit_codes}")
-    add = result.add_argument
-    add("--data_dir", required=True, metavar="DIR", help="the dataset directory")
-    add("--model_dir", required=True, metavar="DIR", help="the model directory of the training")
-    add("--split", default="eval", choices=("eval", "test", "train"), help="split to evaluate on (default: eval)")
-    add("--saved_model", metavar="DIR", help="the export whose weights are evaluated (default: the best one)")
-    add(
-        "--slice_by",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FEATURE",
-        help="features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
-    )
-    add("--eval_steps", type=int, metavar="N", help="evaluate on N batches (default: the complete split)")
-    add("--batch_size", type=int, metavar="N", help="rows or images in a batch (default: 2048 rows, 64 images)")
-    add("--output", metavar="DIR", help="folder of the report (default: --model_dir)")
-    add("--overwrite", action="store_true", help="replace a report of the same split in --output")
-    add(
-        "--search_inputs",
-        action="store_true",
-        help="read the inputs again to tell where the rows that were most wrong come from (default: up to 256 MB)",
-    )
-    add("--trust", action="store_true", help=TRUST_HELP)
-    add("--verbose", action="store_true", help=command.VERBOSE_HELP)
-    add("--json", action="store_true", help=command.JSON_HELP)
-    return result
-
-
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, evaluates, prints the metrics and where the report is, and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = vars(parser(prog).parse_args(argv))
-    options.pop("json")
-    try:
-        with interruptible(sigterm=True):
-            done = evaluate(**{**options, "slice_by": tuple(options["slice_by"])})
-    except KeyboardInterrupt as error:
-        how, code = how_ended(error)
-        raise command.Interrupted(f"{how}; no report was written", code) from None
+def _run(options: EvaluateOptions, prog: str) -> command.Report:
+    with command.when_interrupted("no report was written"), interruptible(sigterm=True):
+        done = evaluate(options)
     content = done.content
     lines = [*(f"note     {note}" for note in content["notes"])]
     lines += [f"{name:45} {value:.4g}" for name, value in content["metrics"].items() if value is not None]
@@ -215,6 +171,9 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     data = {"report": done.report, "report_json": f"{os.path.splitext(done.report)[0]}.json", **kept}
     return command.Report("\n".join(lines), data)
 
+
+COMMAND = command.Command(prog=PROG, options=EvaluateOptions, work=_run, description=__doc__ or "")
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

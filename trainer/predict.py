@@ -14,99 +14,23 @@ are also printed. A model of pairs takes CSV files with two paths a line, relati
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from schemas import command, interrupts, storage
-from schemas.csv.stream import MAX_INPUT_RATIO
-from schemas.errors import UsageError
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
-from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
-from trainer.predicting.atomic_file import STANDARD_OUTPUT, atomic_output
+from trainer.predicting.atomic_file import atomic_output
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.verbosity import start_tensorflow
 
 PROG = "python -m trainer.predict"
-DEFAULT_OUTPUT = "predictions.jsonl"
-
-
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    result = command.Parser(
-        prog=prog,
-        description=(__doc__ or "").replace(PROG, "%(prog)s"),
-        epilog="Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.\n"
-        "A failed run writes no predictions, except those that it has already printed with --output -.",
-    )
-    result.add_argument(
-        "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
-    )
-    result.add_argument(
-        "--input",
-        required=True,
-        metavar="FILE",
-        nargs="+",
-        action="extend",
-        help="files or glob patterns: CSV files, plain or gzip'd; images; or CSV files of image pairs",
-    )
-    result.add_argument(
-        "--output",
-        default=DEFAULT_OUTPUT,
-        metavar="FILE",
-        help="file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
-    )
-    result.add_argument(
-        "--rejects",
-        metavar="FILE",
-        help="file for rejected rows or images (default: predictions.rejects.jsonl for predictions.jsonl, and for -)",
-    )
-    result.add_argument(
-        "--root",
-        metavar="DIR",
-        help="folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)",
-    )
-    result.add_argument(
-        "--quiet", action="store_true", help=f"{command.QUIET_HELP}, and do not print the predictions on images"
-    )
-    result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)
-    result.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    result.add_argument(
-        "--signature",
-        choices=("predict", "examples"),
-        default="predict",
-        help="pass raw features by name (predict), or serialized tf.Examples (examples) (default: predict)",
-    )
-    result.add_argument(
-        "--batch_size", type=int, metavar="N", help="rows or images in a batch (default: 4096 rows, 64 images)"
-    )
-    result.add_argument(
-        "--max_rejects", type=int, default=10, metavar="N", help="number of rejects allowed (default: %(default)s)"
-    )
-    result.add_argument(
-        "--max_reject_fraction",
-        type=float,
-        default=0.001,
-        metavar="F",
-        help="fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)",
-    )
-    result.add_argument(
-        "--max_input_ratio",
-        type=float,
-        default=MAX_INPUT_RATIO,
-        metavar="F",
-        help="fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
-        "the first 64 MB are exempt (default: %(default)g)",
-    )
-    result.add_argument("--overwrite", action="store_true", help="replace existing output files")
-    result.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    return result
 
 
 class Progress:
@@ -213,54 +137,24 @@ def predict(
     return summary
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, predicts, prints a summary, and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    given = parser(prog).parse_args(argv)
+def _run(given: PredictOptions, prog: str) -> command.Report:
+    options = dataclasses.replace(given, saved_model=given.saved_model.rstrip("/"))
     progress = Progress()
-    progress.silent = given.quiet
-    options = None
+    progress.silent = options.quiet
+    quiet = options.quiet or options.json or options.printed
     try:
-        options = PredictOptions(
-            saved_model=given.saved_model.rstrip("/"),
-            inputs=tuple(given.input),
-            output=given.output,
-            rejects=given.rejects or default_rejects(given.output),
-            signature=given.signature,
-            batch_size=given.batch_size,
-            max_rejects=given.max_rejects,
-            max_reject_fraction=given.max_reject_fraction,
-            max_input_ratio=given.max_input_ratio,
-            overwrite=given.overwrite,
-            root=given.root,
-            trust=given.trust,
-            verbose=given.verbose,
-        )
-        if given.json and options.printed:
-            raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
-        quiet = given.quiet or given.json or options.printed
         with interruptible(sigterm=True):
             show = (lambda text: None) if quiet else progress.show
             summary = predict(options, progress=progress, show=show, starting=progress.starting)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
-        kept = options.kept_on_failure if options else "nothing was done"
-        raise command.Interrupted(f"{how}: {kept}", code) from None
+        raise command.Interrupted(f"{how}: {options.kept_on_failure}", code) from None
     finally:
         progress.end()
     text = "\n".join(told(summary, options))
     if options.printed:
         print(text, file=sys.stderr)
     return command.Report("" if options.printed else text, as_data(summary, options))
-
-
-def default_rejects(output: str) -> str:
-    """The default file for rejects: next to the predictions."""
-    name = DEFAULT_OUTPUT if output == STANDARD_OUTPUT else output
-    return f"{name.removesuffix('.jsonl')}.rejects.jsonl"
 
 
 def told(summary: Summary, options: PredictOptions) -> list[str]:
@@ -287,6 +181,16 @@ def as_data(summary: Summary, options: PredictOptions) -> dict[str, Any]:
         "seconds": summary.seconds,
     }
 
+
+COMMAND = command.Command(
+    prog=PROG,
+    options=PredictOptions,
+    work=_run,
+    description=__doc__ or "",
+    epilog="Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.\n"
+    "A failed run writes no predictions, except those that it has already printed with --output -.",
+)
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,12 +17,12 @@ Exit codes: 0 done, 1 failed, 2 invalid usage. A difference is a failure.
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
 import sys
-from collections.abc import Sequence
 
 from schemas import command
+from schemas.command import Options, option
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.exports.notes import check_files, read_notes
@@ -32,10 +32,21 @@ from trainer.verbosity import start_tensorflow
 PROG = "python -m trainer.verify"
 
 
-def verify(
-    *, data_dir: str, saved_model: str, model_dir: str | None = None, trust: bool = False, verbose: bool = False
-) -> int:
-    """Checks an export against a dataset; the Estimator is rebuilt from `model_dir` with the export's own variables.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyOptions(Options):
+    """Which export is checked, and against which dataset; the Estimator is rebuilt from `model_dir`."""
+
+    data_dir: str = option("the dataset that the model was trained on", metavar="DIR")
+    saved_model: str = option("the exported model, such as model/export/best/1700000000", metavar="DIR")
+    model_dir: str | None = option(
+        "the --model_dir of the training (default: three folders above --saved_model)", None, metavar="DIR"
+    )
+    trust: bool = option(TRUST_HELP, False)
+    verbose: bool = option(command.VERBOSE_HELP, False)
+
+
+def verify(options: VerifyOptions) -> int:
+    """Checks an export against a dataset; the Estimator is rebuilt with the export's own variables.
 
     Returns:
       How many records were compared.
@@ -45,7 +56,8 @@ def verify(
       UsageError: the export is of another schema, or its `model_dir` is not known.
       MillraceError: a graph of either could do more than compute, and `trust` is not given.
     """
-    saved_model = saved_model.rstrip("/")
+    data_dir, trust = options.data_dir, options.trust
+    saved_model = options.saved_model.rstrip("/")
     schema, notes = read_notes(saved_model)
     dataset = open_dataset(data_dir, trust=trust)
     if dataset.declared.fingerprint != schema.fingerprint:
@@ -61,12 +73,12 @@ def verify(
     elif not notes.current:
         lacks = "is not held to subnormal numbers, and computes refused images; export the model again"
         print(f"note: {saved_model}: exported by an earlier release: it {lacks}", file=sys.stderr)
-    model_dir = model_dir or _model_dir(saved_model)
+    model_dir = options.model_dir or _model_dir(saved_model)
     if not trust:
         from schemas.graphs.check import check_graph
 
         check_graph(saved_model)
-    start_tensorflow(verbose=verbose)
+    start_tensorflow(verbose=options.verbose)
     from trainer.export.skew_check import check_saved_model
 
     return check_saved_model(dataset, saved_model, model_dir, notes=notes)
@@ -81,41 +93,14 @@ def _model_dir(saved_model: str) -> str:
     return model_dir
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit codes: ")
-    result = command.Parser(
-        prog=prog,
-        description=description,
-        epilog=f"Exit codes: {exit_codes}",
-    )
-    result.add_argument("--data_dir", required=True, metavar="DIR", help="the dataset that the model was trained on")
-    result.add_argument(
-        "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
-    )
-    result.add_argument(
-        "--model_dir",
-        metavar="DIR",
-        help="the --model_dir of the training (default: three folders above --saved_model)",
-    )
-    result.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)
-    result.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return result
-
-
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, verifies, prints what came of it, and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = vars(parser(prog).parse_args(argv))
-    options.pop("json")
-    records = verify(**options)
+def _run(options: VerifyOptions, prog: str) -> command.Report:
+    records = verify(options)
     text = f"no skew: {records} records, through the transform, the Estimator and every exported signature"
-    return command.Report(text, {"saved_model": options["saved_model"], "skew": False, "records": records})
+    return command.Report(text, {"saved_model": options.saved_model, "skew": False, "records": records})
 
+
+COMMAND = command.Command(prog=PROG, options=VerifyOptions, work=_run, description=__doc__ or "")
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from beam_jobs.append import reanalyze
 from beam_jobs.append.known import NewFiles, choose_new
 from beam_jobs.append.known_images import choose_new_images
-from beam_jobs.append.options import AppendOptions
 from beam_jobs.core import progress
+from beam_jobs.core.options import AppendOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.images.source import FolderSource
 from beam_jobs.output.base import copy_files, open_base, statistics_of

@@ -11,7 +11,6 @@ __all__ = [
     "parity_files",
     "parity_sample",
     "progress",
-    "reject_limit_flags",
     "runner_options",
     "shuffle_plan",
     "source",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
 from beam_jobs.core import progress
 from beam_jobs.core.progress import Counters
+from schemas import storage
 from schemas.command import duration
 
 # How long the passes take beside each other, as measured on rows and images; a job has some of them.
@@ -108,3 +110,15 @@ class Display:
             line = self._clock.line(progress.shown(), time.monotonic())
             self._stream.write(f"\r\x1b[K{line}" if self._tty else f"{line}\n")
             self._stream.flush()
+
+
+class Notes(list[str]):
+    """What a job says while it runs: printed at once, and kept for its end."""
+
+    def __call__(self, lines: Sequence[str]) -> None:
+        storage.print_notes(lines)
+        self.extend(storage.few(lines))
+
+    def lines(self) -> list[str]:
+        """The notes, as lines of the summary."""
+        return [f"note       {note}" for note in self]

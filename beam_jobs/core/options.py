@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from beam_jobs.core.reject_limit_flags import add_reject_limit_flags
-from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check_unknown
+from beam_jobs.core.runner_options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, WaitOptions, check_unknown
 from schemas import command, storage
-from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.command import Group, Options, at_least, flag_of, json_flag, option, positive, shared
+from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.storage import check_addresses
 from schemas.storage.paths import check_characters
 
 PROG = "python -m beam_jobs.preprocess"
@@ -44,56 +46,94 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A job that fails
 replay that finds nothing left to replay, or an append whose files are all known, exits with 0.
 """
 
+FILES = Group("input and output")
+APPEND = Group(
+    "append (instead of --schema and --output)",
+    "Adds new input to a dataset, with its own schema and transform, as a new run;\n"
+    "the existing shards stay. See docs/append.md.",
+)
+REPLAY = Group(
+    "replay (instead of --schema, --input and --output)",
+    "Adds corrected rejects to the dataset in --append_to, with its own schema and\n"
+    "transform, as a new run; the existing shards stay. See docs/rejects.md.",
+)
+FORMAT = Group("output format")
+_file = functools.partial(option, group=FILES)
+_append = functools.partial(option, group=APPEND)
+_format = functools.partial(option, group=FORMAT)
+_run = functools.partial(option, group=EXECUTION)
 
-Mode = Literal["job", "append", "replay"]
-# The options of each mode that an ordinary job does not have.
-APPEND = ("append_to", "skip_known", "allow_drift", "reanalyze")
-REPLAY = ("replay", "append_to")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WriteOptions(Options):
+    """How many shards are written, and in which pieces files are read."""
+
+    num_shards: int | None = _format(
+        "number of train shards; other splits get shards in proportion", None, check=at_least(1), excludes="size"
+    )
+    shard_size_mb: float = _format(
+        "target size of a shard (default: %(default)g)", 64.0, metavar="MB", check=positive, excludes="size"
+    )
+    range_mb: float = _run(
+        "size of the byte ranges that files are read in (default: %(default)g)",
+        8.0,
+        metavar="MB",
+        check=positive,
+        order=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class JobOptions(RunnerOptions):
+class JobOptions(WriteOptions, RejectLimits, WaitOptions):
     """The options of one job."""
 
-    schema: str  # a file, or the name of a shipped schema
-    input: tuple[str, ...]
-    output: str
-    num_shards: int | None = None
-    shard_size_mb: float = 64.0
-    compression: Literal["none", "gzip"] = "none"
-    max_rejects: int = 10
-    max_reject_fraction: float = 0.001
-    seed: int = 0
-    statistics: bool = True
-    leakage: bool = True
-    overwrite: bool = False
-    preprocessing_fn: str | None = None
-    transform_from: str | None = None
-    compare_to: str | None = None
-    keep_analysis: bool = False
-    range_mb: float = 8.0
-    max_input_ratio: float = MAX_INPUT_RATIO
+    schema: str = _file(
+        "the schema, a YAML file (see docs/schema.md), or the name of one that ships, such as covertype",
+        metavar="FILE",
+    )
+    input: tuple[str, ...] = _file(
+        "files or glob patterns, local, gs:// or s3://; CSV files may be gzip'd",
+        metavar="PATTERN",
+        check=check_addresses,
+    )
+    output: str = _file(
+        "the dataset directory to write, local or gs://; with the default runner also s3://",
+        metavar="DIR",
+        check=check_addresses,
+    )
+    overwrite: bool = _file("replace an existing dataset, once the new one is complete", False)
+    transform_from: str | None = _file(
+        "apply the transform of the dataset in DIR instead of computing a new one",
+        None,
+        metavar="DIR",
+        check=check_addresses,
+    )
+    keep_analysis: bool = _file(
+        "keep what the analysis measures, so that --reanalyze need not read these records again; see docs/append.md",
+        False,
+    )
+    compare_to: str | None = _file(
+        "compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
+        "drifted further than the schema's thresholds allow; see docs/compare.md",
+        None,
+        metavar="DIR",
+        check=check_addresses,
+    )
+    preprocessing_fn: str | None = _file(
+        "use your own tf.Transform preprocessing_fn instead of the schema's", None, metavar="MODULE:FUNCTION"
+    )
+    compression: Literal["none", "gzip"] = _format("compression of the shards (default: %(default)s)", "none")
+    seed: int = _format("seed of the shuffle; splits do not depend on it (default: %(default)s)", 0, check=at_least(0))
+    statistics: bool = _format("do not collect statistics of the records; see docs/statistics.md", True)
+    leakage: bool = _format(
+        "do not look for equal records in two splits, nor for features that tell the label; see docs/leakage.md", True
+    )
+    json: ClassVar[bool] = json_flag(group=EXECUTION, order=2)
+    trust: bool = _run(f"with --transform_from or --append_to: {TRUST_HELP}", False, order=3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, low in (("num_shards", 1), ("max_rejects", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and not value >= low:  # so that NaN is refused, too
-                raise UsageError(f"--{name} {value}: must be {low} or more")
-        for name in ("shard_size_mb", "range_mb", "max_input_ratio"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"--{name} {getattr(self, name):g}: must be more than 0")
-        for name, path in (
-            *(("input", p) for p in self.input),
-            ("output", self.output),
-            ("transform_from", self.transform_from),
-            ("compare_to", self.compare_to),
-        ):
-            if path is not None:
-                storage.check_scheme(path, f"--{name} ")
         check_characters(self.output, "--output ")
-        if not 0 <= self.max_reject_fraction <= 1:
-            raise UsageError(f"--max_reject_fraction {self.max_reject_fraction:g}: must be from 0 to 1")
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:
@@ -109,180 +149,119 @@ class JobOptions(RunnerOptions):
             )
 
 
-def parser(*, mode: Mode = "job", prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser: of a job from raw files, of an append or of a replay, which must name other things."""
-    p = command.Parser(
-        prog=prog,
-        usage=_USAGE,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
+@dataclasses.dataclass(frozen=True)
+class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
+    """What one append is asked to do. All else is the dataset's own: schema, transform, compression, seed."""
+
+    append_to: str = _append("the dataset directory to add --input to", metavar="DIR", check=check_addresses)
+    input: tuple[str, ...] = shared()
+    skip_known: bool = _append(
+        "leave out files whose content the dataset holds already, instead of refusing them", False
     )
-    must = p.add_argument_group("input and output")
-    must.add_argument(
-        "--schema",
-        required=mode == "job",
-        metavar="FILE",
-        help="the schema, a YAML file (see docs/schema.md), or the name of one that ships, such as covertype",
+    allow_drift: bool = _append(
+        "add records that have drifted beyond the thresholds in the schema that make a job fail", False
     )
-    must.add_argument(
-        "--input",
-        required=mode != "replay",
-        nargs="+",
-        action="extend",
-        metavar="PATTERN",
-        help="files or glob patterns, local, gs:// or s3://; CSV files may be gzip'd",
-    )
-    must.add_argument(
-        "--output",
-        required=mode == "job",
-        metavar="DIR",
-        help="the dataset directory to write, local or gs://; with the default runner also s3://",
-    )
-    must.add_argument(
-        "--overwrite", action="store_true", help="replace an existing dataset, once the new one is complete"
-    )
-    must.add_argument(
-        "--transform_from",
-        metavar="DIR",
-        help="apply the transform of the dataset in DIR instead of computing a new one",
-    )
-    must.add_argument(
-        "--keep_analysis",
-        action="store_true",
-        help="keep what the analysis measures, so that --reanalyze need not read these records again; see "
-        "docs/append.md",
-    )
-    must.add_argument(
-        "--compare_to",
-        metavar="DIR",
-        help="compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
-        "drifted further than the schema's thresholds allow; see docs/compare.md",
-    )
-    must.add_argument(
-        "--preprocessing_fn",
-        metavar="MODULE:FUNCTION",
-        help="use your own tf.Transform preprocessing_fn instead of the schema's",
-    )
-    more = p.add_argument_group(
-        "append (instead of --schema and --output)",
-        "Adds new input to a dataset, with its own schema and transform, as a new run;\n"
-        "the existing shards stay. See docs/append.md.",
-    )
-    more.add_argument(
-        "--append_to", required=mode != "job", metavar="DIR", help="the dataset directory to add --input to"
-    )
-    more.add_argument(
-        "--skip_known",
-        action="store_true",
-        help="leave out files whose content the dataset holds already, instead of refusing them",
-    )
-    more.add_argument(
-        "--allow_drift",
-        action="store_true",
-        help="add records that have drifted beyond the thresholds in the schema that make a job fail",
-    )
-    more.add_argument(
-        "--reanalyze",
-        action="store_true",
-        help="measure the transform anew, and write all records again; what earlier runs have measured is not read "
+    reanalyze: bool = _append(
+        "measure the transform anew, and write all records again; what earlier runs have measured is not read "
         "again if they kept it (--keep_analysis)",
+        False,
     )
-    again = p.add_argument_group(
-        "replay (instead of --schema, --input and --output)",
-        "Adds corrected rejects to the dataset in --append_to, with its own schema and\n"
-        "transform, as a new run; the existing shards stay. See docs/rejects.md.",
-    )
-    again.add_argument(
-        "--replay",
-        required=mode == "replay",
-        nargs="+",
-        action="extend",
+    preprocessing_fn: str | None = shared(None)  # the dataset's own, for --reanalyze
+    trust: bool = shared(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._job(schema="")  # checks the values
+        if self.preprocessing_fn is not None and not self.reanalyze:
+            raise UsageError(
+                f"--preprocessing_fn {self.preprocessing_fn}: not with --append_to, which adds to a dataset with the "
+                "transform that it has; only --reanalyze makes a new one"
+            )
+
+    def job(self, base: Dataset, *, statistics: bool) -> JobOptions:
+        """The job that reads the new input. `statistics`: the dataset has some."""
+        manifest = base.manifest
+        return dataclasses.replace(
+            self._job(schema=layout.join(base.run_dir, layout.SCHEMA_YAML)),
+            compression=manifest.compression,
+            seed=manifest.seed,
+            statistics=statistics,
+            leakage=False,  # what was found is about the records that were measured
+            transform_from=base.path,
+        )
+
+    def _job(self, *, schema: str) -> JobOptions:
+        shared = command.only({**vars(self), "preprocessing_fn": None}, JobOptions)
+        return JobOptions(schema=schema, output=self.append_to, **shared)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayOptions(RunnerOptions):
+    """What one replay is asked to do. All else is the dataset's own: schema, transform, compression, seed."""
+
+    replay: tuple[str, ...] = option(
+        "copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix the image file",
+        group=REPLAY,
         metavar="JSONL",
-        help="copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix the image file",
     )
-    shape = p.add_argument_group("output format")
-    size = shape.add_mutually_exclusive_group()
-    size.add_argument(
-        "--num_shards", type=int, metavar="N", help="number of train shards; other splits get shards in proportion"
-    )
-    size.add_argument(
-        "--shard_size_mb",
-        type=float,
-        default=64.0,
-        metavar="MB",
-        help="target size of a shard (default: %(default)g)",
-    )
-    shape.add_argument(
-        "--compression",
-        choices=("none", "gzip"),
-        default="none",
-        help="compression of the shards (default: %(default)s)",
-    )
-    shape.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed of the shuffle; splits do not depend on it (default: %(default)s)",
-    )
-    shape.add_argument(
-        "--no_statistics",
-        dest="statistics",
-        action="store_false",
-        help="do not collect statistics of the records; see docs/statistics.md",
-    )
-    shape.add_argument(
-        "--no_leakage",
-        dest="leakage",
-        action="store_false",
-        help="do not look for equal records in two splits, nor for features that tell the label; see docs/leakage.md",
-    )
-    add_reject_limit_flags(p)
-    run = p.add_argument_group("execution")
-    add_runner_flags(run)
-    run.add_argument(
-        "--no_wait",
-        action="store_true",
-        help="submit the job to the runner and return; the command `job` takes it up later. For DataflowRunner, and "
-        "for PortableRunner with --job_endpoint and workers of their own",
-    )
-    run.add_argument(
-        "--on_interrupt",
-        choices=("ask", "cancel", "leave"),
-        default="ask",
-        help="what Ctrl-C does with a job on such a runner: ask whether to cancel it, cancel it, or leave it to "
-        "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
-    )
-    run.add_argument(
-        "--range_mb",
-        type=float,
-        default=8.0,
-        metavar="MB",
-        help="size of the byte ranges that files are read in (default: %(default)g)",
-    )
-    run.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    run.add_argument("--trust", action="store_true", help=f"with --transform_from or --append_to: {TRUST_HELP}")
-    return p
+    append_to: str = shared()
+    trust: bool = shared(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.job()  # checks the values
+
+    def job(self) -> JobOptions:
+        """What the runner is chosen by."""
+        return JobOptions(schema="", input=(), output=self.append_to, **command.only(vars(self), JobOptions))
+
+
+Asked = TypeVar("Asked", bound=RunnerOptions)
+PARTS: tuple[type[Any], ...] = (JobOptions, AppendOptions, ReplayOptions)
+_REFUSED: dict[type[Any], str] = {
+    AppendOptions: "not with --append_to, which adds to a dataset with the schema, the transform, the compression and "
+    "the seed that it was written with. To change these, write the dataset again with --output.",
+    ReplayOptions: "not with --replay. Corrected rejects go through the schema and the transform that the dataset "
+    "--append_to was written with; give only --replay, --append_to, --runner, --start_timeout, --trust, --quiet, "
+    "--verbose and --json.",
+}
+
+
+def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions] | type[ReplayOptions]:
+    """What a command line asks for. One that asks for a replay is no append."""
+    flags = {arg.partition("=")[0] for arg in argv}
+    if "--replay" in flags:
+        return ReplayOptions
+    return AppendOptions if flags & {"--append_to", "--skip_known", "--allow_drift", "--reanalyze"} else JobOptions
+
+
+def parser(prog: str = PROG, kind: type[Any] = JobOptions) -> argparse.ArgumentParser:
+    """The command line's parser: of a job from raw files, of an append or of a replay, which must name other things."""
+    result = command.Parser(prog=prog, usage=_USAGE, description=_DESCRIPTION, epilog=_EPILOG)
+    groups = (FILES, APPEND, REPLAY, FORMAT, LIMIT, EXECUTION)
+    command.add_flags(result, PARTS, groups=groups, required_by=kind)
+    return result
 
 
 def parse(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
-    """Parses the command line of a job from raw files.
+    """Parses the command line of a job from raw files; as `parse_as`."""
+    return parse_as(JobOptions, argv, prog=prog)
+
+
+def parse_as(kind: type[Asked], argv: Sequence[str], *, prog: str = PROG) -> Asked:
+    """Parses a command line.
 
     Raises:
-      UsageError: an option is missing, misspelt or out of its range.
+      UsageError: an option is missing, misspelt, out of its range, or belongs to another kind of job.
     """
-    values, beam_args = parse_known(argv, prog=prog)
-    own = {name: value for name, value in values.items() if name not in (*APPEND, *REPLAY, "json")}
-    own["input"] = tuple(own["input"])
-    return JobOptions(**own, beam_args=beam_args)
-
-
-def parse_known(argv: Sequence[str], *, mode: Mode = "job", prog: str = PROG) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The values of this command's options, and the arguments that are Beam's.
-
-    Raises:
-      UsageError: an option is missing or misspelt.
-    """
-    known, rest = parser(mode=mode, prog=prog).parse_known_args(list(argv))
-    check_unknown(rest, vars(known))
-    return vars(known), tuple(rest)
+    known, rest = parser(prog, kind).parse_known_args(list(argv))
+    fields = {
+        name: field for part in PARTS for name, field in part.__dataclass_fields__.items() if "flag" in field.metadata
+    }
+    check_unknown(rest, fields)
+    values = command.given(known)
+    for name, field in fields.items():
+        own = kind.__dataclass_fields__.get(name)
+        if name in values and kind in _REFUSED and name != "json" and (own is None or not own.metadata):
+            raise UsageError(f"{flag_of(field)}: {_REFUSED[kind]}")
+    return kind(**command.only(values, kind), beam_args=tuple(rest))

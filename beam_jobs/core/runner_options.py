@@ -1,16 +1,20 @@
-"""The options that say where a job runs, the same for every job."""
+"""The options that say where a job runs and what it may reject, the same for every job."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from schemas import command
+from schemas.command import QUIET_HELP, Group, Options, at_least, option, positive
+from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import UsageError
 
+EXECUTION = Group("execution")
+LIMIT = Group("reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits.")
 # Beam's own names; one with a dot is a class's path.
 RUNNERS = (
     "FnApiRunner",
@@ -24,30 +28,46 @@ RUNNERS = (
 
 _SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key|private_key|api_key")
 
+_run = functools.partial(option, group=EXECUTION)
+_limit = functools.partial(option, group=LIMIT)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunnerOptions:
+class RunnerOptions(Options):
     """Where a job runs, and how it is waited for.
 
     Raises:
       UsageError: an option is out of its range.
     """
 
-    runner: str = "FnApiRunner"
-    start_timeout: float = 900.0
-    quiet: bool = False
-    verbose: bool = False
-    trust: bool = False
+    runner: str = _run(
+        "the Beam runner: FnApiRunner (in-process, default; DirectRunner means the same here), DataflowRunner, "
+        "FlinkRunner, PrismRunner, SparkRunner, PortableRunner, or the dotted name of a class",
+        "FnApiRunner",
+        metavar="NAME",
+    )
+    shared_disk: bool = _run(
+        "local paths are on a file system that every worker of the cluster has under the same name", False
+    )
+    any_region: bool = _run(
+        "allow buckets in other regions than the job on Dataflow, which costs money and time", False
+    )
+    start_timeout: float = _run(
+        "on Prism, Flink and Spark: cancel the job if no worker has begun to read by then; 0: wait without limit "
+        "(default: %(default)g)",
+        900.0,
+        metavar="SECONDS",
+        check=at_least(0),
+    )
+    quiet: bool = _run(QUIET_HELP, False)
+    verbose: bool = _run("also show the logs of TensorFlow and the Beam runner", False)
     no_wait: bool = False
     on_interrupt: Literal["ask", "cancel", "leave"] = "ask"
-    shared_disk: bool = False
-    any_region: bool = False
     flex_template: bool = False  # set by `beam_jobs.flex_template` alone
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.start_timeout >= 0:  # so that NaN is refused, too
-            raise UsageError(f"--start_timeout {self.start_timeout}: must be 0 or more")
+        super().__post_init__()
         if self.runner not in RUNNERS and "." not in self.runner:
             near = difflib.get_close_matches(self.runner, RUNNERS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -66,35 +86,43 @@ class RunnerOptions:
         return self.runner in ("PrismRunner", "PortableRunner")
 
 
-def add_runner_flags(group: Any) -> None:
-    """Adds the flags that every job has to its parser, or to a group of it."""
-    group.add_argument(
-        "--runner",
-        default="FnApiRunner",
-        metavar="NAME",
-        help="the Beam runner: FnApiRunner (in-process, default; DirectRunner means the same here), DataflowRunner, "
-        "FlinkRunner, PrismRunner, SparkRunner, PortableRunner, or the dotted name of a class",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WaitOptions(RunnerOptions):
+    """The same of a job that need not be waited for."""
+
+    no_wait: bool = _run(
+        "submit the job to the runner and return; the command `job` takes it up later. For DataflowRunner, and "
+        "for PortableRunner with --job_endpoint and workers of their own",
+        False,
     )
-    group.add_argument(
-        "--shared_disk",
-        action="store_true",
-        help="local paths are on a file system that every worker of the cluster has under the same name",
+    on_interrupt: Literal["ask", "cancel", "leave"] = _run(
+        "what Ctrl-C does with a job on such a runner: ask whether to cancel it, cancel it, or leave it to "
+        "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
+        "ask",
     )
-    group.add_argument(
-        "--any_region",
-        action="store_true",
-        help="allow buckets in other regions than the job on Dataflow, which costs money and time",
+
+
+def fraction(flag: str, value: float) -> None:
+    """A check that refuses what is no share."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{flag} {value:g}: must be from 0 to 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RejectLimits(Options):
+    """How many records a job may reject, and how far a file may decompress."""
+
+    max_rejects: int = _limit("number of rejects allowed (default: %(default)s)", 10, check=at_least(0))
+    max_reject_fraction: float = _limit(
+        "fraction of all records allowed to be rejects (default: %(default)s)", 0.001, metavar="F", check=fraction
     )
-    group.add_argument(
-        "--start_timeout",
-        type=float,
-        default=900.0,
-        metavar="SECONDS",
-        help="on Prism, Flink and Spark: cancel the job if no worker has begun to read by then; 0: wait without limit "
-        "(default: %(default)g)",
+    max_input_ratio: float = _limit(
+        "fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
+        "the first 64 MB are exempt (default: %(default)g)",
+        MAX_INPUT_RATIO,
+        metavar="F",
+        check=positive,
     )
-    group.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    group.add_argument("--verbose", action="store_true", help="also show the logs of TensorFlow and the Beam runner")
 
 
 def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:

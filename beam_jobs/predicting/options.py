@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import get_args
+from typing import ClassVar, get_args
 
-from beam_jobs.core.reject_limit_flags import add_reject_limit_flags
-from beam_jobs.core.runner_options import RunnerOptions, add_runner_flags, check_unknown
-from schemas import command, storage
-from schemas.csv.stream import MAX_INPUT_RATIO
+from beam_jobs.core.runner_options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
+from schemas import command
+from schemas.command import Group, at_least, json_flag, option, positive
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.predictions.manifest import FormatName
+from schemas.storage import check_addresses
 
 PROG = "python -m beam_jobs.predict"
 BATCH_ROWS = 4096
@@ -39,64 +40,74 @@ to the predictions: DIR/manifest.json names them.
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A job that fails or is interrupted commits nothing.
 """
 
+FILES, FORMAT = Group("input and output"), Group("output format")
+_file = functools.partial(option, group=FILES)
+_format = functools.partial(option, group=FORMAT)
+_run = functools.partial(option, group=EXECUTION)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BulkOptions(RunnerOptions):
+class BulkOptions(RejectLimits, RunnerOptions):
     """The options of one job.
-
-    Attributes:
-      saved_model: an exported model's folder, local, gs:// or s3://.
-      input: files and globs.
-      output: the folder to write.
-      format: what the shards are.
-      pass_through: columns of the input that the predictions carry, by their names in the files or in the schema.
-      shard_size_mb: the size at which a shard ends.
-      batch_size: rows or images per batch; None: 4,096 rows, 64 images.
-      max_rejects: this many rejects are always allowed;
-      max_reject_fraction: and up to this fraction of the input.
-      max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
-      range_mb: the size of the pieces of files that a worker is given; None: 64 MB here, 16 MB on a cluster.
-      root: the folder that paths in a CSV file of pairs are relative to; None: the CSV file's folder.
-      overwrite: replace earlier predictions, once the new ones are complete.
 
     Raises:
       UsageError: an option is out of its range.
     """
 
-    saved_model: str
-    input: tuple[str, ...]
-    output: str
-    format: FormatName = "jsonl"
-    pass_through: tuple[str, ...] = ()
-    shard_size_mb: float = 256.0
-    batch_size: int | None = None
-    max_rejects: int = 10
-    max_reject_fraction: float = 0.001
-    max_input_ratio: float = MAX_INPUT_RATIO
-    range_mb: float | None = None
-    root: str | None = None
-    overwrite: bool = False
+    saved_model: str = _file(
+        "the exported model, such as model/export/best/1700000000", metavar="DIR", check=check_addresses
+    )
+    input: tuple[str, ...] = _file(
+        "files or glob patterns, local, gs:// or s3://: CSV files, plain or gzip'd, with or without the label; "
+        "images; or CSV files of image pairs",
+        metavar="PATTERN",
+        check=check_addresses,
+    )
+    output: str = _file("the folder to write: shards, rejects and manifest.json", metavar="DIR", check=check_addresses)
+    overwrite: bool = _file("replace earlier predictions, once the new ones are complete", False)
+    root: str | None = _file(
+        "folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)", None, metavar="DIR"
+    )
+    format: FormatName = _format("what the shards are (default: %(default)s)", "jsonl")  # noqa: RUF009
+    pass_through: tuple[str, ...] = _format(
+        "columns of the CSV files to write beside each prediction, as they stand in the file",
+        (),
+        nargs=None,
+        action="append",
+        metavar="NAME,NAME",
+    )
+    shard_size_mb: float = _format(
+        "size at which a shard ends and the next one begins (default: %(default)g)",
+        256.0,
+        metavar="MB",
+        check=positive,
+    )
+    batch_size: int | None = _run(
+        f"rows or images that the model is given at once (default: {BATCH_ROWS:,} rows, {BATCH_IMAGES} images)",
+        None,
+        check=at_least(1),
+        order=-1,
+    )
+    range_mb: float | None = _run(
+        "size of the pieces of files that a worker is given at once (default: 64 here, 16 on a cluster)",
+        None,
+        metavar="MB",
+        check=positive,
+        order=-1,
+    )
+    json: ClassVar[bool] = json_flag(group=EXECUTION)
+    trust: bool = _run(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("shard_size_mb", "range_mb", "max_input_ratio"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:  # so that NaN is refused, too
-                raise UsageError(f"--{name} {value:g}: must be more than 0")
-        if self.format not in FORMATS:
-            raise UsageError(f"--format {self.format}: must be one of {', '.join(FORMATS)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise UsageError(f"--batch_size {self.batch_size}: must be 1 or more")
         if self.max_rejects < 0 or not 0 <= self.max_reject_fraction <= 1:
             raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction from 0 to 1")
+        super().__post_init__()
+        if self.format not in FORMATS:
+            raise UsageError(f"--format {self.format}: must be one of {', '.join(FORMATS)}")
         twice = sorted({name for name in self.pass_through if self.pass_through.count(name) > 1})
         if twice or "" in self.pass_through:
             named = f"{twice[0]!r} is named twice" if twice else "a name is empty"
             raise UsageError(f"--pass_through {','.join(self.pass_through)}: {named}; expected names like a,b")
-        for option, path in (("saved_model", self.saved_model), ("output", self.output)):
-            storage.check_scheme(path, f"--{option} ")
-        for path in self.input:
-            storage.check_scheme(path, "--input ")
 
     @property
     def piece_mb(self) -> float:
@@ -106,69 +117,10 @@ class BulkOptions(RunnerOptions):
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        usage="%(prog)s --saved_model DIR --input PATTERN [PATTERN ...] --output DIR [option ...]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
-    must = p.add_argument_group("input and output")
-    must.add_argument(
-        "--saved_model", required=True, metavar="DIR", help="the exported model, such as model/export/best/1700000000"
-    )
-    must.add_argument(
-        "--input",
-        required=True,
-        nargs="+",
-        action="extend",
-        metavar="PATTERN",
-        help="files or glob patterns, local, gs:// or s3://: CSV files, plain or gzip'd, with or without the label; "
-        "images; or CSV files of image pairs",
-    )
-    must.add_argument(
-        "--output", required=True, metavar="DIR", help="the folder to write: shards, rejects and manifest.json"
-    )
-    must.add_argument(
-        "--overwrite", action="store_true", help="replace earlier predictions, once the new ones are complete"
-    )
-    must.add_argument(
-        "--root",
-        metavar="DIR",
-        help="folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)",
-    )
-    shape = p.add_argument_group("output format")
-    shape.add_argument("--format", choices=FORMATS, default="jsonl", help="what the shards are (default: %(default)s)")
-    shape.add_argument(
-        "--pass_through",
-        action="append",
-        metavar="NAME,NAME",
-        help="columns of the CSV files to write beside each prediction, as they stand in the file",
-    )
-    shape.add_argument(
-        "--shard_size_mb",
-        type=float,
-        default=256.0,
-        metavar="MB",
-        help="size at which a shard ends and the next one begins (default: %(default)g)",
-    )
-    add_reject_limit_flags(p)
-    run = p.add_argument_group("execution")
-    run.add_argument(
-        "--batch_size",
-        type=int,
-        metavar="N",
-        help=f"rows or images that the model is given at once (default: {BATCH_ROWS:,} rows, {BATCH_IMAGES} images)",
-    )
-    run.add_argument(
-        "--range_mb",
-        type=float,
-        metavar="MB",
-        help="size of the pieces of files that a worker is given at once (default: 64 here, 16 on a cluster)",
-    )
-    add_runner_flags(run)
-    run.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    run.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    return p
+    usage = "%(prog)s --saved_model DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
+    result = command.Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
+    command.add_flags(result, (BulkOptions,), groups=(FILES, FORMAT, LIMIT, EXECUTION))
+    return result
 
 
 def parse(argv: Sequence[str], *, prog: str = PROG) -> BulkOptions:
@@ -178,11 +130,9 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> BulkOptions:
       UsageError: an option is missing, misspelt or out of its range.
     """
     known, rest = parser(prog).parse_known_args(list(argv))
-    values = vars(known)
-    check_unknown(rest, values)
-    values.pop("json")
-    values["input"] = tuple(values["input"])
-    names = ",".join(values["pass_through"] or ())
-    values["pass_through"] = tuple(name.strip() for name in names.split(",")) if values["pass_through"] else ()
+    check_unknown(rest, BulkOptions.__dataclass_fields__)
+    values = command.only(command.given(known), BulkOptions)
+    if "pass_through" in values:
+        values["pass_through"] = tuple(name.strip() for name in ",".join(values["pass_through"]).split(","))
     values["saved_model"] = values["saved_model"].rstrip("/") or "/"
     return BulkOptions(**values, beam_args=tuple(rest))

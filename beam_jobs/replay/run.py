@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs, stage_inputs
+from beam_jobs.core.options import ReplayOptions
 from beam_jobs.output.base import copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.replay import merge_manifest
 from beam_jobs.replay.corrections import Choice, Correction, choose, read_corrections
-from beam_jobs.replay.options import ReplayOptions
 from beam_jobs.runtime.cluster_checks import check_cluster
 from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runtime.sources import open_replay

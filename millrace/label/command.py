@@ -15,15 +15,13 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millrace.store.options import LABELLED
+from millrace.label.options import LabelOptions
 from schemas import command
-from schemas.interrupts import how_ended, interruptible
+from schemas.interrupts import interruptible
 from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
@@ -47,39 +45,13 @@ _TOLD = {
 }
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    description, exit_codes = (__doc__ or "").replace(PROG, "%(prog)s").split("\n\nExit codes: ")
-    result = command.Parser(prog=prog, description=description, epilog=f"Exit codes: {exit_codes}")
-    add = result.add_argument
-    add("--store", required=True, metavar="DIR", help="the stored requests: the --store of a server")
-    add("--join", required=True, nargs="+", action="extend", metavar="FILE", help="CSV files with labels")
-    add("--on", metavar="COLUMN", help="column that says which request a label is of (default: _id, or the key)")
-    add("--output", required=True, metavar="DIR", help="folder for the labelled rows")
-    add("--name", default=LABELLED, help="name of a new file there; {} is its number (default: %(default)s)")
-    add("--quiet", action="store_true", help=command.QUIET_HELP)
-    add("--json", action="store_true", help=command.JSON_HELP)
-    return result
-
-
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, joins, prints the counts, and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    given = parser(prog).parse_args(argv)
-    from millrace.label.joining import LabelOptions
+def _run(options: LabelOptions, prog: str) -> command.Report:
     from millrace.label.rows import join_labels
 
-    options = LabelOptions(store=given.store, join=tuple(given.join), on=given.on, output=given.output, name=given.name)
-    display = ReadingDisplay(quiet=given.quiet, what="rows")
+    display = ReadingDisplay(quiet=options.quiet, what="rows")
     try:
-        with interruptible(sigterm=True):
+        with command.when_interrupted("run the command again"), interruptible(sigterm=True):
             joined = join_labels(options, display)
-    except KeyboardInterrupt as error:
-        how, code = how_ended(error)
-        raise command.Interrupted(f"{how}; run the command again", code) from None
     finally:
         display.end()
     return command.Report("\n".join(told(joined)), dataclasses.asdict(joined))
@@ -94,6 +66,9 @@ def told(joined: Joined) -> list[str]:
         lines.append(f"{'':>9} and {joined.invalid_labels - len(joined.examples):,} more")
     return [*lines, f"labelled  {joined.file}" if joined.file else "labelled  nothing new"]
 
+
+COMMAND = command.Command(prog=PROG, options=LabelOptions, work=_run, description=__doc__ or "")
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,8 +8,9 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 
-from millrace.label.joining import Joined, LabelOptions, labelled_rows
+from millrace.label.joining import Joined, labelled_rows
 from millrace.label.known_labels import KnownLabels, Progress
+from millrace.label.options import LabelOptions
 from millrace.store.columns import ID
 from millrace.store.emitted import Emitted
 from millrace.store.reading import StoredSegment

@@ -12,37 +12,9 @@ import pyarrow.compute as pc
 from millrace.label.known_labels import CONFLICT, KNOWN, NONE, KnownLabels, Progress
 from millrace.store.columns import ERROR
 from millrace.store.emitted import Emitted, label_code
-from millrace.store.options import LABELLED
 from millrace.store.reading import StoredSegment
-from schemas import interrupts, storage
-from schemas.errors import UsageError
+from schemas import interrupts
 from schemas.formats import text
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelOptions:
-    """What is joined.
-
-    Attributes:
-      store: the folder of stored requests.
-      join: CSV files with labels.
-      on: the column of both that holds the key; None: the request's id if the labels have it, else the schema's key.
-      output: the folder for labelled rows; what it has received it receives no more.
-      name: of its files; {} is their number.
-    """
-
-    store: str
-    join: tuple[str, ...]
-    on: str | None = None
-    output: str
-    name: str = LABELLED
-
-    def __post_init__(self) -> None:
-        if "{}" not in self.name or "/" in self.name:
-            raise UsageError(f"--name {self.name}: a file name in which {{}} stands for the number, such as {LABELLED}")
-        for path in (self.store, self.output):
-            if not storage.is_local(path):
-                raise UsageError(f"{path}: must be on local disk")
 
 
 @dataclasses.dataclass

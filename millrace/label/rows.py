@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.label.images import join_image_labels
-from millrace.label.joining import Joined, Labelled, LabelOptions, labelled_rows
+from millrace.label.joining import Joined, Labelled, labelled_rows
 from millrace.label.known_labels import Check, KnownLabels, Progress
+from millrace.label.options import LabelOptions
 from millrace.store.columns import ID, MARK, inputs_of
 from millrace.store.emitted import Emitted
 from millrace.store.file_layout import FileLayout, layout_of, names_of

@@ -12,16 +12,14 @@ Needs the extra `serve`: pip install -c constraints.txt '.[serve]' in the checko
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millrace.serve.options import ServeOptions
 from schemas import command
-from schemas.graphs.check import TRUST_HELP
 
 if TYPE_CHECKING:
     from millrace.serve.server import Served, Server
@@ -30,96 +28,7 @@ if TYPE_CHECKING:
 PROG = "millrace serve"
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    result = command.Parser(
-        prog=prog,
-        description=(__doc__ or "").replace(PROG, "%(prog)s"),
-        epilog="Addresses, with NAME as the schema's name: POST /v1/models/NAME:predict, :classify, :regress, POST\n"
-        "/predict; GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/roll_back,\n"
-        "/admin/reload.\n\nExit codes: 0 stopped by a signal, with every request answered; 1 failed; 2 invalid usage.",
-    )
-    where = result.add_argument_group("what is served, and where")
-    where.add_argument(
-        "--model_dir",
-        required=True,
-        metavar="DIR",
-        help="a model directory, an export, or a folder of exports whose names are numbers; on gs:// and s3://, too",
-    )
-    where.add_argument("--name", help="the model's name in addresses (default: the schema's)")
-    where.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    where.add_argument("--port", type=int, default=8501, metavar="N", help="0: a free one (default: %(default)s)")
-    who = result.add_argument_group("who may ask")
-    who.add_argument(
-        "--token_file",
-        metavar="FILE",
-        help="holds the token that requests must send, `Authorization: Bearer TOKEN`; several lines are several tokens "
-        "(default: the environment variable MILLRACE_SERVE_TOKEN, if it is set)",
-    )
-    who.add_argument("--insecure", action="store_true", help="serve other machines without a token")
-    who.add_argument(
-        "--allowed_hosts",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="names that requests may be sent to, besides localhost, this machine's and addresses of digits; * is all",
-    )
-    who.add_argument("--certificate", metavar="FILE", help="for TLS: the certificate, with its chain, as PEM")
-    who.add_argument("--key", metavar="FILE", help="for TLS: its private key, as PEM")
-    limits = result.add_argument_group("limits; what exceeds them is refused at once")
-    for name, kind, default, text in LIMITS:
-        limits.add_argument(f"--{name}", type=kind, default=default, metavar="N" if kind is int else "X", help=text)
-    kept = result.add_argument_group("what is kept of requests")
-    kept.add_argument(
-        "--store",
-        metavar="DIR",
-        help="store each request's raw values with its prediction here, on disk before the answer leaves; "
-        "`millrace label` joins labels to them",
-    )
-    kept.add_argument(
-        "--store_async",
-        action="store_true",
-        help="answer before it is on disk: a kill loses the last answered requests",
-    )
-    kept.add_argument("--retain_days", type=float, metavar="X", help="remove stored requests that are older")
-    result.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    result.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    result.add_argument("--verbose", action="store_true", help=command.VERBOSE_HELP)
-    return result
-
-
-LIMITS = (
-    ("batch_rows", int, None, "rows in a batch (default: 1024, or 64 images)"),
-    ("wait_ms", float, 0.0, "how long a free model waits for more rows (default: %(default)g)"),
-    ("queue_rows", int, None, "rows that may wait (default: as many as take --queue_mb)"),
-    ("queue_mb", int, 256, "megabytes that may wait (default: %(default)s)"),
-    ("max_body_mb", float, 32.0, "megabytes of a request (default: %(default)g)"),
-    ("max_rows", int, 10_000, "rows of a request (default: %(default)s)"),
-    ("poll_secs", float, 30.0, "seconds between looks for newer exports in a bucket (default: %(default)g)"),
-    (
-        "check_secs",
-        float,
-        300.0,
-        "seconds that a newer export may take in the process that tries it out; 0: it is not tried out (default: "
-        "%(default)g)",
-    ),
-    ("check_mb", int, None, "megabytes that it may take there (default: three quarters of what is available)"),
-    ("connections", int, 1000, "open connections (default: %(default)s)"),
-    ("request_secs", float, 30.0, "seconds until a request has arrived (default: %(default)g)"),
-    ("answer_secs", float, 30.0, "seconds until an answer is read, and that a request may wait (default: %(default)g)"),
-    ("drain_secs", float, 30.0, "seconds that the last requests have after a signal (default: %(default)g)"),
-)
-
-
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses and serves; returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    given = vars(parser(prog).parse_args(argv))
-    given.pop("json")
-    options = ServeOptions(**{**given, "allowed_hosts": tuple(given["allowed_hosts"])})
+def _run(options: ServeOptions, prog: str) -> command.Report:
     from millrace.serve.server import Server
 
     with _logged():
@@ -154,6 +63,17 @@ def _logged() -> Iterator[None]:
     finally:
         own.removeHandler(handler)
 
+
+COMMAND = command.Command(
+    prog=PROG,
+    options=ServeOptions,
+    work=_run,
+    description=__doc__ or "",
+    epilog="Addresses, with NAME as the schema's name: POST /v1/models/NAME:predict, :classify, :regress, POST\n"
+    "/predict; GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/roll_back,\n"
+    "/admin/reload.\n\nExit codes: 0 stopped by a signal, with every request answered; 1 failed; 2 invalid usage.",
+)
+parser, main = COMMAND.parser, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

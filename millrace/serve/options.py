@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import ipaddress
+from typing import ClassVar
 
 from millrace.store.options import StoreOptions
+from schemas.command import VERBOSE_HELP, Group, Options, json_flag, option, positive
 from schemas.errors import UsageError
+from schemas.graphs.check import TRUST_HELP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,81 +89,90 @@ IMAGES = 64  # in a batch, unless the options say otherwise
 ROWS = 1024
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeOptions:
-    """What is served, where, and within which limits.
+WHERE, WHO = Group("what is served, and where"), Group("who may ask")
+LIMITS, KEPT = Group("limits; what exceeds them is refused at once"), Group("what is kept of requests")
+_where, _who, _kept = (functools.partial(option, group=group) for group in (WHERE, WHO, KEPT))
+_limit = functools.partial(option, group=LIMITS, check=positive)
 
-    Attributes:
-      model_dir: a model directory, an export, or a folder of exports whose names are numbers.
-      name: the model's name in addresses; None: the schema's.
-      host: the address to listen on.
-      port: the port; 0: a free one.
-      token_file: holds a token a line; None: the environment variable's value, if there is one.
-      insecure: serve without a token on an address that others can reach.
-      allowed_hosts: names that requests may be sent to, besides this machine's.
-      certificate, key: PEM files for TLS.
-      batch_rows: rows in a batch; None: 1,024 rows or 64 images.
-      wait_ms: how long the first request of a batch waits for others while the model is free.
-      queue_rows: rows that may wait; None: as many as take `queue_mb`.
-      queue_mb: megabytes that may wait, and that bodies may take while they are read.
-      max_body_mb: megabytes of a request's body.
-      max_rows: rows of a request.
-      connections: at a time.
-      request_secs: until a request has arrived.
-      answer_secs: until a client has read its answer, and until a request that waits is refused.
-      drain_secs: after a signal, until requests that are not answered yet are given up.
-      poll_secs: between looks for newer exports on stores that tell of no changes.
-      check_secs: that a newer export may take while it is tried out in a process of its own; 0: it is not.
-      check_mb: megabytes of memory that it may take there; None: three quarters of what is available then.
-      store: a folder that answered requests are stored in, before the answers leave.
-      store_async: answer before they are on disk.
-      retain_days: files of stored requests are removed when they are older; None: never.
-      trust: load graphs that can do more than compute.
-      verbose: also show TensorFlow's log.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeOptions(Options):
+    """What is served, where, and within which limits.
 
     Raises:
       UsageError: an option is out of its range, or options do not fit together.
     """
 
-    model_dir: str
-    name: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8501
-    token_file: str | None = None
-    insecure: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-    certificate: str | None = None
-    key: str | None = None
-    batch_rows: int | None = None
-    wait_ms: float = 0.0
-    queue_rows: int | None = None
-    queue_mb: int = 256
-    max_body_mb: float = 32.0
-    max_rows: int = 10_000
-    connections: int = 1000
-    request_secs: float = 30.0
-    answer_secs: float = 30.0
-    drain_secs: float = 30.0
-    poll_secs: float = 30.0
-    check_secs: float = 300.0
-    check_mb: int | None = None
-    store: str | None = None
-    store_async: bool = False
-    retain_days: float | None = None
-    trust: bool = False
-    verbose: bool = False
+    model_dir: str = _where(
+        "a model directory, an export, or a folder of exports whose names are numbers; on gs:// and s3://, too",
+        metavar="DIR",
+    )
+    name: str | None = _where("the model's name in addresses (default: the schema's)", None)
+    host: str = _where("the address to listen on (default: %(default)s)", "127.0.0.1")
+    port: int = _where("0: a free one (default: %(default)s)", 8501)
+    token_file: str | None = _who(
+        "holds the token that requests must send, `Authorization: Bearer TOKEN`; several lines are several tokens "
+        "(default: the environment variable MILLRACE_SERVE_TOKEN, if it is set)",
+        None,
+        metavar="FILE",
+    )
+    insecure: bool = _who("serve other machines without a token", False)
+    allowed_hosts: tuple[str, ...] = _who(
+        "names that requests may be sent to, besides localhost, this machine's and addresses of digits; * is all",
+        (),
+        metavar="NAME",
+        action="store",
+    )
+    certificate: str | None = _who("for TLS: the certificate, with its chain, as PEM", None, metavar="FILE")
+    key: str | None = _who("for TLS: its private key, as PEM", None, metavar="FILE")
+    batch_rows: int | None = _limit("rows in a batch (default: 1024, or 64 images)", None)
+    wait_ms: float = _limit(
+        "how long a free model waits for more rows (default: %(default)g)", 0.0, metavar="X", check=None
+    )
+    queue_rows: int | None = _limit("rows that may wait (default: as many as take --queue_mb)", None)
+    queue_mb: int = _limit("megabytes that may wait (default: %(default)s)", 256)
+    max_body_mb: float = _limit("megabytes of a request (default: %(default)g)", 32.0, metavar="X")
+    max_rows: int = _limit("rows of a request (default: %(default)s)", 10_000)
+    poll_secs: float = _limit(
+        "seconds between looks for newer exports in a bucket (default: %(default)g)", 30.0, metavar="X"
+    )
+    check_secs: float = _limit(
+        "seconds that a newer export may take in the process that tries it out; 0: it is not tried out (default: "
+        "%(default)g)",
+        300.0,
+        metavar="X",
+        check=None,
+    )
+    check_mb: int | None = _limit(
+        "megabytes that it may take there (default: three quarters of what is available)", None
+    )
+    connections: int = _limit("open connections (default: %(default)s)", 1000)
+    request_secs: float = _limit("seconds until a request has arrived (default: %(default)g)", 30.0, metavar="X")
+    answer_secs: float = _limit(
+        "seconds until an answer is read, and that a request may wait (default: %(default)g)", 30.0, metavar="X"
+    )
+    drain_secs: float = _limit(
+        "seconds that the last requests have after a signal (default: %(default)g)", 30.0, metavar="X"
+    )
+    store: str | None = _kept(
+        "store each request's raw values with its prediction here, on disk before the answer leaves; "
+        "`millrace label` joins labels to them",
+        None,
+        metavar="DIR",
+    )
+    store_async: bool = _kept("answer before it is on disk: a kill loses the last answered requests", False)
+    retain_days: float | None = _kept("remove stored requests that are older", None, metavar="X")
+    trust: bool = option(TRUST_HELP, False)
+    json: ClassVar[bool] = json_flag()
+    verbose: bool = option(VERBOSE_HELP, False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.port < 2**16:
             raise UsageError(f"--port {self.port}: must be between 0 and 65,535")
         for name in ("wait_ms", "check_secs"):
             if getattr(self, name) < 0:
                 raise UsageError(f"--{name} {getattr(self, name):g}: must be 0 or more")
-        positive = ("batch_rows", "queue_rows", "queue_mb", "max_body_mb", "max_rows", "connections", "check_mb")
-        for name in (*positive, "request_secs", "answer_secs", "drain_secs", "poll_secs"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UsageError(f"--{name} {value:g}: must be more than 0")
         if self.store is None and (self.store_async or self.retain_days is not None):
             raise UsageError("--store_async and --retain_days: belong to --store")
         if (self.certificate is None) != (self.key is None):

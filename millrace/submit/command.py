@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import functools
 import sys
 from collections.abc import Sequence
 
-from millrace.submit import flags
+from millrace.submit.flags import COMMANDS
 from schemas import command
 
-PROG = flags.PROG
-
-
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser, of what stands before `--`."""
-    return flags.parser(prog)
+PROG, parser = COMMANDS.prog, COMMANDS.parser
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -23,11 +17,5 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     from millrace.submit.training import split_arguments
 
     own, given = split_arguments(sys.argv[1:] if argv is None else argv)
-
-    def work(argv: Sequence[str], prog: str) -> command.Report:
-        options = parser(prog).parse_args(argv)
-        platform = importlib.import_module(f"millrace.submit.{options.platform}")
-        report: command.Report = platform.submit(options, given, prog)
-        return report
-
-    return command.run(work, own, prog=prog)
+    training = None if given is None else tuple(given)
+    return command.run(functools.partial(COMMANDS.work, training=training), own, prog=prog)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from typing import Any, TypeVar
+import functools
+import importlib
+from typing import Any, Literal, TypeVar
 
-from millrace.submit import training, vertex_study
+from millrace.submit import training
 from millrace.submit.package import job_name
+from millrace.tune import space
 from schemas import command
+from schemas.command import Group, Options, option
 
 T = TypeVar("T")
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
 JOB, TFJOB = "job", "tfjob"
+TRIALS, PARALLEL = 10, 2
 
 _EPILOG = """\
 examples:
@@ -29,32 +33,144 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.
 """
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser, of what stands before `--`."""
-    p = command.Parser(
-        prog=prog,
-        description="Submits a training: as several processes of this machine, to Vertex AI, or to Kubernetes.",
-        epilog=_EPILOG,
+TUNING = Group("hyper-parameter tuning")
+_tune = functools.partial(option, group=TUNING)
+_image = functools.partial(
+    option, "an image with the pinned dependencies, such as that of docker/worker", None, metavar="IMAGE"
+)
+_package = functools.partial(
+    option,
+    "a wheel or sdist to install too, such as that of a model of your own; repeat for several",
+    (),
+    nargs=None,
+    action="append",
+    metavar="FILE",
+)
+_variables = functools.partial(option, "environment variables", (), metavar="KEY=VALUE")
+_labels = functools.partial(option, "labels of the job", (), metavar="KEY=VALUE")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubmitOptions(Options):
+    """What is the same on every platform: the job's name, and how many processes there are.
+
+    Attributes:
+      training: what stands after `--`; None: nothing.
+    """
+
+    job_name: str | None = option("the job's name (default: millrace, the time, random digits)", None, metavar="NAME")
+    workers: int = option("workers beside the chief (default: 0)", 0)
+    ps: int = option("parameter servers; workers need one, or --strategy multi_worker (default: 0)", 0)
+    evaluator: bool = option(
+        "evaluate and export in a process of its own; the default where there are workers or parameter servers", False
     )
-    platforms = p.add_subparsers(dest="platform", required=True, metavar="PLATFORM")
-    usage = "%(prog)s [flags] -- train --data_dir DIR --model_dir DIR [flags of train]"
-    for name, what, add_own in (
-        (LOCAL, "processes of this machine", _local),
-        (VERTEX, "a job of Vertex AI, or many with --tune", _vertex),
-        (KUBERNETES, "Jobs of Kubernetes, or a TFJob", _kubernetes),
-    ):
-        sub = platforms.add_parser(name, help=what, description=f"Submits a training as {what}.", usage=usage)
-        sub.add_argument(
-            "--job_name", metavar="NAME", help="the job's name (default: millrace, the time, random digits)"
-        )
-        training.add_flags(sub)
-        add_own(sub)
-        sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-        sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return p
+    quiet: bool = option(command.QUIET_HELP, False, order=1)
+    training: tuple[str, ...] | None = None
 
 
-def settings_of(kind: type[T], options: argparse.Namespace) -> T:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalOptions(SubmitOptions):
+    """The options of a training in processes of this machine."""
+
+    env: tuple[str, ...] = _variables()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VertexOptions(SubmitOptions):
+    """The options of a job of Vertex AI."""
+
+    project: str = option("the Google Cloud project", metavar="ID")
+    region: str = option("the region, such as us-central1", metavar="NAME")
+    staging_bucket: str = option("where packages are staged, such as gs://my-bucket/staging", metavar="DIR")
+    image: str | None = _image()
+    package: tuple[str, ...] = _package()
+    output_dir: str | None = option(
+        "base output directory; without --model_dir the model is in its model/", None, metavar="DIR"
+    )
+    machine_type: tuple[str, ...] = option(
+        "TYPE for all roles, or ROLE=TYPE with the role chief, worker, ps or evaluator (default: n1-standard-8)",
+        (),
+        metavar="TYPE",
+    )
+    accelerator: tuple[str, ...] = option(
+        "such as NVIDIA_L4:1 for chief and workers, or ROLE=TYPE:N; the image needs its libraries (default: none)",
+        (),
+        metavar="TYPE:N",
+    )
+    disk_gb: int = option("each machine's boot disk (default: %(default)s)", 100, metavar="GB")
+    spot: bool = option("use spot machines, which are cheaper and may be taken away", False)
+    restart_job: bool = option("start the whole job again, not only the replica that has failed", False)
+    timeout_hours: float | None = option("end the job after H hours (default: Vertex AI's 7 days)", None, metavar="H")
+    env: tuple[str, ...] = _variables()
+    labels: tuple[str, ...] = _labels()
+    service_account: str | None = option("what the job runs as (default: Vertex AI's own)", None, metavar="EMAIL")
+    network: str | None = option(
+        "projects/NUMBER/global/networks/NAME, for a job without public addresses", None, metavar="NAME"
+    )
+    tensorboard: str | None = option(
+        "projects/ID/locations/REGION/tensorboards/NUMBER; needs --service_account", None, metavar="NAME"
+    )
+    any_region: bool = option("allow buckets in other regions than the job", False)
+    no_wait: bool = option("return when the job has been submitted", False)
+    on_interrupt: Literal["ask", "cancel", "leave"] = option(
+        "what Ctrl-C does with the job (default: ask; without a terminal: cancel)", "ask"
+    )
+    endpoint: str | None = option(
+        "another address of Vertex AI and Cloud Logging, such as one for tests", None, metavar="URL"
+    )
+    no_auth: bool = option("send no credentials, for --endpoint", False)
+    tune: tuple[str, ...] = _tune(
+        "submit a study, whose trials try values of these hyper-parameters or flags of train, or of those that a YAML "
+        f"file lists: {space.FORMS}; the metric is train's --best_metric",
+        (),
+        metavar="NAME=KIND:VALUES",
+    )
+    trials: int | None = _tune(f"how many trials (default: {TRIALS})", None)
+    parallel_trials: int | None = _tune(f"how many run at a time (default: {PARALLEL})", None)
+    failed_trials: int | None = _tune("give up after N failed trials (default: Vertex AI decides)", None)
+    search: str | None = _tune(
+        "bayesian learns from earlier trials, grid tries all combinations (default: bayesian)",
+        None,
+        choices=space.SEARCHES,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KubernetesOptions(SubmitOptions):
+    """The options of Kubernetes's manifests."""
+
+    image: str | None = _image()
+    package: tuple[str, ...] = _package()
+    kind: str = option(
+        "job: a Job for each role and a Service; tfjob: a TFJob, for a cluster with Kubeflow's training operator "
+        "(default: %(default)s)",
+        JOB,
+        choices=(JOB, TFJOB),
+    )
+    output: str | None = option("where the manifests are written (default: NAME.yaml)", None, metavar="FILE")
+    overwrite: bool = option("replace an existing file of manifests", False)
+    apply: bool = option("also apply them with kubectl", False)
+    namespace: str = option("the namespace (default: %(default)s)", "default", metavar="NAME")
+    staging_bucket: str | None = option(
+        "stage this package there, and install it in the containers (default: run what the image has)",
+        None,
+        metavar="DIR",
+    )
+    cpu: str = option("CPUs of each process (default: %(default)s)", "4", metavar="N")
+    memory: str = option("memory of each process (default: %(default)s)", "16Gi", metavar="SIZE")
+    gpus: int = option("nvidia.com/gpu of chief and workers (default: 0)", 0)
+    restarts: int = option("how often a role's processes start again (default: 3)", 3)
+    env: tuple[str, ...] = _variables()
+    labels: tuple[str, ...] = _labels()
+    service_account: str | None = option(
+        "the service account of the pods (default: the namespace's)", None, metavar="NAME"
+    )
+    volume: str | None = option(
+        "mount a PersistentVolumeClaim; --data_dir and --model_dir may then be below DIR", None, metavar="CLAIM=DIR"
+    )
+
+
+def settings_of(kind: type[T], options: VertexOptions | KubernetesOptions) -> T:
     """What a platform is told of a job: a dataclass whose fields have the names of the flags.
 
     Args:
@@ -73,113 +189,33 @@ def settings_of(kind: type[T], options: argparse.Namespace) -> T:
     return kind(**given)
 
 
-def _local(p: argparse.ArgumentParser) -> None:
-    _variables(p)
+def _platform(name: str, options: type[SubmitOptions], what: str) -> command.Command[Any]:
+    """The command of a platform, whose module is imported when it is asked for."""
 
+    def submit(options: SubmitOptions, prog: str) -> command.Report:
+        report: command.Report = importlib.import_module(f"millrace.submit.{name}").submit(
+            options, options.training, prog
+        )
+        return report
 
-def _vertex(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument
-    add("--project", required=True, metavar="ID", help="the Google Cloud project")
-    add("--region", required=True, metavar="NAME", help="the region, such as us-central1")
-    add(
-        "--staging_bucket",
-        required=True,
-        metavar="DIR",
-        help="where packages are staged, such as gs://my-bucket/staging",
-    )
-    _image(p)
-    add("--output_dir", metavar="DIR", help="base output directory; without --model_dir the model is in its model/")
-    add(
-        "--machine_type",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TYPE",
-        help="TYPE for all roles, or ROLE=TYPE with the role chief, worker, ps or evaluator (default: n1-standard-8)",
-    )
-    add(
-        "--accelerator",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TYPE:N",
-        help="such as NVIDIA_L4:1 for chief and workers, or ROLE=TYPE:N; the image needs its libraries (default: none)",
-    )
-    add("--disk_gb", type=int, default=100, metavar="GB", help="each machine's boot disk (default: %(default)s)")
-    add("--spot", action="store_true", help="use spot machines, which are cheaper and may be taken away")
-    add("--restart_job", action="store_true", help="start the whole job again, not only the replica that has failed")
-    add("--timeout_hours", type=float, metavar="H", help="end the job after H hours (default: Vertex AI's 7 days)")
-    _variables(p)
-    _labels(p)
-    add("--service_account", metavar="EMAIL", help="what the job runs as (default: Vertex AI's own)")
-    add("--network", metavar="NAME", help="projects/NUMBER/global/networks/NAME, for a job without public addresses")
-    add(
-        "--tensorboard",
-        metavar="NAME",
-        help="projects/ID/locations/REGION/tensorboards/NUMBER; needs --service_account",
-    )
-    add("--any_region", action="store_true", help="allow buckets in other regions than the job")
-    add("--no_wait", action="store_true", help="return when the job has been submitted")
-    add(
-        "--on_interrupt",
-        choices=("ask", "cancel", "leave"),
-        default="ask",
-        help="what Ctrl-C does with the job (default: ask; without a terminal: cancel)",
-    )
-    add("--endpoint", metavar="URL", help="another address of Vertex AI and Cloud Logging, such as one for tests")
-    add("--no_auth", action="store_true", help="send no credentials, for --endpoint")
-    vertex_study.add_flags(p)
-
-
-def _kubernetes(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument
-    _image(p)
-    add(
-        "--kind",
-        choices=(JOB, TFJOB),
-        default=JOB,
-        help="job: a Job for each role and a Service; tfjob: a TFJob, for a cluster with Kubeflow's training operator "
-        "(default: %(default)s)",
-    )
-    add("--output", metavar="FILE", help="where the manifests are written (default: NAME.yaml)")
-    add("--overwrite", action="store_true", help="replace an existing file of manifests")
-    add("--apply", action="store_true", help="also apply them with kubectl")
-    add("--namespace", default="default", metavar="NAME", help="the namespace (default: %(default)s)")
-    add(
-        "--staging_bucket",
-        metavar="DIR",
-        help="stage this package there, and install it in the containers (default: run what the image has)",
-    )
-    add("--cpu", default="4", metavar="N", help="CPUs of each process (default: %(default)s)")
-    add("--memory", default="16Gi", metavar="SIZE", help="memory of each process (default: %(default)s)")
-    add("--gpus", type=int, default=0, metavar="N", help="nvidia.com/gpu of chief and workers (default: 0)")
-    add("--restarts", type=int, default=3, metavar="N", help="how often a role's processes start again (default: 3)")
-    _variables(p)
-    _labels(p)
-    add("--service_account", metavar="NAME", help="the service account of the pods (default: the namespace's)")
-    add(
-        "--volume",
-        metavar="CLAIM=DIR",
-        help="mount a PersistentVolumeClaim; --data_dir and --model_dir may then be below DIR",
+    return command.Command(
+        prog=name,
+        options=options,
+        work=submit,
+        summary=what,
+        description=f"Submits a training as {what}.",
+        usage="%(prog)s [flags] -- train --data_dir DIR --model_dir DIR [flags of train]",
     )
 
 
-def _image(p: argparse.ArgumentParser) -> None:
-    p.add_argument(
-        "--image", metavar="IMAGE", help="an image with the pinned dependencies, such as that of docker/worker"
-    )
-    p.add_argument(
-        "--package",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a wheel or sdist to install too, such as that of a model of your own; repeat for several",
-    )
-
-
-def _variables(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--env", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="environment variables")
-
-
-def _labels(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--labels", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="labels of the job")
+COMMANDS = command.Commands(
+    prog=PROG,
+    description="Submits a training: as several processes of this machine, to Vertex AI, or to Kubernetes.",
+    epilog=_EPILOG,
+    called="PLATFORM",
+    commands=(
+        _platform(LOCAL, LocalOptions, "processes of this machine"),
+        _platform(VERTEX, VertexOptions, "a job of Vertex AI, or many with --tune"),
+        _platform(KUBERNETES, KubernetesOptions, "Jobs of Kubernetes, or a TFJob"),
+    ),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import re
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.submit.flags import TFJOB, settings_of
+from millrace.submit.flags import TFJOB, KubernetesOptions, settings_of
 from millrace.submit.package import FOLDER, Packages, check_labels, check_variables, own_packages
 from millrace.submit.training import Pools, Training, check_own_model, check_strategy, read_training
 from schemas import command, storage
@@ -234,7 +233,7 @@ def _replicas(settings: PodSettings, role: str, count: int, command: Sequence[st
 _KUBECTL_SECONDS = 120
 
 
-def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) -> command.Report:
+def submit(options: KubernetesOptions, given: Sequence[str] | None, prog: str) -> command.Report:
     """Writes the manifests; with --apply, applies them.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -14,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
+from millrace.submit.flags import LocalOptions
 from millrace.submit.package import check_variables, job_name
 from millrace.submit.training import Pools, check_strategy, pairs, read_training
 from schemas import command
@@ -25,7 +25,7 @@ GRACE_SECONDS = 30.0  # until processes that were asked to end are killed
 _KEPT_LINES = 20  # of a process's output, to say why it failed
 
 
-def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) -> command.Report:
+def submit(options: LocalOptions, given: Sequence[str] | None, prog: str) -> command.Report:
     """Runs the processes to their end.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -138,24 +137,6 @@ class Pools:
         evaluators = int(self.evaluator or self.ps > 0 or self.workers > 0)
         counts = {CHIEF: 1, WORKER: self.workers, PS: self.ps, EVALUATOR: evaluators}
         return {role: count for role, count in counts.items() if count}
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say how many processes there are."""
-    add = parser.add_argument
-    add("--workers", type=int, default=0, metavar="N", help="workers beside the chief (default: 0)")
-    add(
-        "--ps",
-        type=int,
-        default=0,
-        metavar="N",
-        help="parameter servers; workers need one, or --strategy multi_worker (default: 0)",
-    )
-    add(
-        "--evaluator",
-        action="store_true",
-        help="evaluate and export in a process of its own; the default where there are workers or parameter servers",
-    )
 
 
 def by_role(values: Sequence[str], flag: str, *, default_for: Sequence[str] = ROLES) -> dict[str, str]:

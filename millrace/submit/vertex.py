@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.submit.flags import settings_of
+from millrace.submit.flags import VertexOptions, settings_of
 from millrace.submit.package import FOLDER, Packages, own_packages
 from millrace.submit.training import Training, check_own_model, check_strategy, read_training
 from millrace.submit.vertex_job import (
@@ -215,7 +214,7 @@ _FIRST = "1"  # trial, whose folder stands for those of all
 _BUILD = "docker/worker of this project builds one (docs/submit.md)"
 
 
-def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) -> command.Report:
+def submit(options: VertexOptions, given: Sequence[str] | None, prog: str) -> command.Report:
     """Submits a job or a study, and without --no_wait follows it to its end.
 
     Raises:
@@ -261,12 +260,12 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
         raise interrupted(options.on_interrupt, submitted) from None
     data["state"] = state_of(job)
     if study is not None:
-        return _report_study(job, study, options.output_dir, data)
+        return _report_study(job, study, options.output_dir or "", data)
     _check_succeeded(job)
     return command.Report(f"done       {submitted.name}\nmodel      {training.options.model_dir}", data)
 
 
-def _default_model_dir(options: argparse.Namespace) -> str | None:
+def _default_model_dir(options: VertexOptions) -> str | None:
     """The folder that AIP_MODEL_DIR will name; None where nothing does."""
     if options.output_dir is None:
         return None
@@ -279,7 +278,7 @@ def _check_buckets(paths: Mapping[str, str | None]) -> None:
             raise UsageError(f"{flag} {path}: must be in a bucket, such as gs://my-bucket/folder")
 
 
-def _check_regions(options: argparse.Namespace, training: Training) -> None:
+def _check_regions(options: VertexOptions, training: Training) -> None:
     """Refuses buckets in another region, which is slow and billed by the byte."""
     from schemas.storage.gcs_access import location_of
 
@@ -295,7 +294,7 @@ def _check_regions(options: argparse.Namespace, training: Training) -> None:
             )
 
 
-def _create(options: argparse.Namespace, request: Mapping[str, object], study: Study | None) -> Submitted:
+def _create(options: VertexOptions, request: Mapping[str, object], study: Study | None) -> Submitted:
     credentials = anonymous() if options.no_auth else None
     kind = CUSTOM if study is None else TUNING
     jobs = VertexJobs(kind, options.project, options.region, endpoint=options.endpoint, credentials=credentials)
@@ -305,7 +304,7 @@ def _create(options: argparse.Namespace, request: Mapping[str, object], study: S
     return Submitted(name, url, jobs, log, None if study is None else study.metric)
 
 
-def _report_pending(options: argparse.Namespace, submitted: Submitted, data: dict[str, Any]) -> command.Report:
+def _report_pending(options: VertexOptions, submitted: Submitted, data: dict[str, Any]) -> command.Report:
     job, kind = submitted.name.rpartition("/")[2], submitted.jobs.kind.gcloud
     follow = f"gcloud ai {kind} stream-logs {job} --project {options.project} --region {options.region}"
     lines = [f"submitted  {submitted.name}", f"page       {submitted.url}", f"next       {follow}"]

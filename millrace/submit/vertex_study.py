@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from millrace.submit.flags import PARALLEL, TRIALS, VertexOptions
 from millrace.submit.training import TRAIN, Training, read_training
 from millrace.tune import space
 from schemas import storage
@@ -83,7 +83,6 @@ def _short(value: Any) -> str:
 
 _SCALES = {space.LINEAR: "UNIT_LINEAR_SCALE", space.LOG: "UNIT_LOG_SCALE", space.REVERSE_LOG: "UNIT_REVERSE_LOG_SCALE"}
 _SEARCHES = {"bayesian": "ALGORITHM_UNSPECIFIED", "grid": "GRID_SEARCH", "random": "RANDOM_SEARCH"}
-TRIALS, PARALLEL = 10, 2
 _TUNE = "--tune"
 
 
@@ -98,18 +97,18 @@ class Study:
     parameters: tuple[space.Parameter, ...]
     metric: str
     trials: int = TRIALS
-    parallel: int = PARALLEL
-    failed: int = 0
+    parallel_trials: int = PARALLEL
+    failed_trials: int = 0
     search: str = "bayesian"
 
     def __post_init__(self) -> None:
-        for flag, count, least in (("trials", self.trials, 1), ("parallel_trials", self.parallel, 1)):
+        for flag, count, least in (("trials", self.trials, 1), ("parallel_trials", self.parallel_trials, 1)):
             if count < least:
                 raise UsageError(f"--{flag} {count}: must be {least} or more")
-        if self.parallel > self.trials:
-            raise UsageError(f"--parallel_trials {self.parallel}: there are only --trials {self.trials}")
-        if not 0 <= self.failed <= self.trials:
-            raise UsageError(f"--failed_trials {self.failed}: must be 0 to {self.trials}, the number of trials")
+        if self.parallel_trials > self.trials:
+            raise UsageError(f"--parallel_trials {self.parallel_trials}: there are only --trials {self.trials}")
+        if not 0 <= self.failed_trials <= self.trials:
+            raise UsageError(f"--failed_trials {self.failed_trials}: must be 0 to {self.trials}, the number of trials")
         if self.search == "grid":
             space.check_grid(self.parameters)
 
@@ -128,33 +127,11 @@ class Study:
             # A trial's best export is that of its best evaluation, which is not always the last one.
             "measurement_selection_type": "BEST_MEASUREMENT",
         }
-        counts = {"max_trial_count": self.trials, "parallel_trial_count": self.parallel}
-        return {"study_spec": spec, **counts, "max_failed_trial_count": self.failed}
+        counts = {"max_trial_count": self.trials, "parallel_trial_count": self.parallel_trials}
+        return {"study_spec": spec, **counts, "max_failed_trial_count": self.failed_trials}
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of a study."""
-    add = parser.add_argument_group("hyper-parameter tuning").add_argument
-    add(
-        "--tune",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=KIND:VALUES",
-        help="submit a study, whose trials try values of these hyper-parameters or flags of train, or of "
-        f"those that a YAML file lists: {space.FORMS}; the metric is train's --best_metric",
-    )
-    add("--trials", type=int, metavar="N", help=f"how many trials (default: {TRIALS})")
-    add("--parallel_trials", type=int, metavar="N", help=f"how many run at a time (default: {PARALLEL})")
-    add("--failed_trials", type=int, metavar="N", help="give up after N failed trials (default: Vertex AI decides)")
-    add(
-        "--search",
-        choices=space.SEARCHES,
-        help="bayesian learns from earlier trials, grid tries all combinations (default: bayesian)",
-    )
-
-
-def check_trials_apart(options: argparse.Namespace, given: Sequence[str] | None) -> None:
+def check_trials_apart(options: VertexOptions, given: Sequence[str] | None) -> None:
     """Refuses trials that would write to one model directory, or whose metric would not be found.
 
     Raises:
@@ -172,7 +149,7 @@ def check_trials_apart(options: argparse.Namespace, given: Sequence[str] | None)
         )
 
 
-def read_study(options: argparse.Namespace, training: Training, prog: str) -> Study | None:
+def read_study(options: VertexOptions, training: Training, prog: str) -> Study | None:
     """The study that the flags describe; None without --tune.
 
     Args:
@@ -183,12 +160,11 @@ def read_study(options: argparse.Namespace, training: Training, prog: str) -> St
     Raises:
       UsageError: a flag of a study without --tune, a parameter that the training has not, or a value that it refuses.
     """
-    numbers = {"trials": options.trials, "parallel": options.parallel_trials, "failed": options.failed_trials}
-    asked = {name: value for name, value in {**numbers, "search": options.search}.items() if value is not None}
+    names = ("trials", "parallel_trials", "failed_trials", "search")
+    asked: dict[str, Any] = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if not options.tune:
         for name in asked:
-            flag = {"parallel": "parallel_trials", "failed": "failed_trials"}.get(name, name)
-            raise UsageError(f"--{flag}: is for a study; say what to tune with --tune {space.FORMS}")
+            raise UsageError(f"--{name}: is for a study; say what to tune with --tune {space.FORMS}")
         return None
     metric = training.options.best_metric
     if metric is None:
@@ -199,7 +175,7 @@ def read_study(options: argparse.Namespace, training: Training, prog: str) -> St
     parameters = space.read_parameters(options.tune, _TUNE)
     for parameter in parameters:
         _check(parameter, training, prog)
-    asked.setdefault("parallel", min(PARALLEL, asked.get("trials", TRIALS)))
+    asked.setdefault("parallel_trials", min(PARALLEL, asked.get("trials", TRIALS)))
     return Study(parameters=parameters, metric=metric, **asked)
 
 

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from millrace.tune.page import Results
-from millrace.tune.records import FAILED, FILE, FIRST_FAILURES, KEEP, PRUNERS, TRIALS, Records, Settings, load_optuna
-from millrace.tune.space import FORMS, SEARCHES, TrialCommand, check, check_alone, read_parameters
+from millrace.tune.records import FAILED, FILE, Records, Settings, load_optuna
+from millrace.tune.space import TrialCommand, check, check_alone, read_parameters
 from schemas import command, storage
-from schemas.command import Report
+from schemas.command import Group, Part, Report
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.interrupts import how_ended, interruptible
+from schemas.interrupts import interruptible
 from schemas.storage.paths import check_characters
-from trainer.flags import step_parser
+from trainer.flags import MODELS
 from trainer.spec.metrics import has_classes, higher_is_better
-from trainer.spec.options import TrainOptions
-from trainer.task import add_training_flags, verify_data
+from trainer.spec.options import StepOptions, TrainOptions
+from trainer.task import verify_data
 
 PROG = "millrace tune"
 AGAIN = "best"  # the folder in that of the study to which the command that is printed trains
@@ -42,6 +42,9 @@ examples:
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
 
+SEARCH, TRIAL = Group("the search"), Group("each trial")
+
+
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Parses, searches, reports. Returns the exit code."""
     return command.run(_run, argv, prog=prog)
@@ -49,51 +52,15 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
-    parser = step_parser(
-        prog,
+    result = command.Parser(
+        prog=prog,
         description="Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
         "Takes the flags of train, too, which are the same for all trials.",
-        examples=EXAMPLES,
+        epilog=f"{MODELS}\n\n{EXAMPLES}",
     )
-    add = parser.add_argument_group("the search").add_argument
-    add("--study", required=True, metavar="DIR", help="folder of the study: its trials, their models, a report")
-    add(
-        "--space",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="NAME=KIND:VALUES",
-        help="what to search: hyper-parameters of the model or flags of train, or a YAML file that lists them: "
-        + FORMS,
-    )
-    add("--trials", type=int, metavar="N", help=f"how many trials in all (default: {TRIALS})")
-    add("--parallel_trials", type=int, metavar="N", help="how many run at a time; they share the cores (default: 1)")
-    add(
-        "--failed_trials",
-        type=int,
-        metavar="N",
-        help=f"give up after N failed trials (default: when the first {FIRST_FAILURES} have failed)",
-    )
-    add(
-        "--search",
-        choices=SEARCHES,
-        help="bayesian learns from earlier trials, grid tries all combinations (default: bayesian; a grid if there are "
-        "no more combinations than --trials)",
-    )
-    add(
-        "--pruner",
-        choices=PRUNERS,
-        help="end trials early whose evaluations are worse than others' median, or by Hyperband (default: median)",
-    )
-    add("--timeout_hours", type=float, metavar="H", help="stop after H hours; the same command goes on later")
-    add(
-        "--keep_models",
-        choices=KEEP,
-        help="the models to keep: of all trials, or only of the best; reports and logs stay (default: all)",
-    )
-    add_training_flags(parser.add_argument_group("each trial"))
-    parser.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return parser
+    each = Part(TrainOptions, TRIAL, without=("model_dir",))
+    command.add_flags(result, (StepOptions, Part(Settings, SEARCH), each))
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +80,7 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
       UsageError: a flag is missing, unknown or out of its range, or a trial would refuse its arguments.
       SystemExit: --help (0).
     """
-    given = vars(parser(prog).parse_args(argv))
+    given = command.given(parser(prog).parse_args(argv))
     given.pop("json", None)
     verify = bool(given.pop("verify_data", False))
     if "promote_to" in given:
@@ -121,10 +88,9 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
             f"--promote_to {given['promote_to']}: every trial would be put in service; promote the best one when the "
             "study has ended"
         )
-    names = {field.name for field in dataclasses.fields(Settings)} - {"parameters"}
-    own: dict[str, Any] = {name: given.pop(name) for name in names & given.keys()}
-    own["parameters"] = read_parameters(given.pop("space"), "--space")
-    settings = Settings(**own)
+    own = command.only(given, Settings)
+    given = {name: value for name, value in given.items() if name not in own}
+    settings = Settings(**{**own, "parameters": read_parameters(own["parameters"], "--space")})
     if not storage.is_local(settings.study):
         raise UsageError(f"--study {settings.study}: must be on local disk, where several processes write to it")
     check_characters(settings.study, "--study ")
@@ -150,14 +116,12 @@ def _run(argv: Sequence[str], prog: str) -> Report:
     from millrace.tune.trainings import only_one
 
     progress = Progress(settings.most, quiet=asked.options.quiet)
+    again = "run the command again to go on with the study"
     try:
-        with interruptible(sigterm=True), only_one(settings.study, progress.line):
+        with command.when_interrupted(again), interruptible(sigterm=True), only_one(settings.study, progress.line):
             results = _search(asked, dataset, progress, prog)
     except OSError as error:
-        raise MillraceError(f"{settings.study}: {error}; run the command again to go on with the study") from error
-    except KeyboardInterrupt as error:
-        how, code = how_ended(error)
-        raise command.Interrupted(f"{how}; run the command again to go on with the study", code) from None
+        raise MillraceError(f"{settings.study}: {error}; {again}") from error
     return Report(_told(results), results.as_json())
 
 

@@ -16,6 +16,7 @@ from millrace.tune.space import (
     CATEGORICAL,
     DISCRETE,
     DOUBLE,
+    FORMS,
     INTEGER,
     LOG,
     REVERSE_LOG,
@@ -23,6 +24,7 @@ from millrace.tune.space import (
     Parameter,
     check_grid,
 )
+from schemas.command import Options, at_least, option
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.json_files import parse_json
 
@@ -37,30 +39,46 @@ FIRST_FAILURES = 5  # trials that have all failed, before any has succeeded: the
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a study is searched; `millrace tune --help` describes each.
+class Settings(Options):
+    """How a study is searched.
 
     Raises:
       UsageError: a number is out of its range, or the search cannot be made over these parameters.
     """
 
-    study: str
-    parameters: tuple[Parameter, ...]
-    trials: int = TRIALS
-    parallel_trials: int = 1
-    failed_trials: int | None = None
-    search: str = SEARCHES[0]
-    pruner: str = PRUNERS[0]
-    timeout_hours: float | None = None
-    keep_models: str = KEEP[0]
+    study: str = option("folder of the study: its trials, their models, a report", metavar="DIR")
+    parameters: tuple[Parameter, ...] = option(
+        "what to search: hyper-parameters of the model or flags of train, or a YAML file that lists them: " + FORMS,
+        name="--space",
+        metavar="NAME=KIND:VALUES",
+    )
+    trials: int = option("how many trials in all (default: %(default)s)", TRIALS, check=at_least(1))
+    parallel_trials: int = option("how many run at a time; they share the cores (default: 1)", 1, check=at_least(1))
+    failed_trials: int | None = option(
+        f"give up after N failed trials (default: when the first {FIRST_FAILURES} have failed)", None, check=at_least(1)
+    )
+    search: str = option(
+        "bayesian learns from earlier trials, grid tries all combinations (default: bayesian; a grid if there are no "
+        "more combinations than --trials)",
+        SEARCHES[0],
+        choices=SEARCHES,
+    )
+    pruner: str = option(
+        "end trials early whose evaluations are worse than others' median, or by Hyperband (default: median)",
+        PRUNERS[0],
+        choices=PRUNERS,
+    )
+    timeout_hours: float | None = option("stop after H hours; the same command goes on later", None, metavar="H")
+    keep_models: str = option(
+        "the models to keep: of all trials, or only of the best; reports and logs stay (default: all)",
+        KEEP[0],
+        choices=KEEP,
+    )
 
     def __post_init__(self) -> None:
         if not self.parameters:
             raise UsageError("--space: names nothing to search; give one hyper-parameter or more")
-        for flag in ("trials", "parallel_trials", "failed_trials"):
-            count = getattr(self, flag)
-            if count is not None and count < 1:
-                raise UsageError(f"--{flag} {count}: must be 1 or more")
+        super().__post_init__()
         if self.timeout_hours is not None and not 0 < self.timeout_hours < math.inf:
             raise UsageError(f"--timeout_hours {self.timeout_hours:g}: must be more than 0, and finite")
         if self.search == "grid":

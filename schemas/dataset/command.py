@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from schemas import command, storage
+from schemas.command import Options, json_flag, option
 from schemas.dataset import layout
 from schemas.errors import UsageError
 from schemas.storage.json_files import as_written
@@ -30,96 +31,69 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted. A problem that v
 PROG = "python -m schemas.dataset"
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        description="Inspects, verifies and cleans up a dataset directory.",
-        epilog=_EPILOG,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatasetOptions(Options):
+    """Which dataset is meant."""
+
+    dir: str | None = option(
+        "the dataset directory, local, gs:// or s3://", None, name="dir", nargs="?", metavar="DIR", excludes="which!"
     )
-    commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, help_text, description in (
-        (
-            "verify",
-            "read every byte and report every problem",
-            "Reads every byte of a dataset and reports every problem. Checks the sizes, checksums and rows in the "
-            "manifest, each record against its own checksum and the schema, and the counts against each other.",
-        ),
-        (
-            "show",
-            "describe the contents",
-            "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
-        ),
-        (
-            "stats",
-            "show the statistics of every feature",
-            "Prints the statistics of the raw values of all written records, by feature and split, as the job "
-            "collected them. See docs/statistics.md.",
-        ),
-        (
-            "head",
-            "print the first records",
-            "Prints the first records of a split as they are stored: transformed, with the words that ids stand for. "
-            "Images become a contact sheet, a PNG in the current folder.",
-        ),
-        (
-            "prune",
-            "remove leftovers of earlier jobs",
-            "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
-            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), those of "
-            "submitted jobs that may still be committed, failed/, and files that Millrace did not write. Where no job "
-            "has committed yet there is no manifest: unfinished runs of ended jobs are removed, and others are named. "
-            "Refuses to run while a job writes to the directory, on this machine or on a cluster, and names it.",
-        ),
-    ):
-        sub = commands.add_parser(name, help=help_text, description=description)
-        place = sub.add_mutually_exclusive_group(required=True)
-        place.add_argument("dir", nargs="?", metavar="DIR", help="the dataset directory, local, gs:// or s3://")
-        place.add_argument("--data_dir", metavar="DIR", help="the same as DIR; other commands call it --data_dir")
-        sub.add_argument("--json", action="store_true", help=command.JSON_HELP)
-        if name == "verify":
-            sub.add_argument("--threads", type=int, metavar="N", help="files read in parallel (default: one per core)")
-            sub.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-        elif name == "stats":
-            sub.add_argument("--split", metavar="NAME", help="only this split")
-            sub.add_argument("--feature", nargs="+", default=[], metavar="NAME", help="only these features")
-        elif name == "head":
-            sub.add_argument("--split", default="train", metavar="NAME", help="train, eval or test (default: train)")
-            sub.add_argument("-n", type=int, metavar="N", help="how many records (default: 5; of images 24)")
-            sub.add_argument("--output", metavar="FILE", help="the contact sheet of images (default: NAME-SPLIT.png)")
-            sub.add_argument("--overwrite", action="store_true", help="replace an existing contact sheet")
-        elif name == "prune":
-            sub.add_argument("--dry_run", action="store_true", help="only print what would be removed")
-            sub.add_argument("--all", action="store_true", help="also remove the runs of the previous dataset")
-    return p
+    data_dir: str | None = option(
+        "the same as DIR; other commands call it --data_dir", None, metavar="DIR", excludes="which!"
+    )
+    json: ClassVar[bool] = json_flag()
+
+    @property
+    def path(self) -> str:
+        """The dataset directory.
+
+        Raises:
+          UsageError: there is none.
+        """
+        path = self.dir or self.data_dir or ""
+        layout.check_directory(path)
+        if storage.is_local(path) and not os.path.isdir(path):
+            raise UsageError(f"{path}: no such folder")
+        return path
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Runs the command and returns the exit code."""
-    return command.run(_run, argv, prog=prog)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyOptions(DatasetOptions):
+    """The same, to read all of it."""
+
+    threads: int | None = option("files read in parallel (default: one per core)", None)
+    quiet: bool = option(command.QUIET_HELP, False)
 
 
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = parser(prog).parse_args(argv)
-    data_dir = options.dir or options.data_dir
-    layout.check_directory(data_dir)
-    if storage.is_local(data_dir) and not os.path.isdir(data_dir):
-        raise UsageError(f"{data_dir}: no such folder")
-    match options.command:
-        case "verify":
-            return verify(data_dir, threads=options.threads, quiet=options.quiet)
-        case "show":
-            return show(data_dir)
-        case "stats":
-            return stats(data_dir, split=options.split, features=options.feature)
-        case "head":
-            return head(data_dir, options)
-        case _:
-            return prune(data_dir, dry_run=options.dry_run, everything=options.all, prog=prog)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatsOptions(DatasetOptions):
+    """The same, and the statistics that are meant."""
+
+    split: str | None = option("only this split", None, metavar="NAME")
+    feature: tuple[str, ...] = option("only these features", (), metavar="NAME", action="store")
 
 
-def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadOptions(DatasetOptions):
+    """The same, and the records that are meant."""
+
+    split: str = option("train, eval or test (default: train)", "train", metavar="NAME")
+    n: int | None = option("how many records (default: 5; of images 24)", None, name="-n")
+    output: str | None = option("the contact sheet of images (default: NAME-SPLIT.png)", None, metavar="FILE")
+    overwrite: bool = option("replace an existing contact sheet", False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PruneOptions(DatasetOptions):
+    """The same, and what of it is removed."""
+
+    dry_run: bool = option("only print what would be removed", False)
+    all: bool = option("also remove the runs of the previous dataset", False)
+
+
+def verify(options: VerifyOptions, prog: str) -> command.Report:
     """Reports every problem, and a summary. The exit code is 1 if there is a problem."""
+    data_dir, threads = options.path, options.threads
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads}: must be 1 or more")
     from schemas.dataset.manifest import read_manifest
@@ -134,7 +108,7 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report
             print(f"\r\x1b[Kverifying: {share:.0f} %, {tally.rows:,} rows", end="", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=display, name="progress", daemon=True)
-    shown = not quiet and sys.stderr.isatty()
+    shown = not options.quiet and sys.stderr.isatty()
     begun = time.monotonic()
     try:
         if shown:
@@ -161,8 +135,9 @@ def verify(data_dir: str, *, threads: int | None, quiet: bool) -> command.Report
     return command.Report(text, data, exit_code=1 if problems else 0)
 
 
-def show(data_dir: str) -> command.Report:
+def show(options: DatasetOptions, prog: str) -> command.Report:
     """Describes the dataset."""
+    data_dir = options.path
     from schemas.dataset.show import describe, render
 
     described = describe(data_dir)
@@ -170,25 +145,28 @@ def show(data_dir: str) -> command.Report:
         return command.Report(render(described), described)
 
 
-def stats(data_dir: str, *, split: str | None, features: Sequence[str]) -> command.Report:
+def stats(options: StatsOptions, prog: str) -> command.Report:
     """Shows the statistics of the features."""
+    data_dir = options.path
     from schemas.dataset.statistics import chosen, read_statistics, render
 
     statistics = read_statistics(data_dir)
     with as_written(data_dir, "statistics"):
-        found = chosen(statistics, split=split, features=features)
+        found = chosen(statistics, split=options.split, features=options.feature)
         return command.Report(render(found), {"path": data_dir, **found})
 
 
-def head(data_dir: str, options: argparse.Namespace) -> command.Report:
+def head(options: HeadOptions, prog: str) -> command.Report:
     """Prints the first records of a split."""
+    path = options.path
     from schemas.dataset.head import head_of
 
-    return head_of(data_dir, options.split, options.n, sheet=options.output, overwrite=options.overwrite)
+    return head_of(path, options.split, options.n, sheet=options.output, overwrite=options.overwrite)
 
 
-def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> command.Report:
+def prune(options: PruneOptions, prog: str) -> command.Report:
     """Removes leftovers of earlier jobs, or with `dry_run` lists them."""
+    data_dir, dry_run = options.path, options.dry_run
     from schemas.dataset import lease
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
@@ -196,7 +174,7 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> comma
     if not pruning.is_output(data_dir):  # else a lease would be written into it
         read_manifest(data_dir)  # which says that it is no dataset directory
     with lease.hold(data_dir, run=f"{prog} prune") as held:
-        found = pruning.leftovers(data_dir, keep_previous=not everything, held=held)
+        found = pruning.leftovers(data_dir, keep_previous=not options.all, held=held)
         sizes = {name: pruning.size(data_dir, name) for name in found}
         if not dry_run:
             pruning.remove(data_dir, found, held)
@@ -211,3 +189,61 @@ def prune(data_dir: str, *, dry_run: bool, everything: bool, prog: str) -> comma
     lines.append(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
     found_by_kind = {kind: names for kind, (names, _) in kept.items()}
     return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **found_by_kind})
+
+
+def _command(
+    name: str, options: type[Any], work: Callable[[Any, str], command.Report], summary: str, description: str
+) -> command.Command[Any]:
+    return command.Command(prog=name, options=options, work=work, summary=summary, description=description)
+
+
+COMMANDS = command.Commands(
+    prog=PROG,
+    description="Inspects, verifies and cleans up a dataset directory.",
+    epilog=_EPILOG,
+    commands=(
+        _command(
+            "verify",
+            VerifyOptions,
+            verify,
+            "read every byte and report every problem",
+            "Reads every byte of a dataset and reports every problem. Checks the sizes, checksums and rows in the "
+            "manifest, each record against its own checksum and the schema, and the counts against each other.",
+        ),
+        _command(
+            "show",
+            DatasetOptions,
+            show,
+            "describe the contents",
+            "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
+        ),
+        _command(
+            "stats",
+            StatsOptions,
+            stats,
+            "show the statistics of every feature",
+            "Prints the statistics of the raw values of all written records, by feature and split, as the job "
+            "collected them. See docs/statistics.md.",
+        ),
+        _command(
+            "head",
+            HeadOptions,
+            head,
+            "print the first records",
+            "Prints the first records of a split as they are stored: transformed, with the words that ids stand for. "
+            "Images become a contact sheet, a PNG in the current folder.",
+        ),
+        _command(
+            "prune",
+            PruneOptions,
+            prune,
+            "remove leftovers of earlier jobs",
+            "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
+            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), those of "
+            "submitted jobs that may still be committed, failed/, and files that Millrace did not write. Where no job "
+            "has committed yet there is no manifest: unfinished runs of ended jobs are removed, and others are named. "
+            "Refuses to run while a job writes to the directory, on this machine or on a cluster, and names it.",
+        ),
+    ),
+)
+parser, main = COMMANDS.parser, COMMANDS.main

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
+from schemas.command import Options, option
 from schemas.errors import UsageError
 from schemas.reading_display import ReadingDisplay
 
@@ -32,42 +32,32 @@ Exit codes: 0 done, 1 failed, 2 invalid usage. With --check, 1 if a job would lo
 """
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        description="Writes a schema from what CSV files or folders of images hold. With --check, compares a schema\n"
-        "with new files: columns, records that would be rejected, unseen categories, ranges.",
-        epilog=_EPILOG,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InitOptions(Options):
+    """Which files a schema is made from, or is compared with."""
+
+    files: tuple[str, ...] = option(
+        "CSV files of one form, or images; paths or globs", name="files", action="store", metavar="FILE"
     )
-    p.add_argument("files", nargs="+", metavar="FILE", help="CSV files of one form, or images; paths or globs")
-    p.add_argument("--label", metavar="COLUMN", help="the column to predict, by name or position (default: a guess)")
-    p.add_argument("--sample", action="store_true", help="read the first 8 MB only, or 2,000 images")
-    p.add_argument("--check", metavar="SCHEMA", help="compare this schema with the files instead of writing one")
-    p.add_argument("--name", metavar="NAME", help="the dataset's name (default: the file's)")
-    p.add_argument("--output", metavar="FILE", help="write the schema to this file (default: standard output)")
-    p.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    p.add_argument("--quiet", action="store_true", help=command.QUIET_HELP)
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return p
+    label: str | None = option("the column to predict, by name or position (default: a guess)", None, metavar="COLUMN")
+    sample: bool = option("read the first 8 MB only, or 2,000 images", False)
+    check: str | None = option("compare this schema with the files instead of writing one", None, metavar="SCHEMA")
+    name: str | None = option("the dataset's name (default: the file's)", None, metavar="NAME")
+    output: str | None = option("write the schema to this file (default: standard output)", None, metavar="FILE")
+    overwrite: bool = option("replace an existing file", False)
+    quiet: bool = option(command.QUIET_HELP, False)
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """The command line. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
+def _run(options: InitOptions, prog: str) -> command.Report:
+    if options.check is None:
+        return _write(options, prog)
+    for flag in ("label", "name", "output"):
+        if getattr(options, flag) is not None:
+            raise UsageError(f"--{flag} is for a schema that is written; --check writes none")
+    return _check(options, options.check)
 
 
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = parser(prog).parse_args(argv)
-    if options.check is not None:
-        for flag in ("label", "name", "output"):
-            if getattr(options, flag) is not None:
-                raise UsageError(f"--{flag} is for a schema that is written; --check writes none")
-        return _check(options)
-    return _write(options, prog)
-
-
-def _write(options: argparse.Namespace, prog: str) -> command.Report:
+def _write(options: InitOptions, prog: str) -> command.Report:
     from schemas.init.check import try_out
     from schemas.init.images import are_images, infer_images
     from schemas.init.tables import infer_table
@@ -122,14 +112,14 @@ def _write(options: argparse.Namespace, prog: str) -> command.Report:
     return command.Report("" if options.output is not None else text.rstrip("\n"), data)
 
 
-def _next_step(prog: str, options: argparse.Namespace, flags: str, *, images: bool) -> tuple[str, str]:
+def _next_step(prog: str, options: InitOptions, flags: str, *, images: bool) -> tuple[str, str]:
     """What to do with the schema: a sentence, and the command."""
     job = prog.removesuffix("init") + "preprocess" if prog.endswith(" init") else "python -m beam_jobs.preprocess"
     schema = options.output or "schema.yaml"
     begun = (
         f"Wrote {schema}. Read it, and" if options.output is not None else f"Read the schema, save it as {schema}, and"
     )
-    given = options.files
+    given = list(options.files)
     if len(given) > _SHOWN:  # a shell has expanded a pattern
         common = os.path.commonpath([os.path.dirname(path) for path in given]) if storage.is_local(given[0]) else ""
         given = [
@@ -142,22 +132,33 @@ def _next_step(prog: str, options: argparse.Namespace, flags: str, *, images: bo
     )
 
 
-def _check(options: argparse.Namespace) -> command.Report:
+def _check(options: InitOptions, path: str) -> command.Report:
     from schemas.init import check, images
     from schemas.spec import shipped
     from schemas.spec.loader import load_schema
     from schemas.spec.table import Schema
 
-    schema = load_schema(shipped.find(options.check), for_job=True)
+    schema = load_schema(shipped.find(path), for_job=True)
     paths = storage.expand(options.files)
     display = ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images")
     try:
         if isinstance(schema, Schema):
             found = check.check_table(schema, paths, sample=options.sample, progress=display)
-            lines, data, loses = list(check.render(found, schema, options.check)), check.as_json(found), found.loses
+            lines, data, loses = list(check.render(found, schema, path)), check.as_json(found), found.loses
         else:
             compared = images.check_images(schema, paths, sample=options.sample, progress=display)
-            lines, data, loses = compared.lines(options.check), compared.as_json(), compared.loses
+            lines, data, loses = compared.lines(path), compared.as_json(), compared.loses
     finally:
         display.end()
-    return command.Report("\n".join(lines), {"schema": options.check, **data}, exit_code=1 if loses else 0)
+    return command.Report("\n".join(lines), {"schema": path, **data}, exit_code=1 if loses else 0)
+
+
+COMMAND = command.Command(
+    prog=PROG,
+    options=InitOptions,
+    work=_run,
+    description="Writes a schema from what CSV files or folders of images hold. With --check, compares a schema\n"
+    "with new files: columns, records that would be rejected, unseen categories, ranges.",
+    epilog=_EPILOG,
+)
+parser, main = COMMAND.parser, COMMAND.main

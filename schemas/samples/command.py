@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import os
-from collections.abc import Sequence
 
 from schemas import command, storage
+from schemas.command import Options, option
 from schemas.errors import UsageError
 from schemas.samples.images import SHAPES, drawn, write_shapes
 from schemas.samples.tables import DRIFTS, SAMPLES, write_sample
@@ -25,55 +25,37 @@ Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        description="Generates a CSV file of synthetic rows in the format of a shipped schema, or synthetic images.",
-        epilog=_EPILOG,
+NAMES = (*sorted(SAMPLES), IMAGES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DrawOptions(Options):
+    """How images are drawn, and rows."""
+
+    output: str = option("the folder to write into", name="output", metavar="DIR")
+    each: int | None = option(f"images of each shape (default: {EACH})", None)
+    seed: int = option("random seed (default: %(default)s)", 1, order=1)
+    overwrite: bool = option("replace an existing sample", False, order=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleOptions(DrawOptions):
+    """What is generated, and how much of it."""
+
+    name: str = option(f"what to generate: {', '.join(NAMES)}", name="name", choices=NAMES, metavar="NAME", order=-2)
+    output: str = option(
+        f"the file to write, local or gs://; for {IMAGES}, a local folder", name="output", metavar="FILE", order=-1
     )
-    names = (*sorted(SAMPLES), IMAGES)
-    p.add_argument("name", choices=names, metavar="NAME", help=f"what to generate: {', '.join(names)}")
-    p.add_argument("output", metavar="FILE", help=f"the file to write, local or gs://; for {IMAGES}, a local folder")
-    p.add_argument("--rows", type=int, metavar="N", help=f"number of rows (default: {ROWS}); not for {IMAGES}")
-    p.add_argument("--each", type=int, metavar="N", help=f"images of each shape (default: {EACH}); only for {IMAGES}")
-    p.add_argument(
-        "--drift",
-        type=float,
+    rows: int | None = option(f"number of rows (default: {ROWS}); not for {IMAGES}", None, order=-1)
+    each: int | None = option(f"images of each shape (default: {EACH}); only for {IMAGES}", None)
+    drift: float | None = option(
+        "how far what is to be learned has changed, 0 to 1 (default: 0); only for " + ", ".join(DRIFTS),
+        None,
         metavar="X",
-        help="how far what is to be learned has changed, 0 to 1 (default: 0); only for " + ", ".join(DRIFTS),
     )
-    _add_shared(p)
-    return p
 
 
-def _add_shared(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-    p.add_argument("--overwrite", action="store_true", help="replace an existing sample")
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
-
-
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """The command line. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def image_main(argv: Sequence[str] | None = None, *, prog: str = "python -m schemas.image_samples") -> int:
-    """The same for drawn images alone, without their name."""
-    p = command.Parser(prog=prog, description="Draws discs, squares and triangles, in a folder for each.")
-    p.add_argument("output", metavar="DIR", help="the folder to write into")
-    p.add_argument("--each", type=int, default=EACH, metavar="N", help="images of each shape (default: %(default)s)")
-    _add_shared(p)
-
-    def draw(argv: Sequence[str], prog: str) -> command.Report:
-        options = p.parse_args(argv)
-        return _images(options, each=options.each)
-
-    return command.run(draw, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options = parser(prog).parse_args(argv)
+def _run(options: SampleOptions, prog: str) -> command.Report:
     if options.drift is not None and options.name not in DRIFTS:
         raise UsageError(f"--drift is for {', '.join(DRIFTS)}, not for {options.name}")
     drift = options.drift or 0.0
@@ -82,7 +64,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     if options.name == IMAGES:
         if options.rows is not None:
             raise UsageError(f"--rows is for tables; give --each for {IMAGES}")
-        return _images(options, each=EACH if options.each is None else options.each)
+        return _images(options)
     if options.each is not None:
         raise UsageError(f"--each is for {IMAGES}; give --rows for {options.name}")
     rows = ROWS if options.rows is None else options.rows
@@ -95,8 +77,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     return command.Report(text, {**data, "drift": drift} if drift else data)
 
 
-def _images(options: argparse.Namespace, *, each: int) -> command.Report:
-    folder, seed = options.output, options.seed
+def _images(options: DrawOptions, prog: str = "") -> command.Report:
+    folder, seed, each = options.output, options.seed, EACH if options.each is None else options.each
     if each < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
     storage.check_scheme(folder)
@@ -112,3 +94,19 @@ def _images(options: argparse.Namespace, *, each: int) -> command.Report:
     count = write_shapes(folder, each=each, seed=seed)
     text = f"{count} synthetic images of {', '.join(SHAPES)} in {folder}"
     return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})
+
+
+COMMAND = command.Command(
+    prog=PROG,
+    options=SampleOptions,
+    work=_run,
+    description="Generates a CSV file of synthetic rows in the format of a shipped schema, or synthetic images.",
+    epilog=_EPILOG,
+)
+DRAW = command.Command(
+    prog="python -m schemas.image_samples",
+    options=DrawOptions,
+    work=_images,
+    description="Draws discs, squares and triangles, in a folder for each.",
+)
+parser, main, image_main = COMMAND.parser, COMMAND.main, DRAW.main

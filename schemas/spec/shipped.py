@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import difflib
 import os
-from collections.abc import Sequence
 
 from schemas import command, storage
+from schemas.command import Options, option
 from schemas.errors import UsageError
 
 SUFFIX = ".yaml"
@@ -55,25 +55,17 @@ Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    p = command.Parser(
-        prog=prog,
-        description="Lists the schemas that ship with Millrace, or prints one of them, to start your own from.",
-        epilog=_EPILOG,
+@dataclasses.dataclass(frozen=True)
+class SchemaOptions(Options):
+    """Which schema is printed; None: all are listed."""
+
+    name: str | None = option(
+        "the schema to print (default: list all)", None, name="name", nargs="?", choices=names(), metavar="NAME"
     )
-    p.add_argument("name", nargs="?", choices=names(), metavar="NAME", help="the schema to print (default: list all)")
-    p.add_argument("--json", action="store_true", help=command.JSON_HELP)
-    return p
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """The command line. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-def _run(argv: Sequence[str], prog: str) -> command.Report:
-    name = parser(prog).parse_args(argv).name
+def _run(options: SchemaOptions, prog: str) -> command.Report:
+    name = options.name
     if name is not None:
         text = _text(name)
         return command.Report(text.rstrip("\n"), {"name": name, "text": text})
@@ -84,3 +76,13 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 def _text(name: str) -> str:
     return storage.read_bytes(path_of(name)).decode()
+
+
+COMMAND = command.Command(
+    prog=PROG,
+    options=SchemaOptions,
+    work=_run,
+    description="Lists the schemas that ship with Millrace, or prints one of them, to start your own from.",
+    epilog=_EPILOG,
+)
+parser, main = COMMAND.parser, COMMAND.main

@@ -16,6 +16,7 @@ from schemas.storage.inputs import (
 from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, file_key, list_files, name_hash
 from schemas.storage.local import open_at_once, sync_folder
 from schemas.storage.paths import (
+    check_addresses,
     check_output,
     check_scheme,
     delete,
@@ -38,6 +39,7 @@ __all__ = [
     "FileStat",
     "ListedFile",
     "Listing",
+    "check_addresses",
     "check_apart",
     "check_names",
     "check_output",

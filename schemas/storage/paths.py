@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, TypeVar
 
 from schemas.concurrency import in_threads
@@ -103,6 +103,12 @@ def check_scheme(path: str, where: str = "") -> None:
         raise UsageError(
             f"{where}{path}: unsupported address; use a local path, {known}, and copy other data there first"
         )
+
+
+def check_addresses(flag: str, paths: str | Sequence[str]) -> None:
+    """`check_scheme` of a flag's path, or of all its paths."""
+    for path in (paths,) if isinstance(paths, str) else paths:
+        check_scheme(path, f"{flag} ")
 
 
 def stat(path: str) -> FileStat:

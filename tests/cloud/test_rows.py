@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.append.options import AppendOptions
 from beam_jobs.append.run import run_append
-from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.core.options import AppendOptions, ReplayOptions
 from beam_jobs.replay.run import run_replay
 from schemas import storage
 from schemas.dataset import Dataset, command, open_dataset

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import pytest
 
-from schemas.command import Interrupted, Parser, Report, duration, run, wants_json
+from schemas.command import (
+    Command,
+    Commands,
+    Group,
+    Interrupted,
+    Options,
+    Parser,
+    Report,
+    at_least,
+    duration,
+    option,
+    positive,
+    run,
+    wants_json,
+)
 from schemas.errors import MillraceError, UsageError
 
 
@@ -113,3 +129,85 @@ def test_json_to_a_file_leaves_standard_output_to_the_text(argv, asked):
 )
 def test_durations_are_said_as_a_person_says_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawing(Options):
+    """Options of each kind."""
+
+    place: str = option("where to", name="place", metavar="DIR")
+    number: int | None = option("how many (default: %(default)s)", None, check=at_least(1), excludes="size")
+    size: float = option("how large (default: %(default)g)", 2.5, metavar="MB", check=positive, excludes="size")
+    names: tuple[str, ...] = option("their names", (), metavar="NAME")
+    form: Literal["disc", "square"] = option("their form", "disc", group=Group("form", "How they look."))
+    shaded: bool = option("with a shade", False)
+    framed: bool = option("without a frame", True, order=-1)
+    user: str = option("whose they are", "me", variable="DRAWN_BY")
+
+
+def draw(options: Drawing, prog: str) -> Report:
+    return Report(f"{prog} {options.place}", dataclasses.asdict(options))
+
+
+DRAW = Command(prog="draw", options=Drawing, work=draw, description="Draws.\n\nExit codes: 0 done")
+HELP = """\
+Draws.
+positional arguments:
+  DIR                   where to
+options:
+  -h, --help            show this help message and exit
+  --no_framed           without a frame
+  --number N            how many (default: None)
+  --size MB             how large (default: 2.5)
+  --names NAME [NAME ...] their names
+  --shaded              with a shade
+  --user USER           whose they are
+  --json                print the result, or the error, as one JSON object on standard output, and nothing else there
+form:
+  How they look.
+  --form {disc,square}  their form
+Exit codes: 0 done
+"""
+
+
+def test_a_field_is_a_flag_with_its_type_default_help_group_and_order():
+    assert "".join(DRAW.parser().format_help().split()).endswith("".join(HELP.split()))
+
+
+@pytest.mark.parametrize(
+    ("argv", "given"),
+    [
+        (["here"], {}),
+        (["here", "--number", "3", "--shaded", "--no_framed"], {"number": 3, "shaded": True, "framed": False}),
+        (["here", "--names", "a", "b", "--names=c"], {"names": ("a", "b", "c")}),
+        (["--form", "square", "--size=1", "here"], {"form": "square", "size": 1.0}),
+    ],
+)
+def test_a_command_line_gives_what_python_gives(argv: list[str], given: dict[str, Any], monkeypatch) -> None:
+    assert DRAW.parse(argv) == Drawing(place="here", **given)
+    monkeypatch.setenv("DRAWN_BY", "them/")
+    assert DRAW.parse(argv) == Drawing(place="here", user="them", **given)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "the following arguments are required: DIR"),
+        (["here", "--number", "0"], "--number 0: must be 1 or more"),
+        (["here", "--size", "nan"], "--size nan: must be more than 0"),
+        (["here", "--number", "two"], "argument --number: invalid int value: 'two'"),
+        (["here", "--number", "2", "--size", "2"], "argument --size: not allowed with argument --number"),
+        (["here", "--form", "disk"], "argument --form: invalid choice: 'disk'"),
+    ],
+)
+def test_what_a_field_refuses_is_one_line(argv: list[str], said: str, capsys) -> None:
+    assert DRAW.main(argv) == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+
+
+def test_commands_under_one_name(capsys):
+    both = Commands(prog="x", description="", epilog="", commands=(DRAW, dataclasses.replace(DRAW, prog="paint")))
+    assert both.main(["paint", "here", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["place"] == "here"
+    assert both.main(["print"]) == 2
+    assert "invalid choice: 'print'" in capsys.readouterr().err

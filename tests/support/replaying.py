@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.core.options import ReplayOptions
 from beam_jobs.replay.run import Outcome, run_replay
 from schemas import storage
 from schemas.dataset import Dataset

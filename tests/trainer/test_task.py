@@ -60,7 +60,7 @@ class TestAnswersAtOnce:
         assert_light("trainer.task", argv, code=code, message=message)
 
     def test_vertex_ai_may_say_where_the_model_goes(self, monkeypatch):
-        monkeypatch.setenv(task.MODEL_DIR, "gs://b/out/model/")
+        monkeypatch.setenv("AIP_MODEL_DIR", "gs://b/out/model/")
         assert task.parse_options(["--data_dir", "d"]).model_dir == "gs://b/out/model"
         assert task.parse_options(DIRS).model_dir == "m"
 

@@ -7,52 +7,74 @@ import dataclasses
 from collections.abc import Sequence
 
 from schemas import storage
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, json_flag, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
+from schemas.graphs.check import TRUST_HELP
 from schemas.rejects import Reject
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 
+DEFAULT_OUTPUT = "predictions.jsonl"
 SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictOptions:
+class PredictOptions(Options):
     """The options of a prediction.
-
-    Attributes:
-      saved_model: an exported model's folder.
-      inputs: files and globs: CSV files, plain or gzip'd; images; or CSV files with two image paths per line.
-      output: the file for predictions as JSON lines, sorted by file name, rows in file order; '-' is standard output.
-      rejects: the file for rejects as JSON lines.
-      signature: 'predict' (raw features by name) or 'examples' (serialized `tf.Example`s).
-      batch_size: rows or images per batch; None: 4,096 rows, 64 images.
-      max_rejects: this many rejects are always allowed;
-      max_reject_fraction: and up to this fraction of the input.
-      max_input_ratio: how many times its size a gzip'd CSV file may decompress to.
-      overwrite: replace existing output files.
-      root: the folder that paths in a CSV file of pairs are relative to; None: the CSV file's folder.
-      trust: load the model even if its graph can do more than compute.
-      verbose: also show TensorFlow's log.
 
     Raises:
       UsageError: an option is out of its range.
     """
 
-    saved_model: str
-    inputs: tuple[str, ...]
-    output: str
-    rejects: str
-    signature: str = "predict"
-    batch_size: int | None = None
-    max_rejects: int = 10
-    max_reject_fraction: float = 0.001
-    max_input_ratio: float = MAX_INPUT_RATIO
-    overwrite: bool = False
-    root: str | None = None
-    trust: bool = False
-    verbose: bool = False
+    saved_model: str = option("the exported model, such as model/export/best/1700000000", metavar="DIR")
+    inputs: tuple[str, ...] = option(
+        "files or glob patterns: CSV files, plain or gzip'd; images; or CSV files of image pairs",
+        name="--input",
+        metavar="FILE",
+    )
+    output: str = option(
+        "file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
+        DEFAULT_OUTPUT,
+        metavar="FILE",
+    )
+    rejects: str = option(
+        "file for rejected rows or images (default: predictions.rejects.jsonl for predictions.jsonl, and for -)",
+        "",
+        metavar="FILE",
+    )
+    root: str | None = option(
+        "folder that the paths in a CSV file of pairs are relative to (default: the CSV file's)", None, metavar="DIR"
+    )
+    quiet: bool = option(f"{QUIET_HELP}, and do not print the predictions on images", False)
+    verbose: bool = option(VERBOSE_HELP, False)
+    json: bool = json_flag()
+    signature: str = option(
+        "pass raw features by name (predict), or serialized tf.Examples (examples) (default: predict)",
+        "predict",
+        choices=tuple(SIGNATURES),
+    )
+    batch_size: int | None = option("rows or images in a batch (default: 4096 rows, 64 images)", None)
+    max_rejects: int = option("number of rejects allowed (default: %(default)s)", 10)
+    max_reject_fraction: float = option(
+        "fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)",
+        0.001,
+        metavar="F",
+    )
+    max_input_ratio: float = option(
+        "fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
+        "the first 64 MB are exempt (default: %(default)g)",
+        MAX_INPUT_RATIO,
+        metavar="F",
+    )
+    overwrite: bool = option("replace existing output files", False)
+    trust: bool = option(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
+        if not self.rejects:
+            name = DEFAULT_OUTPUT if self.printed else self.output
+            object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them
+        if self.json and self.printed:
+            raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
         if self.signature not in SIGNATURES:
             raise UsageError(f"--signature {self.signature}: must be one of {', '.join(SIGNATURES)}")
         if self.batch_size is not None and self.batch_size < 1:

@@ -7,90 +7,176 @@ import math
 import re
 
 from schemas import storage
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
+from schemas.graphs.check import TRUST_HELP
 from schemas.storage.paths import check_characters
+from trainer.spec.hparams import Augmentation, describe_hparams
 
 ROWS, IMAGES = 512, 64  # default batch sizes
 EVALUATIONS = 10  # of a training, by default
 LEAST_STEPS, MOST_STEPS = 50, 10_000  # between two evaluations, by default
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
+SPLITS = ("eval", "test", "train")
+MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class StepOptions(Options):
+    """What a training step is: the data, the model, and how batches are read. The same in every command that trains.
+
+    Raises:
+      UsageError: a value is out of its range.
+    """
+
+    data_dir: str = option("the dataset directory (--output of beam_jobs.preprocess)", metavar="DIR")
+    model: str = option("a model listed below, or package.module:function (default: dnn)", "dnn", metavar="NAME")
+    hparams: tuple[str, ...] = option("hyper-parameters of the model, listed below", (), metavar="KEY=VALUE")
+    augment: tuple[str, ...] = option(
+        f"image augmentation, in addition to the random crop (default: {describe_hparams(Augmentation)})",
+        (),
+        metavar="KEY=VALUE",
+    )
+    batch_size: int | None = option(
+        f"examples per step, which replicas share (default: {ROWS}; for images {IMAGES})", None, check=at_least(1)
+    )
+    shuffle_buffer: int | None = option(
+        "size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)", None, check=at_least(0)
+    )
+    seed: int | None = option("seed of the initial weights and the shuffling", None)
+    deterministic: bool = option("with --seed: make the order of examples reproducible; reads more slowly", False)
+    cycle_length: int | None = option("shards that training reads in parallel (default: 8)", None, check=at_least(1))
+    block_length: int | None = option(
+        "records taken from one shard before the next one's turn (default: 16 images; for rows a share of the shuffle "
+        "window, at most 4,096)",
+        None,
+        check=at_least(1),
+    )
+    prefetch: int | None = option(
+        "batches made ahead of training; 0 makes none (default: tf.data chooses)", None, check=at_least(0)
+    )
+    read_threads: int | None = option(
+        "threads that read and prepare batches, apart from those of the model (default: they share)",
+        None,
+        check=at_least(1),
+    )
+    inter_op_threads: int | None = option(
+        "operations of the model that run side by side (default: TensorFlow's, one for each core)",
+        None,
+        check=at_least(1),
+    )
+    intra_op_threads: int | None = option(
+        "threads that one operation may use (default: TensorFlow's, one for each core)", None, check=at_least(1)
+    )
+    data_service: str | None = option(
+        "the dispatcher of a tf.data service, whose workers read the shards and prepare the batches of training",
+        None,
+        metavar="grpc://HOST:PORT",
+    )
+    drop_remainder: bool = option(
+        "give training batches a static size, which XLA and TPUs need; no record is dropped, since a batch goes on "
+        "with the next epoch",
+        False,
+    )
+    cache_dir: str | None = option(
+        "keep copies of the files that are read in this local directory, for data on gs:// that is read again: in "
+        "further epochs, by further trainings and by other processes",
+        None,
+        metavar="DIR",
+    )
+    cache_gb: float = option(
+        "the most that all files in --cache_dir may take (default: %(default)g)", DEFAULT_GB, metavar="GB"
+    )
+    strategy: str = option(
+        "mirrored: replicas of the model on the GPUs of this machine share each batch; parameter_server: the workers "
+        "of the cluster in TF_CONFIG train one model, each at its own pace; multi_worker: they take each step "
+        "together, by all-reduce (default: none; docs/strategies.md)",
+        "none",
+        choices=STRATEGIES,
+    )
+    num_gpus: int | None = option("the number of GPUs that a strategy uses (default: all)", None, check=at_least(1))
+    logical_cpus: int | None = option(
+        "make the CPU N devices, to try a strategy without GPUs; it does not train faster", None, check=at_least(1)
+    )
+    mixed_precision: bool = option(
+        "compute in bfloat16 where it is precise enough, on a CPU that does so; a GPU is refused", False
+    )
+    xla: bool = option("compile clusters of the graph by XLA, which takes its time at first", False)
+    trust: bool = option(TRUST_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
+    verbose: bool = option(VERBOSE_HELP, False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(StepOptions):
     """The options of a training; `python -m trainer.task --help` describes each.
 
     Raises:
       UsageError: a number is out of its range, or TensorFlow cannot use the path of the model directory.
     """
 
-    data_dir: str
-    model_dir: str
-    model: str = "dnn"
-    hparams: tuple[str, ...] = ()
-    augment: tuple[str, ...] = ()
-    max_steps: int = 5000
-    batch_size: int | None = None
-    save_checkpoints_steps: int | None = None
-    keep_checkpoints: int = 5
-    keep_exports: int = 3
-    eval_split: str = "eval"
-    eval_steps: int | None = None
-    evaluate_test: bool = False
-    early_stopping_steps: int | None = None
-    best_metric: str | None = None
-    slice_by: tuple[str, ...] = ()
-    no_report: bool = False
-    promote_to: str | None = None
-    seed: int | None = None
-    shuffle_buffer: int | None = None
-    deterministic: bool = False
-    cycle_length: int | None = None
-    block_length: int | None = None
-    prefetch: int | None = None
-    drop_remainder: bool = False
-    read_threads: int | None = None
-    data_service: str | None = None
-    inter_op_threads: int | None = None
-    intra_op_threads: int | None = None
-    allow_changes: bool = False
-    warm_start_from: str | None = None
-    warm_start_vars: str | None = None
-    verify_data: bool = False
-    cache_dir: str | None = None
-    cache_gb: float = DEFAULT_GB
-    strategy: str = "none"
-    num_gpus: int | None = None
-    logical_cpus: int | None = None
-    mixed_precision: bool = False
-    xla: bool = False
-    tpu: str | None = None
-    trust: bool = False
-    verbose: bool = False
-    quiet: bool = False
+    model_dir: str = option(
+        f"directory for checkpoints, metrics and exports (default: ${MODEL_DIR}, which Vertex AI sets)",
+        metavar="DIR",
+        variable=MODEL_DIR,
+    )
+    max_steps: int = option("train up to this step (default: %(default)s)", 5000, check=at_least(1))
+    save_checkpoints_steps: int | None = option(
+        "steps between checkpoints; each is evaluated (default: a tenth of --max_steps, 50 to 10,000)",
+        None,
+        check=at_least(1),
+    )
+    early_stopping_steps: int | None = option(
+        "stop when evaluations have not improved for N steps (default: never)", None, check=at_least(1)
+    )
+    best_metric: str | None = option(
+        "metric that selects the best export, and for early stopping (default: auc for two classes, otherwise "
+        "accuracy, otherwise average_loss)",
+        None,
+        metavar="NAME",
+    )
+    tpu: str | None = option(
+        "train by TPUEstimator on this TPU; cpu: the same way on the CPU, to try it", None, metavar="NAME"
+    )
+    eval_split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS)
+    eval_steps: int | None = option("evaluate on N batches (default: the complete split)", None, check=at_least(1))
+    slice_by: tuple[str, ...] = option(
+        "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
+        (),
+        metavar="FEATURE",
+        action="store",
+    )
+    no_report: bool = option("write no model report, which takes some seconds at the end", False)
+    promote_to: str | None = option(
+        "at the end put the best export in service in this folder, if it is no worse than the one that is: "
+        "docs/promote.md",
+        None,
+        metavar="DIR",
+    )
+    evaluate_test: bool = option("also evaluate on the test split, once, at the end", False)
+    keep_checkpoints: int = option("keep the latest N checkpoints (default: %(default)s)", 5, check=at_least(1))
+    keep_exports: int = option(
+        "keep the latest N best and N final exports (default: %(default)s)", 3, check=at_least(1)
+    )
+    allow_changes: bool = option(
+        "resume even if the data, the model or its hyper-parameters differ from those of the checkpoint", False
+    )
+    warm_start_from: str | None = option(
+        "begin with the weights of this checkpoint, model directory or export, as far as they fit",
+        None,
+        metavar="PATH",
+    )
+    warm_start_vars: str | None = option(
+        "take only variables in whose name this is found, as in 'hiddenlayer|embedding' (default: all)",
+        None,
+        metavar="REGEX",
+    )
+    verify_data: bool = option("first read and check the complete dataset; train only if it is valid", False)
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_steps",
-            "batch_size",
-            "save_checkpoints_steps",
-            "keep_checkpoints",
-            "keep_exports",
-            "eval_steps",
-            "early_stopping_steps",
-            "cycle_length",
-            "block_length",
-            "read_threads",
-            "inter_op_threads",
-            "intra_op_threads",
-            "num_gpus",
-            "logical_cpus",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} {value}: must be 1 or more")
+        super().__post_init__()
         if self.strategy not in STRATEGIES:
             raise UsageError(f"--strategy {self.strategy}: choose from {', '.join(STRATEGIES)}")
         if self.num_gpus is not None and self.strategy not in ("mirrored", "multi_worker"):
@@ -110,10 +196,6 @@ class TrainOptions:
             raise UsageError(
                 f"--promote_to {self.promote_to}: must be on local disk, where a folder appears in one step"
             )
-        for name in ("shuffle_buffer", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"--{name} {value}: must be 0 or more")
         every = self.save_checkpoints_steps
         if self.early_stopping_steps is not None and every is not None and self.early_stopping_steps < every:
             raise UsageError(

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from beam_jobs.append.options import AppendOptions
 from beam_jobs.append.run import run_append
-from beam_jobs.core.options import JobOptions
-from beam_jobs.replay.options import ReplayOptions
+from beam_jobs.core.options import AppendOptions, JobOptions, ReplayOptions
 from beam_jobs.replay.run import Outcome, run_replay
 from beam_jobs.runtime.job import run_job
 from schemas.dataset import Dataset, layout, open_dataset

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
-from beam_jobs.core.options import JobOptions
-from beam_jobs.replay.options import ReplayOptions, parse_replay
+from beam_jobs.core.options import JobOptions, ReplayOptions, parse_as
 from beam_jobs.replay.run import run_replay
 from beam_jobs.runtime.cluster_checks import check_cluster
 from schemas.errors import UsageError
@@ -199,11 +198,11 @@ def test_a_root_of_images_that_dataflow_cannot_reach_is_refused(
 
 def test_a_replay_takes_what_allows_a_path_or_a_region() -> None:
     argv = ["--replay", "c.jsonl", "--append_to", "out", "--runner", "FlinkRunner", "--flink_master", "far:8081"]
-    allowed = parse_replay([*argv, "--shared_disk", "--any_region"])
+    allowed = parse_as(ReplayOptions, [*argv, "--shared_disk", "--any_region"])
     assert (allowed.job().shared_disk, allowed.job().any_region) == (True, True)
     check_cluster(allowed.job(), {"--append_to": ("out",)})
     with pytest.raises(UsageError, match="--append_to out: is on this machine's disk"):
-        check_cluster(parse_replay(argv).job(), {"--append_to": ("out",)})
+        check_cluster(parse_as(ReplayOptions, argv).job(), {"--append_to": ("out",)})
 
 
 def test_a_replay_is_checked_too() -> None:

@@ -42,7 +42,7 @@ def test_parameters_are_of_the_kinds_and_scales_that_were_asked_for() -> None:
 
 
 def test_trials_are_jobs_like_others() -> None:
-    job = message(study(trials=20, parallel=4, failed=3))
+    job = message(study(trials=20, parallel_trials=4, failed_trials=3))
     assert (job.display_name, job.max_trial_count, job.parallel_trial_count, job.max_failed_trial_count) == (
         "job",
         20,
