@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import importlib
 import json
 import os
@@ -28,6 +29,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from typing_extensions import Self
+
+from tests.support import stub_cluster
+from tests.support.flushes import Flushes
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {  # by the names that tests use; any other module with a `main` goes by its own
@@ -81,10 +85,14 @@ class Child:
     A step is a file or folder that is renamed, removed, created, linked or opened for writing: anywhere, or below
     `watched`. Before the step `kill_at` it gets the signal `struck_by`. `snapshots` has the first folder copied to
     the second, as 1, 2 and so on, before each step: a copy is what SIGKILL would leave. "steps" of the answer has a
-    letter for each: "m" for one on a manifest, "." for others.
+    letter for each: "m" for one on a manifest, "." for others. The disk refuses the step `fail_at`. Just before the step
+    `stop_at` it is stopped until the command `meanwhile` has ended, whose report the answer holds. "unflushed" of the
+    answer names, for each commit, what a power cut may take.
 
     `signals` are (seconds after the call, signal), and `kill_after` is that of SIGKILL; `delay` is how long it waits
     before it begins. `lease` is (beat, stale) seconds; `system` has it take itself for a process of another machine.
+    One with `takes_over` finds every lease stale. `cluster` is the state in which a job that was submitted is said to be;
+    what is submitted is run here, to its end.
     """
 
     argv: list[str]
@@ -94,15 +102,23 @@ class Child:
     delay: float = 0.0
     kill_at: int | None = None
     struck_by: int = signal.SIGKILL
+    fail_at: int | None = None
+    stop_at: int | None = None
+    meanwhile: dict[str, Any] | None = None
     watched: str | None = None
     snapshots: tuple[str, str] | None = None
     lease: tuple[float, float] | None = None
     system: str | None = None
+    takes_over: bool = False
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         self.begun = time.monotonic()
+        self.other: Child | None = None  # `meanwhile`, while this one is stopped
+        self.others: dict[str, Any] | None = None  # its report
         self.steps: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the report
         self.output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115
+        self.unflushed: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115
         killed = [] if self.kill_after is None else [(self.kill_after, signal.SIGKILL)]
         self.due = sorted((float(at), number) for at, number in [*self.signals, *killed])
         self.pid = fork(self._run, out=self.output.fileno())
@@ -113,13 +129,33 @@ class Child:
             shorten_lease(*self.lease)
         if self.system is not None:
             claim_system(self.system)
+        if self.takes_over:
+            take_over()
+        if self.cluster is not None:
+            stub_cluster.install(self.cluster)
         main = importlib.import_module(PROGRAMS.get(self.program, self.program)).main
         sys.addaudithook(Steps(self))
-        return main(self.argv)
+        if self.program not in PROGRAMS:
+            return main(self.argv)
+        flushes = Flushes()
+        try:
+            with flushes.recorded():
+                return main(self.argv)
+        finally:
+            os.write(self.unflushed.fileno(), json.dumps(flushes.commits).encode())
 
     def report(self, patience: float) -> dict[str, Any] | None:
         """The answer once it has ended; sends the signals that are due."""
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if self.other is not None:
+            self.others = self.other.report(patience)
+            if self.others is None:
+                return None
+            self.other = None
+            os.kill(self.pid, signal.SIGCONT)
+        ended, status = os.waitpid(self.pid, os.WNOHANG | (0 if self.stop_at is None else os.WUNTRACED))
+        if ended and os.WIFSTOPPED(status):
+            self.other = Child(**(self.meanwhile or {}))
+            return None
         seconds = time.monotonic() - self.begun
         if not ended:
             while self.due and self.due[0][0] <= seconds:
@@ -128,12 +164,19 @@ class Child:
                 os.kill(self.pid, signal.SIGKILL)
             return None
         written = []
-        for file in (self.steps, self.output):
+        for file in (self.steps, self.output, self.unflushed):
             file.seek(0)
             written.append(file.read().decode(errors="replace"))
             file.close()
         code = os.waitstatus_to_exitcode(status) if seconds <= patience else HANGS
-        return {"status": code, "seconds": seconds, "steps": written[0], "stderr": written[1]}
+        return {
+            "status": code,
+            "seconds": seconds,
+            "steps": written[0],
+            "stderr": written[1],
+            "unflushed": json.loads(written[2] or "[]"),
+            "meanwhile": self.others,
+        }
 
 
 class Steps:
@@ -166,11 +209,15 @@ class Steps:
         self.count += 1
         if self.count == self.child.kill_at:
             os.kill(os.getpid(), self.child.struck_by)
+        if self.count == self.child.stop_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self.child.snapshots is not None:
             self._copying = threading.get_ident()
             copy(self.child.snapshots[0], os.path.join(self.child.snapshots[1], str(self.count)))
             self._copying = None
         os.write(self.child.steps.fileno(), b"m" if any(layout.MANIFEST in str(a) for a in arguments) else b".")
+        if self.count == self.child.fail_at:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(arguments[0]))
 
 
 def copy(folder: str, target: str) -> None:
@@ -191,6 +238,14 @@ def shorten_lease(beat: float, stale: float) -> None:
     lease.BEAT_SECONDS, lease.STALE_SECONDS = beat, stale
     defaults = getattr(lease.hold, "__wrapped__", lease.hold).__kwdefaults__ or {}
     defaults.update({k: v for k, v in (("beat_seconds", beat), ("stale_seconds", stale)) if k in defaults})
+
+
+def take_over() -> None:
+    """Has this process find every lease stale."""
+    from schemas.dataset import lease
+
+    for taking in (lease.hold.__wrapped__, lease.act_for):  # type: ignore[attr-defined]
+        taking.__kwdefaults__["stale_seconds"] = -1
 
 
 def claim_system(name: str) -> None:
