@@ -204,7 +204,7 @@ def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
             some = SAMPLE_ROWS if given.sample else None
             return read_rows(paths, schema, max_input_ratio=given.max_input_ratio, sample=some, progress=display)
         if isinstance(schema, ImageFolderSchema):
-            from beam_jobs.runtime.new_run import load_libraries
+            from beam_jobs.runs.run import load_libraries
 
             load_libraries()
             from beam_jobs.raw_files import read_images

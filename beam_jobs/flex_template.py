@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    from beam_jobs.runtime.job import submit_job
+    from beam_jobs.runs.job import submit_job
 
     options = template_options(argv, prog=prog)
     submitted = submit_job(options)
@@ -41,7 +41,7 @@ def template_options(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
     Raises:
       UsageError: an option is wrong, or the launcher did not say where to write the job, or its name.
     """
-    from beam_jobs.runtime.beam_flags import read_flags
+    from beam_jobs.engines.checks import read_flags
 
     inputs = [arg.partition("=")[2] for arg in argv if arg.startswith("--input=")]
     others = [arg for arg in argv if not arg.startswith("--input=")]

@@ -13,7 +13,7 @@ from schemas.command import Options, json_flag, option
 from schemas.dataset.show import describe
 
 if TYPE_CHECKING:
-    from beam_jobs.runtime.take_up import Status, Told
+    from beam_jobs.runs.reattach import Status, Told
     from schemas.dataset.manifest import Manifest
     from schemas.dataset.submitted import Submitted
 
@@ -41,9 +41,9 @@ class SubmittedOptions(Options):
 
     def find(self) -> Submitted:
         """The job."""
-        from beam_jobs.runtime import take_up
+        from beam_jobs.runs import reattach
 
-        return take_up.find(self.output, self.run)
+        return reattach.find(self.output, self.run)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,32 +63,32 @@ class WaitOptions(SubmittedOptions):
 
 
 def _ask(options: SubmittedOptions, prog: str) -> command.Report:
-    from beam_jobs.runtime import take_up
+    from beam_jobs.runs import reattach
 
-    return _status(options.output, take_up.status(options.output, options.find()))
+    return _status(options.output, reattach.status(options.output, options.find()))
 
 
 def _cancel(options: CancelOptions, prog: str) -> command.Report:
-    from beam_jobs.runtime import take_up
+    from beam_jobs.runs import reattach
 
     submitted = options.find()
-    told = take_up.cancel(options.output, submitted, force=options.force)
+    told = reattach.cancel(options.output, submitted, force=options.force)
     return command.Report(told, {"path": options.output, "run": submitted.run, "message": told})
 
 
 def _wait(options: WaitOptions, prog: str) -> command.Report:
-    from beam_jobs.runtime import take_up
+    from beam_jobs.runs import reattach
 
     submitted = options.find()
     with command.when_interrupted(f"{submitted.job} goes on"):
-        manifest = take_up.wait(options.output, submitted, told=_progress(submitted, quiet=options.quiet))
+        manifest = reattach.wait(options.output, submitted, told=_progress(submitted, quiet=options.quiet))
     return _committed(options.output, manifest)
 
 
 def _commit(options: SubmittedOptions, prog: str) -> command.Report:
-    from beam_jobs.runtime import take_up
+    from beam_jobs.runs import reattach
 
-    return _committed(options.output, take_up.commit(options.output, options.find()))
+    return _committed(options.output, reattach.commit(options.output, options.find()))
 
 
 def _committed(output: str, manifest: Manifest) -> command.Report:

@@ -76,8 +76,7 @@ def plan(given: PlanOptions) -> Plan:
     from beam_jobs.planning.measure import measure
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
-    from beam_jobs.runtime.job import plan_shards
-    from beam_jobs.runtime.job_checks import check_inputs
+    from beam_jobs.runs.job import check_inputs, plan_shards
     from schemas import storage
     from schemas.spec.images import ImageSchema
     from schemas.spec.loader import parse_schema

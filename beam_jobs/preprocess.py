@@ -15,8 +15,8 @@ from schemas.dataset.show import describe
 __all__ = ["main", "parser"]
 
 if TYPE_CHECKING:
-    from beam_jobs.append.run import Outcome as Appended
-    from beam_jobs.replay.run import Outcome
+    from beam_jobs.runs.append import Outcome as Appended
+    from beam_jobs.runs.replay import Outcome
     from schemas.dataset.manifest import Manifest
     from schemas.dataset.submitted import Submitted
 
@@ -128,7 +128,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def _preprocess(options: JobOptions, notes: Notes, *, as_json: bool) -> command.Report:
-    from beam_jobs.runtime.job import run_job, submit_job
+    from beam_jobs.runs.job import run_job, submit_job
 
     if options.no_wait:
         return _submitted(options, submit_job(options, report=notes), as_json=as_json)
@@ -148,7 +148,7 @@ def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> c
 
 
 def _append(options: AppendOptions, notes: Notes, *, as_json: bool) -> command.Report:
-    from beam_jobs.append.run import run_append
+    from beam_jobs.runs.append import run_append
 
     outcome = run_append(options, report=notes)
     told = {
@@ -161,7 +161,7 @@ def _append(options: AppendOptions, notes: Notes, *, as_json: bool) -> command.R
 
 
 def _replay(options: ReplayOptions, *, as_json: bool) -> command.Report:
-    from beam_jobs.replay.run import run_replay
+    from beam_jobs.runs.replay import run_replay
 
     outcome = run_replay(options)
     data = {**describe(options.append_to), "added": outcome.added} if as_json else {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
-from beam_jobs.runtime.new_run import load_libraries
+from beam_jobs.runs.job import run_job
+from beam_jobs.runs.run import load_libraries
 from benchmarks.task import Task
 
 load_libraries()

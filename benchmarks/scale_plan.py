@@ -69,7 +69,7 @@ class Submitted(Exception):
 def plan(kind: str, files: int, total: int, folder: str) -> None:
     """Runs a job until its pipeline is built, and prints the figures."""
     from beam_jobs.core.options import JobOptions
-    from beam_jobs.runtime import job, job_checks
+    from beam_jobs.runs import job
 
     schema, pattern = KINDS[kind]
     store: Any = ManyFiles(files, total // files, kind)
@@ -78,12 +78,12 @@ def plan(kind: str, files: int, total: int, folder: str) -> None:
         os.mkdir(staging)
         options = JobOptions(schema=schema, input=(pattern,), output=output, runner="PrismRunner", quiet=True)
         begun = time.monotonic()
-        source = job_checks.check_inputs(options)
+        source = job.check_inputs(options)
         listed, peak_listed = time.monotonic() - begun, peak_mb()
         source.stage(staging)
         staged, peak_staged = time.monotonic() - begun - listed, peak_mb()
         try:
-            with mock.patch("beam_jobs.runtime.runner.run", submit):
+            with mock.patch("beam_jobs.engines.runner.run", submit):
                 job.run_job(options)
         except Submitted as submitted:
             proto, staged_bytes = submitted.proto_bytes, submitted.staged_bytes
@@ -98,8 +98,7 @@ def finish(files: int, total: int, folder: str) -> None:
     """Does what a launcher does with the counts of a finished pipeline, and prints the figures."""
     from beam_jobs.core.accounting import COVERED, DESCRIBED, READ, WRITTEN
     from beam_jobs.core.inputs import InputFile, stage_inputs
-    from beam_jobs.output.accounts import accounts, write_counts
-    from beam_jobs.output.manifest_inputs import input_part
+    from beam_jobs.output.accounts import accounts, input_part, write_counts
     from schemas.dataset.input_files import write_parts
     from schemas.storage import Listing
 

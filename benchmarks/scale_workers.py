@@ -110,12 +110,12 @@ def write_shard(rows: int) -> None:
     import numpy as np
 
     from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
-    from beam_jobs.output import tfrecord_frames
-    from beam_jobs.output.shards import WriteShards
+    from beam_jobs.records import examples
+    from beam_jobs.records.shards import WriteShards
 
     at_once = 1000
-    frames = tfrecord_frames.framed([bytes(200)] * at_once)
-    data, lengths = bytes(tfrecord_frames.joined(frames)), np.full(at_once, 216, np.int32).tobytes()
+    frames = examples.framed([bytes(200)] * at_once)
+    data, lengths = bytes(examples.joined(frames)), np.full(at_once, 216, np.int32).tobytes()
     with tempfile.TemporaryDirectory() as folder:
         options = ShardOptions(ShufflePlan((1, 0, 0), 0), (1, None, None), 1e18, "none", folder, None)
         pieces = ((lengths, bytes(bytearray(data))) for _ in range(rows // at_once))

@@ -134,7 +134,7 @@ def read_places(data_dir: str, **options: Any) -> np.ndarray:
 def orders(rows: int, num_shards: int, seed: int, folder: str) -> dict[str, list[np.ndarray]]:
     """Orders of numbered rows, by name, as arguments of `score`: of the input, a job's shards, and training."""
     from beam_jobs.core.options import JobOptions
-    from beam_jobs.runtime.job import run_job
+    from beam_jobs.runs.job import run_job
 
     raw, schema, output = (os.path.join(folder, name) for name in ("raw.csv", "numbered.yaml", "out"))
     write_numbered(raw, rows)
@@ -160,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="each with its seed (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/shuffle.json, and update its table")
     options = parser.parse_args(argv)
-    from beam_jobs.runtime.new_run import load_libraries
+    from beam_jobs.runs.run import load_libraries
 
     load_libraries()
     scores: dict[str, list[Score]] = {}

@@ -39,7 +39,7 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
       MillraceError: the job failed, and wrote no dataset.
     """
     from beam_jobs.core.options import JobOptions
-    from beam_jobs.runtime.job import run_job
+    from beam_jobs.runs.job import run_job
 
     paths = [input] if isinstance(input, str | os.PathLike) else input
     asked = _options(

@@ -1,7 +1,7 @@
 """The interface between a job, or a replay, and its raw data.
 
 There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`) and images (`beam_jobs.images`);
-`beam_jobs.runtime.sources` chooses one by the schema.
+`beam_jobs.runs.sources` chooses one by the schema.
 """
 
 from __future__ import annotations

@@ -24,9 +24,8 @@ from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string
 from beam_jobs.images.pipeline import FindImageLeaks, IngestImages, analyze, listing_rejects
 from beam_jobs.images.reader import ImageBatch, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
-from beam_jobs.output import tfrecord_frames
-from beam_jobs.output.encode import Encoded
 from beam_jobs.profiles import STATISTICS
+from beam_jobs.records.encode import Encoded
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
 from schemas.profile.statistics import Statistics
@@ -146,7 +145,7 @@ class AssemblePairs(beam.DoFn):
             for side, images in facts.items():
                 columns |= facts_columns(images, f"{side}/")
             self.statistics.add(pa.RecordBatch.from_pydict(columns), splits)
-        yield Encoded(tfrecord_frames.framed(examples), splits, 0, numbers[0])
+        yield Encoded(examples.framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:
         """A pair is rejected for one of its images. Its offset is its number, its raw bytes are the two paths."""

@@ -33,10 +33,10 @@ from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import described_images, with_facts
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
-from beam_jobs.output import tfrecord_frames
-from beam_jobs.output.contents import write_contents
-from beam_jobs.output.encode import Encoded, EncodeExamples, encode
+from beam_jobs.output.existing import write_contents
 from beam_jobs.profiles import STATISTICS, FindLeakage
+from beam_jobs.records import examples
+from beam_jobs.records.encode import Encoded, EncodeExamples, encode
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
@@ -235,6 +235,6 @@ class AccountImages(beam.DoFn):
             file = batch.kept.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)
-                stored = write_stored(self.staging, tfrecord_frames.record(encode(features), 0))
+                stored = write_stored(self.staging, examples.record(encode(features), 0))
                 label = labels[i].decode()
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, {"image": file}, label, stored))

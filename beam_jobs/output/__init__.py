@@ -2,16 +2,13 @@
 
 __all__ = [
     "accounts",
-    "base",
     "cleanup",
     "commit",
-    "contents",
     "data_report",
     "drift",
     "encode",
+    "existing",
     "joined",
-    "kept_files",
-    "manifest_inputs",
     "pipeline_end",
     "result",
     "run_files",

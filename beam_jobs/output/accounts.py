@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 
@@ -27,7 +27,8 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.manifest import Count
+from schemas.dataset.input_files import InputPart
+from schemas.dataset.manifest import Count, Input
 from schemas.errors import MillraceError
 from schemas.storage.content import content_digest
 from schemas.storage.json_files import parse_json
@@ -210,3 +211,29 @@ def check_counts(
     if not read:
         first = [file.path for file in inputs.read(0)[:5]] if inputs.parts == 1 else ["all input files"]
         raise Unfit(f"{', '.join(first)}: the input contains no records")
+
+
+def input_part(accounts: Sequence[InputAccount]) -> InputPart:
+    """The entries of some inputs, by path."""
+    accounts = sorted(accounts, key=lambda account: account.file.path)
+    described = [account.described for account in accounts]
+    headers = sorted({header for _, header in described if header is not None})
+    places = {header: place for place, header in enumerate(headers)}
+    return InputPart(
+        inputs=tuple(
+            Input(
+                path=account.file.path,
+                bytes=account.file.bytes,
+                version=account.file.version,
+                read=account.total(READ),
+                written=sum(account.written.values()),
+                rejected=account.rejected,
+                encoding=encoding,
+                header=None if header is None else places[header],
+                digest=account.digest,
+            )
+            for account, (encoding, header) in zip(accounts, described, strict=True)
+        ),
+        headers=tuple(headers),
+        counts=tuple(count for account in accounts for count in account.for_manifest()),
+    )

@@ -7,9 +7,9 @@ from typing import Any
 
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.output.drift import warnings
-from beam_jobs.output.joined import DRIFT
-from beam_jobs.output.joined import UNSEEN as CODE
 from beam_jobs.output.result import Result
+from beam_jobs.runs.merge import DRIFT
+from beam_jobs.runs.merge import UNSEEN as CODE
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas.comparison import Comparison

@@ -7,8 +7,8 @@ import apache_beam as beam
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.output.accounts import WriteCounts
 from beam_jobs.output.result import RESULT, write_result
-from beam_jobs.output.shards import ShuffleIntoShards
 from beam_jobs.profiles import MergeStatistics
+from beam_jobs.records.shards import ShuffleIntoShards
 from beam_jobs.transform.analyze import WriteTransform
 from schemas.dataset import layout
 from schemas.storage import folders

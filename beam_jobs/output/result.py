@@ -16,7 +16,7 @@ from typing import Any
 from beam_jobs.core.accounting import DESCRIBED, DIGESTED, WRITTEN, CountKey, RejectFile, rejects
 from beam_jobs.core.parity_files import ParityFiles
 from beam_jobs.output.accounts import OBSERVED, CountFile
-from beam_jobs.output.fragments import WrittenShard
+from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
@@ -41,7 +41,7 @@ class Result:
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
     ended: float
-    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.contents`
+    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.existing`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
     leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit, rejects
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.output.accounts import CountFile, accounts, check_counts
-from beam_jobs.output.commit import list_files, versions
-from beam_jobs.output.manifest_inputs import input_part
+from beam_jobs.output.accounts import CountFile, accounts, check_counts, input_part
 from beam_jobs.predicting.shards import WrittenShard
+from beam_jobs.runs.commit import list_files, versions
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.input_files import write_parts

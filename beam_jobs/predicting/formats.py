@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.output import tfrecord_frames
 from schemas.predictions import encoding
 from schemas.predictions.encoding import CLASS, SOURCE
 from schemas.predictions.manifest import FormatName
@@ -126,7 +125,7 @@ class TFRecords(Format):
 
         columns = {name: _listed(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         examples = RecordBatchToExamples(pa.RecordBatch.from_pydict(columns))
-        return [tfrecord_frames.joined(tfrecord_frames.framed(examples))]
+        return [examples.joined(examples.framed(examples))]
 
 
 def _listed(column: pa.Array) -> pa.ListArray:

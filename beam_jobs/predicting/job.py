@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
 from beam_jobs.core.display import Display
+from beam_jobs.engines.checks import check_cluster
 from beam_jobs.predicting.inputs import Inputs, open_inputs
 from beam_jobs.predicting.options import BulkOptions
-from beam_jobs.runtime.cluster_checks import check_cluster
-from beam_jobs.runtime.new_run import NewRun, load_libraries, new_run
+from beam_jobs.runs.run import NewRun, load_libraries, new_run
 from schemas import interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease
@@ -121,10 +121,10 @@ def check_export(options: BulkOptions) -> tuple[AnySchema, Notes]:
 
 def _run(options: BulkOptions, schema: AnySchema, notes: Notes, inputs: Inputs, run: NewRun) -> Predictions:
     from beam_jobs.core.accounting import RejectLimit
+    from beam_jobs.engines import runner
     from beam_jobs.predicting import commit
     from beam_jobs.predicting.served import ExportRef, notes_digest
     from beam_jobs.predicting.work import Work
-    from beam_jobs.runtime import runner
 
     begun = time.monotonic()
     folders.make(run.staging)
@@ -198,7 +198,7 @@ def _builder(inputs: Inputs, staged: StagedInputs, work: Work) -> Callable[[beam
 
 
 def _after_failure(error: BaseException, run: NewRun) -> Predictions:
-    from beam_jobs.output.cleanup import after_failure
+    from beam_jobs.runs.cleanup import after_failure
 
     return after_failure(
         error,

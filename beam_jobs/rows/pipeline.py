@@ -13,8 +13,8 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.steps import Plan, Steps
-from beam_jobs.output.encode import Encoded, EncodeExamples
 from beam_jobs.profiles import LEAKAGE, STATISTICS, FindLeakage
+from beam_jobs.records.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.analyze import analyze

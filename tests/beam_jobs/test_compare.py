@@ -16,7 +16,7 @@ from scipy.spatial.distance import jensenshannon
 
 from beam_jobs.compare import main
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset
 from tests.support.html_page import Page
 from tests.support.people import HEADER, people_csv

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from google.api_core import exceptions
 
-from beam_jobs.runtime.dataflow_errors import explain
+from beam_jobs.engines.dataflow import explain
 from schemas import storage
 from tests.support import commands, dead_ends
 from tests.support.cloud import Cloud

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs import preprocess
-from beam_jobs.runtime import job
+from beam_jobs.runs import job
 from schemas import outage, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.append.run import run_append
 from beam_jobs.core.options import AppendOptions, ReplayOptions
-from beam_jobs.replay.run import run_replay
+from beam_jobs.runs.append import run_append
+from beam_jobs.runs.replay import run_replay
 from schemas import storage
 from schemas.dataset import Dataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset

@@ -11,9 +11,9 @@ import pytest
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.images.reader import REMOTE_READERS
-from beam_jobs.output import uploads
-from beam_jobs.output.fragments import WrittenShard
-from beam_jobs.runtime.job import run_job
+from beam_jobs.records import shards
+from beam_jobs.records.fragments import WrittenShard
+from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.concurrency import in_threads
 from schemas.dataset import command, open_dataset
@@ -66,9 +66,9 @@ def test_a_local_job_shuffles_on_local_disk_and_uploads_nothing_but_files_of_the
 
 
 def test_merged_shards_wait_for_their_upload_within_a_budget_of_bytes(cloud, bucket, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(uploads, "WAITING_BYTES", 1000)  # of two shards
+    monkeypatch.setattr(shards, "WAITING_BYTES", 1000)  # of two shards
     cloud.inject(Fault("POST /upload", times=10**9, wait=0.2))
-    with uploads.Uploads(bucket, aside=str(tmp_path)) as waiting:
+    with shards.Uploads(bucket, aside=str(tmp_path)) as waiting:
         pending = []
         for index in range(6):
             (tmp_path / f"shard-{index}").write_bytes(b"a" * 500)
@@ -88,8 +88,8 @@ def test_a_large_file_is_uploaded_in_parts_of_bounded_memory(cloud, bucket, tmp_
 
 
 def test_there_is_a_connection_for_each_thread_and_it_is_used_again(cloud, bucket, caplog) -> None:
-    threads = max(REMOTE_READERS, gcs_client.TRANSFERS + uploads.UPLOADS + paths.REMOTE_FILES + 1)
-    assert REMOTE_READERS + gcs_client.TRANSFERS + uploads.UPLOADS + paths.REMOTE_FILES < gcs_client.CONNECTIONS
+    threads = max(REMOTE_READERS, gcs_client.TRANSFERS + shards.UPLOADS + paths.REMOTE_FILES + 1)
+    assert REMOTE_READERS + gcs_client.TRANSFERS + shards.UPLOADS + paths.REMOTE_FILES < gcs_client.CONNECTIONS
     storage.write_bytes(f"{bucket}/a", b"a")
     cloud.inject(Fault("alt=media", times=threads, wait=0.3))  # all at once
     with caplog.at_level(logging.WARNING, logger="urllib3"):

@@ -10,7 +10,7 @@ from apache_beam.portability.api import beam_job_api_pb2 as api
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import open_dataset
 from schemas.samples.tables import sample_blocks
 from tests.support.prism import Prism

@@ -20,9 +20,9 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from beam_jobs import job as job_command
 from beam_jobs.core.worker_metrics import BEGUN
-from beam_jobs.runtime import remote_job
-from beam_jobs.runtime.portable_job import PortableJob
-from beam_jobs.runtime.remote_job import Patience
+from beam_jobs.engines import remote_job
+from beam_jobs.engines.portable import PortableJob
+from beam_jobs.engines.remote_job import Patience
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from tests.support import commands, dead_ends, server_process

@@ -10,10 +10,10 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 from beam_jobs.core import worker_metrics
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.progress import Counters
-from beam_jobs.runtime import asking
-from beam_jobs.runtime.dataflow_job import DataflowJob
-from beam_jobs.runtime.job import run_job
-from beam_jobs.runtime.portable_job import PortableJob
+from beam_jobs.engines import jobs
+from beam_jobs.engines.dataflow import DataflowJob
+from beam_jobs.engines.portable import PortableJob
+from beam_jobs.runs.job import run_job
 from schemas.storage import folders
 from tests.support.drawn_images import write_folders
 from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
@@ -82,7 +82,7 @@ def test_dataflow_counts_rows_bytes_and_rejects(running_cloud, dataflow, setup_f
     printed = capsys.readouterr().err
     job_id = list(dataflow.jobs)[-1]
     assert f"https://console.cloud.google.com/dataflow/jobs/us-central1/{job_id}?project=tests" in printed
-    job = DataflowJob(asking.reference("DataflowRunner", beam_args, job_id, ""))
+    job = DataflowJob(jobs.reference("DataflowRunner", beam_args, job_id, ""))
     assert job.state() == "DONE"
     assert_all_rows_are_counted(dict(job.counters()), people)
 

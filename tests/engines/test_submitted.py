@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import job, preprocess
-from beam_jobs.runtime import take_up
+from beam_jobs.runs import reattach
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.verify import verify_dataset
 from tests.support import prism as prisms
@@ -214,7 +214,7 @@ def test_waiting_tells_the_state_and_what_the_workers_have_counted(
     there: Submitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "SAY_SECONDS", 0.0)
-    monkeypatch.setattr(take_up, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(reattach, "POLL_SECONDS", 0.02)
     submitted = there.preprocess("--no_wait", "--json")
     taken = there.job("wait")
     assert taken.code == 0, taken.err

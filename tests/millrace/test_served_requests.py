@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_jobs.append.run import run_append
 from beam_jobs.compare import main as compare
 from beam_jobs.core.options import AppendOptions, JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.append import run_append
+from beam_jobs.runs.job import run_job
 from millrace.label import command
 from millrace.store.options import StoreOptions
 from millrace.store.store import RequestStore

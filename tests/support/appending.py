@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from beam_jobs.append.run import Outcome, run_append
 from beam_jobs.core.options import AppendOptions
+from beam_jobs.runs.append import Outcome, run_append
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.verify import verify_dataset
 from tests.support.jobs import written

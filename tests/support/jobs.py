@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.storage import folders, s3

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, open_dataset
 
 SCHEMA = """\

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs.core.options import ReplayOptions
-from beam_jobs.replay.run import Outcome, run_replay
+from beam_jobs.runs.replay import Outcome, run_replay
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.verify import verify_dataset

@@ -14,7 +14,7 @@ ARGUMENTS = ("--runner", "PortableRunner", "--job_endpoint", "localhost:1", "--e
 
 @dataclasses.dataclass
 class StubJob:
-    """A submitted job. Implements `beam_jobs.runtime.remote_job.RemoteJob`."""
+    """A submitted job. Implements `beam_jobs.engines.remote_job.RemoteJob`."""
 
     said: str
     id: str = "stub-1"
@@ -41,11 +41,11 @@ def install(state: str) -> None:
     Args:
       state: in which every job is said to be, such as RUNNING, DONE or FAILED.
     """
-    from beam_jobs.runtime import asking, runner
+    from beam_jobs.engines import jobs, runner
 
     def start(options: Any, build: Callable[[Any], None]) -> StubJob:
         runner._run_here(dataclasses.replace(options, runner="FnApiRunner", beam_args=TWICE, no_wait=False), build)
         return StubJob(state)
 
     mock.patch.object(runner, "start", start).start()
-    mock.patch.object(asking, "_connected", return_value=StubJob(state)).start()
+    mock.patch.object(jobs, "_connected", return_value=StubJob(state)).start()

@@ -12,7 +12,7 @@ PATIENCE = 240.0  # seconds that a child may take; what takes longer hangs
 KEPT_OUTPUT = 20_000
 HEAVY = (
     "tensorflow",
-    "beam_jobs.runtime.job",
+    "beam_jobs.runs.job",
     "beam_jobs.output.pipeline_end",
     "trainer.loop.train",
     "trainer.model_dir.checkpoints",

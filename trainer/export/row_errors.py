@@ -1,6 +1,6 @@
 """The rules by which the preprocessing job rejects rows, as TensorFlow ops on the rows of a request.
 
-They are the rules of `schemas.csv.decode` for raw inputs, and of `beam_jobs.output.encode` for transformed features. A
+They are the rules of `schemas.csv.decode` for raw inputs, and of `beam_jobs.records.encode` for transformed features. A
 row's error is `<input>: <reason>`, or '' if the row is valid; with several errors it is the first in the schema's
 order, as in the job. A row's error does not depend on the other rows of the batch.
 """

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from beam_jobs.append.run import Outcome, run_append
 from beam_jobs.core.options import AppendOptions, JobOptions, ReplayOptions
-from beam_jobs.replay.run import run_replay
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.append import Outcome, run_append
+from beam_jobs.runs.job import run_job
+from beam_jobs.runs.replay import run_replay
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import UsageError
 from tests.support.drawn_images import draw

@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from beam_jobs.append.run import run_append
 from beam_jobs.core import progress
 from beam_jobs.core.options import AppendOptions
+from beam_jobs.runs.append import run_append
 from beam_jobs.transform import analyze
 from schemas.csv import reader, stream
 from schemas.dataset import Dataset
@@ -166,7 +166,7 @@ def grown(days: Days) -> None:
 
 def replayed(days: Days) -> None:
     from beam_jobs.core.options import ReplayOptions
-    from beam_jobs.replay.run import run_replay
+    from beam_jobs.runs.replay import run_replay
 
     bad = Path(days.day(5))
     bad.write_text(bad.read_text() + "bad,old,1,1,a,a,a,no\n")

@@ -201,7 +201,7 @@ def test_a_wrong_command_line_is_a_usage_error(argv, message, capsys):
 
 def test_rejects_of_all_runs_are_kept_and_can_be_replayed_after_an_append(days):
     from beam_jobs.core.options import ReplayOptions
-    from beam_jobs.replay.run import run_replay
+    from beam_jobs.runs.replay import run_replay
 
     for day in (1, 2):
         path = Path(days.day(day))
@@ -251,8 +251,8 @@ def test_a_dataset_of_an_earlier_release_is_compared_with_its_files_or_by_path_a
         days.append(copied)
     Path(days.path / "day0.csv").unlink()
     notes: list[str] = []
-    from beam_jobs.append.run import run_append
     from beam_jobs.core.options import AppendOptions
+    from beam_jobs.runs.append import run_append
 
     run_append(AppendOptions(days.output, (copied,), quiet=True), report=notes.extend)
     assert any("kept no digests" in note and "day0.csv" in note for note in notes)

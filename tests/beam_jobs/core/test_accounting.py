@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
-from beam_jobs.output import encode
 from beam_jobs.preprocess import main
-from beam_jobs.runtime import job
+from beam_jobs.records import encode
+from beam_jobs.runs import job
 from schemas.csv import lines, reader
 from schemas.csv import parse as csv_parse
 from schemas.csv.file import split_ranges

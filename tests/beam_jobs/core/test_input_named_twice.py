@@ -10,7 +10,7 @@ import pytest
 from beam_jobs import preprocess
 from beam_jobs.core.options import JobOptions
 from beam_jobs.images.source import ImageSource
-from beam_jobs.runtime.job_checks import check_inputs
+from beam_jobs.runs.job import check_inputs
 from schemas.dataset.manifest import read_manifest
 from schemas.errors import UsageError
 from schemas.rejects import Reject

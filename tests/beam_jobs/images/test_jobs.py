@@ -16,7 +16,7 @@ import tensorflow_transform as tft
 from PIL import Image
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.statistics import read_statistics

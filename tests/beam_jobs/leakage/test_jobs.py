@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from beam_jobs.core.options import JobOptions
 from beam_jobs.preprocess import main as preprocess
 from beam_jobs.preprocess import summarize
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from beam_jobs.output import cleanup, commit
 from beam_jobs.preprocess import main
+from beam_jobs.runs import cleanup, commit
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.errors import MillraceError

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from beam_jobs.output.data_report import EACH
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command
 from tests.support.drawn_images import write_folders

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.preprocess import main
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_main

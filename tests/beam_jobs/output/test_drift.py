@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.preprocess import main
-from beam_jobs.runtime.job_checks import check_inputs
+from beam_jobs.runs.job import check_inputs
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.manifest import read_manifest

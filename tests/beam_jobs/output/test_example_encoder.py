@@ -9,8 +9,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.output.example_encoder import LAYOUTS, fixed_examples
-from beam_jobs.output.tfrecord_frames import record
+from beam_jobs.records.examples import LAYOUTS, fixed_examples, record
 
 FLOAT, INT = pa.float32(), pa.int64()
 

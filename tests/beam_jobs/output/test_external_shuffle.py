@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
-from beam_jobs.output import tfrecord_frames
-from beam_jobs.output.encode import Encoded
-from beam_jobs.output.external_shuffle import Piece, ShuffledGroup, pieces_by_bucket
-from beam_jobs.output.shards import AssignShards, WriteShards
+from beam_jobs.records import examples
+from beam_jobs.records.encode import Encoded
+from beam_jobs.records.shards import AssignShards, WriteShards
+from beam_jobs.records.shuffle import Piece, ShuffledGroup, pieces_by_bucket
 from schemas.storage.tfrecord import read_frames
 
 Sent = tuple[bytes, bytes]
 
 
 def piece(records: list[bytes]) -> Piece:
-    frames = tfrecord_frames.framed(records)
+    frames = examples.framed(records)
     (only,) = pieces_by_bucket(frames, np.zeros(len(records), np.int64))
     return only[1]
 
@@ -128,7 +128,7 @@ class TestWriteShards:
 
 class TestAssignShards:
     def encoded(self, records: list[bytes], offset: int) -> Encoded:
-        return Encoded(tfrecord_frames.framed(records), np.zeros(len(records), np.int8), 5, offset)
+        return Encoded(examples.framed(records), np.zeros(len(records), np.int8), 5, offset)
 
     @pytest.mark.parametrize("collect", [1, 1 << 20])
     def test_every_record_goes_to_the_bucket_that_its_place_draws(self, tmp_path, collect):
@@ -140,7 +140,7 @@ class TestAssignShards:
         sent += [item.value for item in assign.finish_bundle()]
         got = {(bucket, record) for bucket, (_, data) in sent for record in records_in(data)}
         expected = {
-            (int(bucket), tfrecord_frames.record(batch.frames, i))
+            (int(bucket), examples.record(batch.frames, i))
             for batch in batches
             for i, bucket in enumerate(made.plan.draw(batch.splits, batch.file, batch.offset))
         }

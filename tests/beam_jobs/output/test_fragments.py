@@ -13,16 +13,16 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.core.shuffle_plan import ShufflePlan
-from beam_jobs.output import tfrecord_frames
-from beam_jobs.output.encode import Encoded
-from beam_jobs.output.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
+from beam_jobs.records import examples
+from beam_jobs.records.encode import Encoded
+from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
 from schemas.errors import MillraceError
 
 
 def batch(file: int, rows: int) -> Encoded:
     splits = np.array([0, 0, 0, 1] * (rows // 4 + 1), np.int8)[:rows]
     records = [f"{file}-{i}".encode() * (1 + i % 3) for i in range(rows)]
-    return Encoded(tfrecord_frames.framed(records), splits, file, 100 * file)
+    return Encoded(examples.framed(records), splits, file, 100 * file)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -42,9 +42,7 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
         )
         kind = {"none": "", "gzip": "GZIP"}[compression]
         read = [r.numpy() for r in tf.data.TFRecordDataset(shard.path, kind)]
-        expected = [
-            tfrecord_frames.record(b.frames, i) for b in batches for i in np.flatnonzero(b.splits == split).tolist()
-        ]
+        expected = [examples.record(b.frames, i) for b in batches for i in np.flatnonzero(b.splits == split).tolist()]
         assert collections.Counter(read) == collections.Counter(expected)
         assert len(read) == shard.rows
         data = (tmp_path / f"shard{split}").read_bytes()

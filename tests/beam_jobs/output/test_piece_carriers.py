@@ -8,9 +8,8 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_jobs.output import tfrecord_frames
-from beam_jobs.output.external_shuffle import Piece, pieces_by_bucket
-from beam_jobs.output.piece_carriers import ByFile, ByValue
+from beam_jobs.records import examples
+from beam_jobs.records.shuffle import ByFile, ByValue, Piece, pieces_by_bucket
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import read_frames
 
@@ -19,7 +18,7 @@ BUCKETS = np.arange(100) % 3
 
 
 def pieces() -> list[tuple[int, Piece]]:
-    return list(pieces_by_bucket(tfrecord_frames.framed(RECORDS), BUCKETS))
+    return list(pieces_by_bucket(examples.framed(RECORDS), BUCKETS))
 
 
 def records_in(piece: Piece) -> list[bytes]:
@@ -42,7 +41,7 @@ def test_what_is_sent_by_file_is_as_small_for_many_records_as_for_few(tmp_path: 
     coder = beam.coders.registry.get_coder(ByFile.sent)
 
     def sent(records: int) -> int:
-        frames = tfrecord_frames.framed([bytes(100)] * records)
+        frames = examples.framed([bytes(100)] * records)
         (item,) = ByFile(str(tmp_path)).send(pieces_by_bucket(frames, np.zeros(records, np.int64)))
         return len(coder.encode(item))
 

@@ -13,10 +13,9 @@ import tensorflow as tf
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
-from beam_jobs.replay import run
-from beam_jobs.replay.run import Outcome
-from beam_jobs.runtime import job
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs import job, replay
+from beam_jobs.runs.job import run_job
+from beam_jobs.runs.replay import Outcome
 from schemas.dataset import Dataset, open_dataset
 from tests.beam_jobs.transform import test_rejects
 from tests.support import replaying
@@ -41,8 +40,8 @@ def through_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
         return ShardOptions(o.plan, (4, 1, 1), o.shard_bytes, o.compression, o.staging, None)
 
     monkeypatch.setattr(job, "plan_shards", plan)
-    of_replay = run._shards
-    monkeypatch.setattr(run, "_shards", lambda *args: dataclasses.replace(of_replay(*args), fragments=None))
+    of_replay = replay._shards
+    monkeypatch.setattr(replay, "_shards", lambda *args: dataclasses.replace(of_replay(*args), fragments=None))
 
 
 def rejects_of(dataset) -> list[str]:

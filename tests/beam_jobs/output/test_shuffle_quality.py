@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from benchmarks.shuffle_quality import SCHEMA, read_places, score, stored_places, write_numbered
 
 pytestmark = pytest.mark.slow

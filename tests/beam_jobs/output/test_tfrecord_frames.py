@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.output.tfrecord_frames import framed, joined, lengths, record, sealed
+from beam_jobs.records.examples import framed, joined, lengths, record, sealed
 from schemas.storage.tfrecord import FOOTER, HEADER
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)

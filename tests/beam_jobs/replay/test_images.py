@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from beam_jobs.append.run import run_append
 from beam_jobs.core.options import AppendOptions, JobOptions, ReplayOptions
-from beam_jobs.replay.run import Outcome, run_replay
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.append import run_append
+from beam_jobs.runs.job import run_job
+from beam_jobs.runs.replay import Outcome, run_replay
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.rejects import Reject, read_rejects

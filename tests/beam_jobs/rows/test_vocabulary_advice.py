@@ -12,7 +12,7 @@ import pytest
 from beam_jobs.core.options import JobOptions
 from beam_jobs.rows import vocabulary_advice as advice
 from beam_jobs.rows.vocabulary_advice import about, estimate
-from beam_jobs.runtime.job_checks import check_inputs
+from beam_jobs.runs.job import check_inputs
 
 SCHEMA = """\
 name: visits

@@ -10,8 +10,8 @@ import pytest
 
 from beam_jobs import preprocess
 from beam_jobs.core.options import JobOptions, ReplayOptions, parse_as
-from beam_jobs.replay.run import run_replay
-from beam_jobs.runtime.cluster_checks import check_cluster
+from beam_jobs.engines.checks import check_cluster
+from beam_jobs.runs.replay import run_replay
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import Location, location_of
 from tests.support.people import LEAN_SCHEMA, people_csv

@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.verify import verify_dataset
@@ -116,7 +116,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkey
         expected = got
         if changes.get("num_shards"):
             assert [len(dataset.shards(s)) for s in dataset.splits] == [3, 1, 1]
-    from beam_jobs.runtime import job
+    from beam_jobs.runs import job
 
     original = job.plan_shards
 

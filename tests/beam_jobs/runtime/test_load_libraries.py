@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import gc, os, sys
 del os.environ["TF_USE_LEGACY_KERAS"]
-from beam_jobs.runtime.new_run import load_libraries
+from beam_jobs.runs.run import load_libraries
 load_libraries()
 assert gc.isenabled() and gc.get_freeze_count() > 100_000, gc.get_freeze_count()
 assert {"tensorflow", "apache_beam", "tensorflow_transform.beam", "tf_keras"} <= set(sys.modules)
@@ -31,7 +31,7 @@ print(os.environ["TF_CPP_MIN_LOG_LEVEL"], tf.get_logger().isEnabledFor(20))
 @pytest.mark.parametrize(
     ("start", "verbose", "told"),
     [
-        ("from beam_jobs.runtime.job import load_libraries as start; start", False, "2 False"),
+        ("from beam_jobs.runs.job import load_libraries as start; start", False, "2 False"),
         ("from trainer.verbosity import start_tensorflow as start; start", False, "2 False"),
         ("from trainer.verbosity import start_tensorflow as start; start", True, "0 True"),
     ],

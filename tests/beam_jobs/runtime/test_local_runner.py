@@ -13,8 +13,8 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_jobs.runtime import runner
-from beam_jobs.runtime.local_runner import LocalOptions, LocalRunner
+from beam_jobs.engines import runner
+from beam_jobs.engines.local import LocalOptions, LocalRunner
 from schemas.dataset import Dataset
 from tests.support.people import MEASURED_SCHEMA, make_job
 from tests.support.written_records import records

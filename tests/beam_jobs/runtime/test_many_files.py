@@ -12,9 +12,10 @@ import pytest
 
 from beam_jobs.core import inputs
 from beam_jobs.core.options import JobOptions
+from beam_jobs.engines import runner
 from beam_jobs.preprocess import main
 from beam_jobs.rows import ranges, source
-from beam_jobs.runtime import job, runner
+from beam_jobs.runs import job
 from schemas import storage
 from schemas.dataset import Dataset, input_files, layout, open_dataset
 from schemas.dataset.input_files import read_inputs

@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 
 from beam_jobs.compare import main as compare
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, open_dataset
 from tests.support.written_records import examples
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beam_jobs.runtime.sources import SOURCES
+from beam_jobs.runs.sources import SOURCES
 from schemas.spec.messages import FORMATS
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.output import commit as committing
-from beam_jobs.runtime import take_up
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs import commit as committing
+from beam_jobs.runs import reattach
+from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.dataset import command, layout
 from schemas.dataset.lease import LeaseError, hold
@@ -62,7 +62,7 @@ class Scene:
         shutil.copytree(copy or self.prepared, self.output)
 
     def commit(self) -> Manifest:
-        return take_up.commit(self.output, take_up.find(self.output, self.run))
+        return reattach.commit(self.output, reattach.find(self.output, self.run))
 
     def commit_too(self) -> None:
         self.commit()
@@ -133,12 +133,12 @@ def drawn_steps(scene: Scene) -> list[int]:
 
 
 def test_a_result_that_cannot_be_committed_any_more_is_removed_without_force(scene: Scene) -> None:
-    submitted = take_up.find(scene.output, scene.run)
+    submitted = reattach.find(scene.output, scene.run)
     with pytest.raises(UsageError, match="Give --force to throw"):
-        take_up.cancel(scene.output, submitted)
+        reattach.cancel(scene.output, submitted)
     later = read_manifest(scene.output).model_copy(update={"created": "later"})
     storage.write_bytes(layout.join(scene.output, layout.MANIFEST), later.to_json())
-    assert "its result" in take_up.cancel(scene.output, submitted)
+    assert "its result" in reattach.cancel(scene.output, submitted)
     assert scene.run not in os.listdir(scene.output)
 
 
@@ -215,7 +215,7 @@ def test_a_run_that_is_committed_while_somebody_throws_it_away_stays(
         scene.commit()
         return hold(*given, **options)
 
-    monkeypatch.setattr(take_up, "hold", overtaken)
+    monkeypatch.setattr(reattach, "hold", overtaken)
     ended = scene.there.job("cancel", "--force")
     assert ended.code == 1
     assert f"another process has committed run {scene.run}" in ended.err

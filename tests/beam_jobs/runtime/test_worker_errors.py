@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from beam_jobs.core.accounting import TooManyRejects
-from beam_jobs.runtime import worker_errors
+from beam_jobs.engines import remote_job
 from schemas.errors import MillraceError, UsageError
 
 MESSAGES = [
@@ -37,14 +37,14 @@ def as_beam_reports(error: Exception, *, step: str = "ReadTrain") -> str:
     "around", ["{}", "bundle inst007 stage-009 failed:{}", "generic::unknown: {}\n\nat worker-1\n"]
 )
 def test_an_error_of_ours_comes_out_as_it_was_raised(cls: type[MillraceError], message: str, around: str) -> None:
-    found = worker_errors.reported(["a message before", around.format(as_beam_reports(cls(message)))])
+    found = remote_job.reported(["a message before", around.format(as_beam_reports(cls(message)))])
     assert type(found) is cls
     assert str(found) == message
 
 
 def test_the_last_error_of_ours_counts() -> None:
     texts = [as_beam_reports(MillraceError("first")), as_beam_reports(MillraceError("second")), "work item failed"]
-    assert str(worker_errors.reported(texts)) == "second"
+    assert str(remote_job.reported(texts)) == "second"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_last_error_of_ours_counts() -> None:
     ["", "SDK worker disconnected", "the name schemas.errors.MillraceError alone", as_beam_reports(ValueError())],
 )
 def test_other_texts_hold_no_error_of_ours(text: str) -> None:
-    assert worker_errors.reported([text]) is None
+    assert remote_job.reported([text]) is None
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_other_texts_hold_no_error_of_ours(text: str) -> None:
     ],
 )
 def test_another_error_becomes_one_line_with_its_step(texts: list[str], line: str) -> None:
-    assert worker_errors.cause(texts) == line
+    assert remote_job.cause(texts) == line
 
 
 def test_a_long_message_is_shortened() -> None:
-    line = worker_errors.cause([as_beam_reports(ValueError("x" * 10_000))])
+    line = remote_job.cause([as_beam_reports(ValueError("x" * 10_000))])
     assert line.startswith("in the step 'ReadTrain': ValueError: xxx")
     assert line.endswith("...")
     assert len(line) < 600

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from beam_jobs.transform.preprocessing import clean, lower, padded, text_tokens
 from schemas.dataset import open_dataset
 from schemas.spec.features import Text

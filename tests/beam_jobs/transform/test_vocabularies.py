@@ -14,7 +14,7 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.rows.pipeline import adapter_config
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
 from schemas.dataset import Dataset, open_dataset

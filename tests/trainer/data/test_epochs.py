@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runtime.job import run_job
+from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, open_dataset
 from trainer.data.epochs import kept, shuffled_batches, windows, without_first
 from trainer.data.input_fn import input_fn

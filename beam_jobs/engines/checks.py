@@ -1,0 +1,222 @@
+"""Beam's own options, and mistakes in how a cluster is used, found before anything is imported or staged."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.runner_options import RunnerOptions
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.spec.images import ImageSchema
+from schemas.spec.loader import AnySchema
+from schemas.storage.gcs_access import location_of
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamFlags:
+    """Values of Beam's options; None for those that are not given."""
+
+    project: str | None = None
+    region: str | None = None
+    temp_location: str | None = None
+    staging_location: str | None = None
+    template_location: str | None = None
+    worker_region: str | None = None
+    worker_zone: str | None = None
+    dataflow_endpoint: str | None = None
+    impersonate_service_account: str | None = None
+    job_endpoint: str | None = None
+    prism_location: str | None = None
+    job_name: str | None = None
+    environment_type: str | None = None
+    flink_master: str | None = None
+    spark_master_url: str | None = None
+    sdk_container_image: str | None = None
+    setup_file: str | None = None
+    no_auth: bool = False
+
+    @property
+    def work_region(self) -> str | None:
+        """The region whose machines read and write the data."""
+        return self.worker_region or (self.worker_zone or "").rpartition("-")[0] or self.region
+
+
+def read_flags(beam_args: Sequence[str]) -> BeamFlags:
+    """Reads them from arguments that are Beam's; unknown ones and those without a value are left to Beam."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    for field in dataclasses.fields(BeamFlags):
+        if field.name == "no_auth":
+            parser.add_argument("--no_auth", action="store_true")
+        else:
+            parser.add_argument(f"--{field.name}", nargs="?")
+    return BeamFlags(**vars(parser.parse_known_args(list(beam_args))[0]))
+
+
+def is_dataflow(runner: str) -> bool:
+    """Whether a runner's name, or the dotted name of its class, is that of Dataflow's."""
+    return runner.rpartition(".")[2] == "DataflowRunner"
+
+
+_ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
+_GCS, _S3 = "gs://", "s3://"
+_LOOPBACK = re.compile(
+    r"(\w+://)?(localhost|127(\.\d+){3}|\[::1\])(:\d+)?/?|embed|auto|\[(local|auto)\]|local(\[.*\])?"
+)
+
+
+def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) -> None:
+    """Checks what a job, or a replay, asks of a cluster.
+
+    Args:
+      options: the job's options.
+      paths: by option, the paths that workers read or write.
+
+    Raises:
+      UsageError: an option is missing or contradicts the others, workers cannot reach a path, or a bucket is far away.
+    """
+    if options.is_local:
+        return
+    flags = read_flags(options.beam_args)
+    if flags.template_location is not None and not options.flex_template:
+        raise UsageError(
+            "--template_location: a classic template would write every dataset into one run, and nobody would commit "
+            "it; use --no_wait, or the Flex Template in docker/flex_template (docs/dataflow.md)"
+        )
+    _check_service(options.runner.rpartition(".")[2], flags)
+    if is_dataflow(options.runner):
+        _check_dataflow(flags)
+        on_disk = f"is on this machine's disk, and {options.runner}'s workers have disks of their own"
+        _refuse(storage.is_local, paths, f"{on_disk}; copy it to a bucket")
+        _refuse(_is_s3, paths, "Google's workers have no credentials of AWS; copy it to gs:// first")
+        _check_buckets(flags, paths)
+        if not options.any_region:
+            _check_regions(flags, paths)
+    elif not options.shared_disk and (master := _other_host(flags)) is not None:
+        on_disk = f"is on this machine's disk, and the workers of {master} may have disks of their own"
+        _refuse(
+            storage.is_local,
+            paths,
+            f"{on_disk}; copy it to a bucket, or give --shared_disk if all of them have this path",
+        )
+    if options.no_wait:
+        check_can_leave(options)
+
+
+def check_can_leave(options: RunnerOptions) -> None:
+    """Refuses to leave a job that ends with this process, or whose runner cannot be asked about it later.
+
+    Raises:
+      UsageError: the job can only be waited for.
+    """
+    if not can_leave(options):
+        raise UsageError(
+            f"--no_wait: a job on {options.runner} with these options cannot be asked about once this process has "
+            "ended; use DataflowRunner, or PortableRunner with --job_endpoint HOST:PORT and an --environment_type "
+            "other than LOOPBACK"
+        )
+
+
+def can_leave(options: RunnerOptions) -> bool:
+    """Whether the job goes on without this process, and its runner can be asked about it by its id."""
+    if is_dataflow(options.runner):
+        return True
+    flags = read_flags(options.beam_args)
+    if options.runner.rpartition(".")[2] != "PortableRunner" or flags.job_endpoint in (None, "embed"):
+        return False  # other runners start a job server of their own, which ends with this process
+    return flags.environment_type != "LOOPBACK"  # whose workers are threads of this process
+
+
+def read_or_written(options: JobOptions, schema: AnySchema) -> dict[str, tuple[str, ...]]:
+    """By option, the paths that a job's workers read or write."""
+    paths = {"--input": options.input, "--output": (options.output,)}
+    if options.transform_from is not None:
+        paths["--transform_from"] = (options.transform_from,)
+    root = schema.images.root if isinstance(schema, ImageSchema) else None
+    if root is not None and (root.startswith("/") or "://" in root):  # others are relative to an input
+        paths[f"the `root` in {options.schema}:"] = (root,)
+    return paths
+
+
+def _check_service(runner: str, flags: BeamFlags) -> None:
+    """Checks where a job service is, or the program that is one, and how its workers are started."""
+    if runner == "PortableRunner" and flags.job_endpoint is None:
+        raise UsageError(
+            "--job_endpoint: missing; PortableRunner needs HOST:PORT of a job service, such as localhost:8073"
+        )
+    environment = flags.environment_type
+    if environment and environment not in _ENVIRONMENTS and not environment.startswith("beam:env:"):
+        raise UsageError(f"--environment_type {environment}: unknown; choose from {', '.join(_ENVIRONMENTS)}")
+    prism = flags.prism_location
+    is_path = prism is not None and os.sep in prism and "://" not in prism
+    if runner == "PrismRunner" and prism is not None and is_path and not os.path.isfile(prism):
+        raise UsageError(
+            f"--prism_location {prism}: no such file; `make cloud-tools` builds it, and without this option Beam "
+            "downloads it"
+        )
+
+
+def _check_dataflow(flags: BeamFlags) -> None:
+    for name, value, what in (
+        ("project", flags.project, "the Google Cloud project that the job runs in"),
+        ("region", flags.region, "the region that the job runs in, such as us-central1"),
+        ("temp_location", flags.temp_location, "a folder for temporary files, such as gs://my-bucket/tmp"),
+    ):
+        if not value:
+            raise UsageError(f"--{name}: missing; DataflowRunner needs {what}")
+    for name, value in (("temp_location", flags.temp_location), ("staging_location", flags.staging_location)):
+        if value is not None and not value.startswith(_GCS):
+            raise UsageError(f"--{name} {value}: must be in a bucket, such as gs://my-bucket/tmp")
+
+
+def _refuse(unreachable: Callable[[str], bool], paths: Mapping[str, Iterable[str]], why: str) -> None:
+    for option, values in paths.items():
+        for path in values:
+            if unreachable(path):
+                raise UsageError(f"{option} {path}: {why}")
+
+
+def _is_s3(path: str) -> bool:
+    return path.startswith(_S3)
+
+
+def _other_host(flags: BeamFlags) -> str | None:
+    """The address of a cluster on other machines; None if all is on this one, as far as the options tell."""
+    addresses = (flags.job_endpoint, flags.flink_master, flags.spark_master_url)
+    return next((a for a in addresses if a and not _LOOPBACK.fullmatch(a)), None)
+
+
+def _check_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> None:
+    for option, path in _in_buckets(flags, paths):
+        try:
+            storage.split_address(path)
+        except UsageError as error:
+            raise UsageError(f"{option} {error}") from error
+
+
+def _check_regions(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> None:
+    region = flags.work_region
+    seen: set[str] = set()
+    for option, path in _in_buckets(flags, paths):
+        bucket, _ = storage.split_address(path)
+        if bucket in seen or region is None:
+            continue
+        seen.add(bucket)
+        location = location_of(path)
+        if location is not None and not location.serves(region):
+            raise UsageError(
+                f"{option} {path}: the bucket is in {location.name.lower()}, and the job would run in {region}; use a "
+                "bucket in the job's region, run the job in the bucket's, or give --any_region"
+            )
+
+
+def _in_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
+    for option, values in paths.items():
+        yield from ((option, path) for path in values if path.startswith(_GCS))
+    for option, value in (("--temp_location", flags.temp_location), ("--staging_location", flags.staging_location)):
+        if value is not None:
+            yield option, value

@@ -1,0 +1,193 @@
+"""Jobs of Dataflow, asked about over its REST API, and what its errors mean."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import http
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_jobs.engines.remote_job import Unreachable
+from schemas.dataset.submitted import JobReference
+from schemas.errors import MillraceError
+from schemas.storage.store import redacted
+
+LONGEST = 300  # characters of the service's own words
+_LOG_IN = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
+_TO_DO = {
+    400: "correct the option that it names",
+    401: f"it does not know the credentials: {_LOG_IN}",
+    403: "the account needs roles/dataflow.developer, and the project the Dataflow API",
+    404: "check --project, --region and --dataflow_endpoint",
+    409: "give another --job_name",
+}
+_LATER = "run the command again later"
+_REQUEST = re.compile(r"^(GET|POST|PUT) \S+: ")  # precedes the service's own words
+
+
+def explain(error: BaseException) -> str | None:
+    """A failed request to Dataflow in one line, without secrets; None for any other error."""
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+    from google.auth.exceptions import GoogleAuthError
+    from requests.exceptions import RequestException
+
+    match error:
+        case RetryError() if error.cause is not None:
+            return explain(error.cause)
+        case GoogleAuthError():
+            return f"there are no usable credentials ({_words(str(error))}): {_LOG_IN}"
+        case RequestException():
+            return f"nothing answers there ({type(error).__name__}): check the network and --dataflow_endpoint"
+        case GoogleAPICallError() if error.code is not None:
+            status, words = http.HTTPStatus(error.code), _words(_REQUEST.sub("", error.message))
+            said = "" if words.startswith("<") else f": {words}"  # a page of HTML is of a proxy
+            return f"it answers {status.value} {status.phrase}{said}; {_TO_DO.get(status.value, _LATER)}"
+        case _:
+            return None
+
+
+def _words(message: str) -> str:
+    line = " ".join(redacted(message).split()).rstrip(".")
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+ANSWER_SECONDS = 60.0  # until the service must have answered, repeated requests included
+EXPLAIN_SECONDS = 50.0  # after a job has failed, until the reason is among its messages; Beam waits as long
+_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+
+
+class DataflowJob:
+    """A job of Dataflow. Implements `beam_jobs.engines.remote_job.RemoteJob`."""
+
+    poll_seconds = 2.0
+    watches_workers = True
+
+    def __init__(self, reference: JobReference) -> None:
+        self._reference = reference
+        self.id = reference.id or reference.name or ""
+        self.place = reference.url or console(reference.project, reference.region, reference.id)
+
+    def state(self) -> str:
+        with _answers():
+            found = self._client("Jobs").get_job(self._named, **_patience())
+        return str(found.current_state.name).removeprefix("JOB_STATE_")
+
+    def counters(self) -> Mapping[str, int]:
+        from beam_jobs.core.worker_metrics import NAMESPACE
+
+        with _answers():
+            found = self._client("Metrics").get_job_metrics(self._named, **_patience()).metrics
+        committed: collections.Counter[str] = collections.Counter()
+        tentative: collections.Counter[str] = collections.Counter()
+        for metric in found:
+            if metric.name.origin == "user" and metric.name.context.get("namespace") == NAMESPACE:
+                sums = tentative if metric.name.context.get("tentative") == "true" else committed
+                sums[metric.name.name] += int(metric.scalar or 0)
+        return {name: committed[name] or tentative[name] for name in committed | tentative}
+
+    def errors(self) -> Sequence[str]:
+        deadline = time.monotonic() + EXPLAIN_SECONDS
+        while not (texts := self._error_messages()) and time.monotonic() < deadline:
+            time.sleep(self.poll_seconds)
+        return texts
+
+    def cancel(self) -> None:
+        from google.cloud import dataflow
+
+        wanted = {"requested_state": dataflow.JobState.JOB_STATE_CANCELLED}
+        with _answers():
+            self._client("Jobs").update_job({**self._named, "job": wanted}, **_patience())
+
+    def _error_messages(self) -> list[str]:
+        from google.cloud import dataflow
+
+        least = dataflow.JobMessageImportance.JOB_MESSAGE_ERROR
+        asked = {**self._named, "minimum_importance": least}
+        with _answers():
+            said = list(self._client("Messages").list_job_messages(asked, **_patience()))
+        return [m.message_text for m in sorted(said, key=lambda m: m.time) if m.message_importance == least]
+
+    @functools.cached_property
+    def _named(self) -> dict[str, str | None]:
+        """What requests about the job name it by. A job that a Flex Template began is found by its name."""
+        job = self._reference
+        place = {"project_id": job.project, "location": job.region}
+        if job.id:
+            return {**place, "job_id": job.id}
+        with _answers():
+            named = [found for found in self._client("Jobs").list_jobs(place, **_patience()) if found.name == job.name]
+        if len(named) != 1:
+            raise MillraceError(
+                f"{job}: {len(named)} jobs of this name were found in project {job.project}, region {job.region}; "
+                "expected the one that the Flex Template began"
+            )
+        return {**place, "job_id": named[0].id}
+
+    @functools.cache  # noqa: B019 - lives as long as the command
+    def _client(self, service: str) -> Any:
+        from google.cloud import dataflow
+
+        options: dict[str, Any] = {"credentials": _credentials(self._reference)}
+        endpoint = (self._reference.endpoint or "").rstrip("/")
+        if endpoint:
+            # As Beam does: plain REST on this machine, gRPC elsewhere.
+            rest = "localhost" in endpoint or "sandbox" in endpoint
+            options["transport"] = "rest" if rest else None
+            options["client_options"] = {"api_endpoint": endpoint if rest else endpoint.rpartition("://")[2]}
+        return getattr(dataflow, f"{service}V1Beta3Client")(**options)
+
+
+def console(project: str | None, region: str | None, job_id: str) -> str:
+    """The address of a job's page."""
+    return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"
+
+
+def check_credentials(job: JobReference) -> None:
+    """Looks for the credentials of a job that will be submitted; Beam goes on without any.
+
+    Raises:
+      MillraceError: there are none.
+    """
+    from google.auth import default
+    from google.auth.exceptions import GoogleAuthError
+
+    if job.no_auth:
+        return
+    try:
+        default(scopes=_SCOPES)
+    except GoogleAuthError as error:
+        raise MillraceError(f"Dataflow: {explain(error)}; nothing was submitted") from error
+
+
+def _credentials(job: JobReference) -> Any:
+    """None: those of the environment."""
+    from google.auth import credentials, default, impersonated_credentials
+
+    if job.no_auth:
+        return credentials.AnonymousCredentials()
+    if job.impersonate is None:
+        return None
+    *delegates, target = [account.strip() for account in job.impersonate.split(",")]
+    source, _ = default(scopes=_SCOPES)
+    return impersonated_credentials.Credentials(source, target, _SCOPES, delegates)
+
+
+def _patience() -> dict[str, Any]:
+    """Repeats a request that a busy service refused, and a lost connection, for a while."""
+    from google.api_core.retry import Retry
+
+    return {"retry": Retry(initial=0.5, maximum=8.0, timeout=ANSWER_SECONDS / 2), "timeout": ANSWER_SECONDS / 4}
+
+
+@contextlib.contextmanager
+def _answers() -> Iterator[None]:
+    """Whatever keeps the service from answering, missing credentials too, as one line."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(redacted(str(error)).split())[:500]
+        raise Unreachable(explain(error) or f"{type(error).__name__}: {text}") from error

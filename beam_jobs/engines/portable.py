@@ -1,0 +1,286 @@
+"""Jobs of Beam's job service, which Prism, Flink and Spark have: the service, its workers, and jobs by their id."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.portability.api import beam_job_api_pb2 as api
+from apache_beam.portability.api import beam_job_api_pb2_grpc
+from apache_beam.runners import PipelineRunner
+from apache_beam.runners.portability.portable_runner import PortableMetrics, PortableRunner
+from apache_beam.runners.portability.prism_runner import PrismRunner
+
+from beam_jobs.core.worker_metrics import NAMESPACE
+from beam_jobs.engines.remote_job import Unreachable
+from schemas.errors import MillraceError
+
+_TO_DO = {
+    "PrismRunner": "check --prism_location, a program of Prism such as `make cloud-tools` builds",
+    "FlinkRunner": "install Java, and check --flink_job_server_jar, the jar that Beam downloads otherwise",
+    "SparkRunner": "install Java, and check --spark_job_server_jar, the jar that Beam downloads otherwise",
+}
+
+
+def explained(runner: PortableRunner) -> PortableRunner:
+    """A runner like the given one, which raises a MillraceError of one line if its job service does not start."""
+    kind: Any = type(runner)
+    to_do = _TO_DO.get(kind.__name__, "check its options")
+
+    class Explained(kind):
+        def create_job_service(self, options: PipelineOptions) -> Any:
+            _hide_closed_channels()
+            try:
+                return super().create_job_service(options)
+            except Exception as error:
+                said = " ".join(str(error).split()) or type(error).__name__
+                raise MillraceError(
+                    f"{kind.__name__}: its job service did not start: {said}; {to_do}; --verbose shows its log"
+                ) from error
+
+    Explained.__name__ = kind.__name__  # Beam looks at the name
+    return Explained()
+
+
+def _hide_closed_channels() -> None:
+    """Prints no traceback of a thread of gRPC's that ends because Beam has closed its channel to a dead service.
+
+    This stays, since such a thread may end after the error of the service was reported.
+    """
+    report = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if "Channel closed" not in str(args.exc_value):
+            report(args)
+
+    threading.excepthook = hook
+
+
+LISTEN_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def running(*, verbose: bool) -> Iterator[str]:
+    """Starts a pool, and ends it with its workers.
+
+    Args:
+      verbose: its workers print to this process's standard error.
+
+    Yields:
+      Its address.
+
+    Raises:
+      MillraceError: it does not start.
+    """
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = int(free.getsockname()[1])
+    with tempfile.TemporaryFile() as log:
+        output = 2 if verbose else log  # standard error
+        pool = subprocess.Popen(  # noqa: S603 - this very module
+            [sys.executable, "-m", "beam_jobs.engines.portable", str(os.getpid()), str(port)],
+            stdout=output,
+            stderr=output,
+            # The pool starts workers by the name `python`, and they import what this process imports.
+            env={
+                **os.environ,
+                "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            },
+            start_new_session=True,
+        )
+        try:
+            _wait(pool, port)
+            yield f"localhost:{port}"
+        finally:
+            _end(pool)
+
+
+def _wait(pool: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + LISTEN_SECONDS
+    while time.monotonic() < deadline and pool.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
+            return
+        time.sleep(0.05)
+    raise MillraceError("the worker pool on this machine did not start; --verbose shows what it printed")
+
+
+def _end(pool: subprocess.Popen[bytes]) -> None:
+    """Ends the group of processes that the pool leads."""
+    for sign, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pool.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pool.wait(seconds)
+
+
+def main(launcher: int, port: int) -> None:
+    """Serves until the launcher has ended, even if it was killed."""
+    from apache_beam.runners.worker import worker_pool_main
+
+    def end_with_launcher() -> None:
+        while os.getppid() == launcher:
+            time.sleep(1)
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=end_with_launcher, daemon=True).start()
+    worker_pool_main.main([f"--service_port={port}"])
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
+
+
+ANSWER_SECONDS = 20.0  # for one request
+CONNECT_SECONDS = 60.0  # for a job service to be there
+_JOB_NAME = "beam:option:job_name:v1"
+
+
+class PortableJob:
+    """A job of a job service. Implements `beam_jobs.engines.remote_job.RemoteJob`.
+
+    Args:
+      service: the client of the job service.
+      job_id: the job.
+      place: where the job service is.
+      name: the job's `--job_name`, which is compared before anything is asked. A service that was started again gives
+        the ids of jobs that it no longer knows to others.
+    """
+
+    poll_seconds = 0.5
+    watches_workers = False
+
+    def __init__(
+        self, service: beam_job_api_pb2_grpc.JobServiceStub, job_id: str, place: str, name: str | None = None
+    ) -> None:
+        self._service = service
+        self.id = job_id
+        self.place = place
+        self._name = name
+
+    def check(self) -> None:
+        """Compares the name.
+
+        Raises:
+          Unreachable: the service does not answer, or knows another job by this id, or none.
+        """
+        with _answers():
+            found = self._service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECONDS).job_info
+        names = [info.pipeline_options.fields[_JOB_NAME].string_value for info in found if info.job_id == self.id]
+        if names != [self._name]:
+            raise Unreachable(f"it was started again, and its {self.id} is another job" if names else "no such job")
+
+    def state(self) -> str:
+        with _answers():
+            found = self._service.GetState(api.GetJobStateRequest(job_id=self.id), timeout=ANSWER_SECONDS)
+        return str(api.JobState.Enum.Name(found.state))
+
+    def counters(self) -> Mapping[str, int]:
+        with _answers():
+            found = self._service.GetJobMetrics(api.GetJobMetricsRequest(job_id=self.id), timeout=ANSWER_SECONDS)
+        sums: collections.Counter[str] = collections.Counter()
+        for result in PortableMetrics(found).query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+            sums[result.key.metric.name] += result.committed or result.attempted or 0
+        return sums
+
+    def errors(self) -> Sequence[str]:
+        texts = []
+        with contextlib.suppress(grpc.RpcError):  # what came before is kept
+            for message in self._service.GetMessageStream(
+                api.JobMessagesRequest(job_id=self.id), timeout=ANSWER_SECONDS
+            ):
+                told = message.message_response
+                if told.importance == api.JobMessage.JOB_MESSAGE_ERROR:
+                    texts.append(told.message_text)
+        return texts
+
+    def cancel(self) -> None:
+        with _answers():
+            self._service.Cancel(api.CancelJobRequest(job_id=self.id), timeout=ANSWER_SECONDS)
+
+
+def noting(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
+    """A runner like the given one, which calls `note` with the job service's client and the id of a submitted job."""
+    kind: Any = type(runner)
+
+    class Noting(kind):
+        def create_job_service_handle(self, job_service: Any, options: PipelineOptions) -> Any:
+            return _NotingHandle(super().create_job_service_handle(job_service, options), note)
+
+    Noting.__name__ = kind.__name__  # Beam looks at the name
+    return Noting()
+
+
+class _NotingHandle:
+    """Submits as Beam's JobServiceHandle does."""
+
+    def __init__(self, handle: Any, note: Callable[[Any, str], None]) -> None:
+        self.job_service = handle.job_service
+        self._handle = handle
+        self._note = note
+
+    def submit(self, pipeline: Any) -> tuple[Any, ...]:
+        job_id, *streams = self._handle.submit(pipeline)
+        self._note(self.job_service, job_id)
+        return job_id, *streams
+
+
+def endpoint(options: PipelineOptions) -> str | None:
+    """The address of the job service, if the options name one."""
+    found = options.view_as(PortableOptions).job_endpoint
+    return None if found in (None, "", "embed") else str(found)
+
+
+def check_endpoint(options: PipelineOptions) -> None:
+    """Waits for the job service that the options name, if they name one.
+
+    Raises:
+      MillraceError: it does not answer.
+    """
+    address = endpoint(options)
+    if address is None:
+        return
+    seconds = min(CONNECT_SECONDS, options.view_as(PortableOptions).job_server_timeout)
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=seconds)
+        except grpc.FutureTimeoutError as error:
+            raise MillraceError(
+                f"--job_endpoint {address}: no job service answered within {seconds:.0f} s. Start it, or correct the "
+                "address; nothing was submitted."
+            ) from error
+
+
+@contextlib.contextmanager
+def with_workers(options: PipelineOptions, runner: PipelineRunner, *, verbose: bool) -> Iterator[None]:
+    """Starts a worker pool here for a job whose workers run on the launcher's machine, and names it in the options."""
+    portable = options.view_as(PortableOptions)
+    prism_starts_none = isinstance(runner, PrismRunner) and not portable.environment_type
+    if not isinstance(runner, PortableRunner) or not (portable.environment_type == "LOOPBACK" or prism_starts_none):
+        yield
+        return
+    with running(verbose=verbose) as address:
+        portable.environment_type, portable.environment_config = "EXTERNAL", address
+        yield
+
+
+@contextlib.contextmanager
+def _answers() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        details = error.details() if isinstance(error, grpc.Call) else None
+        raise Unreachable(" ".join((details or type(error).__name__).split())) from error

@@ -1,0 +1,225 @@
+"""A job that a runner runs in other processes: how its launcher waits for it, and the errors of its workers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from beam_jobs.core import progress
+from schemas.errors import MillraceError
+
+LONGEST = 400  # characters of an error that is none of ours
+_TRACEBACK = "Traceback (most recent call last):"
+_STEP = re.compile(r" \[while running '(?P<step>[^']*)'\]")
+_BUNDLE = re.compile(r"\bbundle inst\d+ \S+ failed:\s*")  # Prism's own name for a piece of work
+_AT_END = re.compile(r" \[while running '.*'\]$", re.DOTALL)
+
+
+def raised(error: BaseException) -> MillraceError | None:
+    """The MillraceError that a runner has wrapped in errors of its own; None if there is none."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, MillraceError):
+            return type(seen)(_AT_END.sub("", str(seen)))
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def reported(texts: Sequence[str]) -> MillraceError | None:
+    """The last MillraceError whose traceback a runner reports, as it was raised; None if there is none."""
+    classes = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in _subclasses(MillraceError)}
+    names = "|".join(re.escape(name) for name in sorted(classes, key=len, reverse=True))
+    report = re.compile(rf"^({names}): ((?:(?!^{re.escape(_TRACEBACK)})[\s\S])*?){_STEP.pattern}", re.MULTILINE)
+    for text in reversed(texts):
+        found = report.findall(text)
+        if found:
+            name, message, _ = found[-1]
+            return classes[name](message)
+    return None
+
+
+def cause(texts: Sequence[str]) -> str:
+    """A clause about an error that is none of ours: the exception and the step of the last traceback.
+
+    Without a traceback, no worker has said anything: the runner has lost one, or failed itself.
+    """
+    text = next((text for text in reversed(texts) if _TRACEBACK in text), None)
+    if text is None:
+        line = _one_line(_BUNDLE.sub("", texts[-1]) if texts else "")
+        said = f"the runner says: {line}" if line else "the runner gave no reason"
+        return f"and no worker reported an error: one may have been killed, such as for memory; {said}"
+    lines = text.rpartition(_TRACEBACK)[2].splitlines()
+    first = next((i for i, line in enumerate(lines) if line.strip() and not line[0].isspace()), len(lines))
+    message = "\n".join(lines[first:])
+    step = _STEP.search(message)
+    line = _one_line(_STEP.sub("", message))
+    return line if step is None else f"in the step {step['step']!r}: {line}"
+
+
+def _one_line(message: str) -> str:
+    """A message on one line, shortened: those of TensorFlow's graphs have pages."""
+    line = " ".join(message.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def _subclasses(cls: type[MillraceError]) -> Iterator[type[MillraceError]]:
+    yield cls
+    for sub in cls.__subclasses__():
+        yield from _subclasses(sub)
+
+
+ENDED = frozenset({"DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED"})
+CANCEL_SECONDS = 30.0  # how long a cancelled job may take to end
+
+
+class Unreachable(Exception):
+    """The runner did not answer."""
+
+
+class RemoteJob(Protocol):
+    """A submitted job. All methods ask the runner, and raise Unreachable if it does not answer."""
+
+    @property
+    def id(self) -> str:
+        """The runner's name for the job."""
+
+    @property
+    def place(self) -> str:
+        """Where a person finds the job: the address of its page, or of its job service."""
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often the runner may be asked."""
+
+    @property
+    def watches_workers(self) -> bool:
+        """Whether the runner itself ends a job whose workers do not start."""
+
+    def state(self) -> str:
+        """The state, by the name that Beam has for it, such as RUNNING or DONE."""
+
+    def counters(self) -> Mapping[str, int]:
+        """The sums of the counters of `beam_jobs.core.worker_metrics`, as far as the runner has them."""
+
+    def errors(self) -> Sequence[str]:
+        """The texts of all error messages of a job that has failed."""
+
+    def cancel(self) -> None:
+        """Asks the runner to cancel the job."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How long a launcher waits in vain, in seconds.
+
+    Attributes:
+      answer: for an answer of the runner.
+      start: for a worker to begin; 0: for ever.
+    """
+
+    answer: float = 60.0
+    start: float = 900.0
+
+
+def follow(
+    job: RemoteJob,
+    *,
+    begun: Callable[[], bool],
+    total: int,
+    patience: Patience,
+    quiet: bool = False,
+    verbose: bool = False,
+    cancel: bool = True,
+) -> None:
+    """Waits until a job is done, and shows its progress.
+
+    Args:
+      job: the job.
+      begun: whether a worker has left a sign that it has begun.
+      total: how much there is to read, for the progress.
+      patience: how long to wait in vain.
+      quiet: does not print where the job is, nor that it is cancelled.
+      verbose: also print the runner's error messages in full.
+      cancel: cancel the job if this is left by an exception, before it has ended.
+
+    Raises:
+      MillraceError: the job failed or was cancelled, the runner does not answer, or no worker has begun.
+    """
+    if not quiet:
+        progress.say(f"job {job.id}: {job.place}")
+    with cancelled_on_error(job, quiet=quiet) if cancel else contextlib.nullcontext():
+        state = _wait(job, begun=begun, total=total, patience=patience)
+    if state != "DONE":
+        raise failure(job, state, verbose=verbose)
+
+
+def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceError:
+    """The error that a job ended with: the one that a worker raised, or one line about any other."""
+    texts: Sequence[str] = ()
+    with contextlib.suppress(Unreachable):
+        texts = job.errors() if state == "FAILED" else ()
+    if verbose:
+        print(*texts, sep="\n", file=sys.stderr)
+    own = reported(texts)
+    if own is not None:
+        return own
+    if state != "FAILED":
+        return MillraceError(f"{job.place}: the job {job.id} ended in the state {state}; nothing was committed")
+    more = "" if verbose or not texts else "; --verbose shows all of its message"
+    return MillraceError(f"{job.place}: the job {job.id} failed, {cause(texts)}{more}")
+
+
+@contextlib.contextmanager
+def cancelled_on_error(job: RemoteJob, *, quiet: bool = False) -> Iterator[None]:
+    """Cancels the job, and waits until it has ended, if the block is left by an exception."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Unreachable):
+            if job.state() not in ENDED:
+                if not quiet:
+                    progress.say(f"cancelling the job {job.id}")
+                job.cancel()
+                deadline = time.monotonic() + CANCEL_SECONDS
+                while job.state() not in ENDED and time.monotonic() < deadline:
+                    time.sleep(job.poll_seconds)
+        raise
+
+
+def _wait(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: Patience) -> str:
+    """The state in which the job ends."""
+    from beam_jobs.core import worker_metrics  # imports Beam, which asking about a job does without
+
+    answered = started = time.monotonic()
+    has_begun = job.watches_workers or not patience.start
+    try:
+        while True:
+            counters: Mapping[str, int] = {}
+            try:
+                state = job.state()
+                answered = time.monotonic()
+                if state in ENDED:
+                    return state
+                counters = job.counters()
+                progress.show(worker_metrics.as_progress(counters, total=total))
+            except Unreachable as error:
+                if time.monotonic() - answered > patience.answer:
+                    raise MillraceError(
+                        f"{job.place}: no answer for {patience.answer:.0f} s ({error}). The job {job.id} may still be "
+                        "running there; nothing was committed."
+                    ) from error
+            has_begun = has_begun or any(counters.values()) or begun()
+            if not has_begun and time.monotonic() - started > patience.start:
+                raise MillraceError(
+                    f"{job.place}: no worker of the job {job.id} has begun to read for {patience.start:.0f} s. Is the "
+                    "worker pool running, and is its Python on its PATH? See docs/engines.md. --start_timeout sets "
+                    "how long to wait."
+                )
+            time.sleep(job.poll_seconds)
+    finally:
+        progress.show(None)

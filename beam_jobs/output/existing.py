@@ -1,0 +1,198 @@
+"""A dataset that a run adds to: opened and checked, what stays of it copied, what it knows of images and analyses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+
+from beam_jobs.core.keeping import STAGED, Keeping, Kept
+from schemas import storage
+from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset.manifest import Manifest
+from schemas.errors import MillraceError, UsageError
+from schemas.rejects import Reject, read_rejects
+from schemas.spec import split_hash
+from schemas.storage import folders
+from schemas.storage.json_files import parse_json
+
+Key = tuple[str, int]  # a reject's source and offset: no two rejects of a dataset share them
+
+
+def open_base(path: str, *, trust: bool) -> Dataset:
+    """The dataset to append to.
+
+    Raises:
+      UsageError: there is none, or none that can be appended to.
+    """
+    try:
+        base = open_dataset(path, trust=trust)
+    except MillraceError as error:
+        raise UsageError(f"--append_to {path}: {error}") from error
+    manifest = base.manifest
+    if manifest.split_hash_version != split_hash.VERSION:
+        raise UsageError(
+            f"--append_to {path}: its rows were split by version {manifest.split_hash_version} of the hash, and this "
+            f"is version {split_hash.VERSION}. Write the dataset again."
+        )
+    return base
+
+
+def rejects_of(base: Dataset) -> dict[Key, Reject]:
+    """All rejects of the dataset's current run.
+
+    Raises:
+      MillraceError: a file of rejects is not as it was written.
+    """
+    return {
+        (reject.source, reject.offset): reject
+        for data in files_of(base, layout.REJECTS)
+        for reject in read_rejects(data, f"{base.path}: rejects")
+    }
+
+
+def files_of(base: Dataset, name: re.Pattern[str]) -> Iterator[bytes]:
+    """The files of the dataset's current run with such names, one by one.
+
+    Raises:
+      MillraceError: one is not as it was written.
+    """
+    for file in base.manifest.files:
+        if name.fullmatch(os.path.basename(file.path)):
+            yield _checked(base, file.path, file.sha256)
+
+
+def copy_files(base: Dataset, run_dir: str) -> None:
+    """The old run's files that stay as they are: schema, ingest graph, parity. The pipeline writes the transform.
+
+    What describes all records (rejects, inputs, statistics, the report) is written anew.
+
+    Raises:
+      MillraceError: a file of the old run, the transform among them, is not as it was written.
+    """
+    for file in base.manifest.files:
+        name = file.path.partition("/")[2]
+        if file.path in base.manifest.input_files or name in layout.DESCRIBING or layout.GROWING.fullmatch(name):
+            continue
+        data = _checked(base, file.path, file.sha256)
+        if name.partition("/")[0] not in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
+            storage.write_bytes(layout.join(run_dir, name), data)
+
+
+def copy_folder(base: Dataset, name: str, run_dir: str) -> None:
+    """The files in a folder of the old run.
+
+    Raises:
+      MillraceError: one is not as it was written.
+    """
+    for file in base.manifest.files:
+        path = file.path.partition("/")[2]
+        if path.startswith(f"{name}/"):
+            storage.write_bytes(layout.join(run_dir, path), _checked(base, file.path, file.sha256))
+
+
+def statistics_of(base: Dataset) -> bytes | None:
+    """The sketches of the statistics of the dataset's records; None if it has none.
+
+    Raises:
+      MillraceError: they are not as they were written.
+    """
+    for file in base.manifest.files:
+        if file.path == layout.join(base.run, layout.STATISTICS_SKETCHES):
+            return _checked(base, file.path, file.sha256)
+    return None
+
+
+def _checked(base: Dataset, name: str, sha256: str) -> bytes:
+    path = layout.join(base.path, name)
+    data = storage.read_bytes(path)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise MillraceError(
+            f"{path}: was changed since the dataset was written; {layout.MANIFEST} names another checksum. "
+            "Restore it, or write the dataset again. (Correct rejects in a copy.)"
+        )
+    return data
+
+
+FILE_BYTES = 32 << 20
+
+Content = tuple[str, str]  # the digest of an image's file, and its path
+
+
+def image_digest(data: bytes) -> bytes:
+    """The digest of an image's file, 8 bytes: also what its split is drawn by."""
+    return hashlib.blake2b(data, digest_size=8).digest()
+
+
+def write_contents(staging: str, contents: Iterable[Content]) -> str:
+    """Writes what a batch of images holds, under a name of its own, so that a bundle may be run again."""
+    path = layout.join(staging, f"contents-{uuid.uuid4().hex}.jsonl")
+    storage.write_bytes(path, b"".join(json.dumps(content).encode() + b"\n" for content in contents))
+    return path
+
+
+def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None = None) -> None:
+    """Writes the images of a run to its folder, after those of the dataset that they are added to."""
+    waiting: list[bytes] = []
+    number = size = 0
+    old = iter(()) if onto is None else files_of(onto, layout.CONTENTS)
+    new = (storage.read_bytes(path) for path in sorted(files))
+
+    def write() -> None:
+        nonlocal number, waiting, size
+        if waiting:
+            folders.create(layout.join(run_dir, layout.contents_name(number)), b"".join(waiting))
+            number, waiting, size = number + 1, [], 0
+
+    for some in (old, new):
+        for data in some:
+            waiting.append(data)
+            size += len(data)
+            if size >= FILE_BYTES:
+                write()
+    write()
+
+
+def contents_of(base: Dataset) -> Iterator[Content]:
+    """The images of a dataset; none if an earlier release wrote it."""
+    for data in files_of(base, layout.CONTENTS):
+        for line in data.splitlines():
+            digest, path = parse_json(line)
+            yield digest, path
+
+
+def place_kept(run_dir: str, staging: str, run: str) -> bool:
+    """Gives what the run's analysis has kept its final names. Returns whether there is any."""
+    keeping = Keeping(run, layout.join(staging, STAGED), "")
+    if not storage.exists(keeping.entries):
+        return False
+    entries, words = _names(run)
+    if storage.exists(keeping.words):
+        for number, name in enumerate(parse_json(storage.read_bytes(keeping.words))):
+            data = storage.read_bytes(layout.join(keeping.folder, name))
+            folders.create(layout.join(run_dir, f"{words}{number:05d}.arrow"), data)
+    folders.create(layout.join(run_dir, entries), storage.read_bytes(keeping.entries))
+    return True
+
+
+def kept_of(base: Dataset) -> tuple[Kept, ...]:
+    """What the dataset has kept of each of its analyses."""
+    return tuple(_kept(base, run) for run in base.manifest.analyzed)
+
+
+def is_complete(manifest: Manifest) -> bool:
+    """Whether what was kept is of all records that were read."""
+    return bool(manifest.analyzed) and sum(manifest.analyzed.values()) == manifest.read
+
+
+def _kept(base: Dataset, run: str) -> Kept:
+    entries, words = (layout.join(base.run, name) for name in _names(run))
+    named = sorted(file.path for file in base.manifest.files if file.path.startswith(words))
+    return Kept(run, layout.join(base.path, entries), tuple(layout.join(base.path, name) for name in named))
+
+
+def _names(run: str) -> tuple[str, str]:
+    return layout.join(layout.ANALYSIS, f"{run}.arrow"), layout.join(layout.ANALYSIS, f"{run}-words-")

@@ -1,0 +1,157 @@
+"""Transformed RecordBatches -> framed tf.Examples, batch by batch."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+from beam_jobs.core import parity_sample, progress
+from beam_jobs.core.accounting import (
+    COUNTS,
+    FILE,
+    PARITY,
+    PASSTHROUGH,
+    REJECTS,
+    WRITTEN,
+    RejectFile,
+    passthrough,
+    write_reject_file,
+)
+from beam_jobs.core.coders import BatchCoder
+from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.steps import KnownIds
+from beam_jobs.profiles import LEAKAGE, STATISTICS
+from beam_jobs.records import examples
+from beam_jobs.records.examples import fixed_examples
+from beam_jobs.transform.observed import Observed, Watched, observe_stored
+from beam_jobs.transform.rejects import PHASE, Outputs, find
+from beam_jobs.transform.vocabularies import count_unseen
+from schemas.profile.columns import Column, raw_apart
+from schemas.profile.leakage import RowCollector
+from schemas.profile.leakage import Watched as WatchedRows
+from schemas.profile.statistics import Statistics
+from schemas.rejects import Reject
+from schemas.spec.table import OFFSET, SPLIT, SPLITS
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """A batch's records: framed tf.Examples, the split of each (int8), and the input's key and offset of the first."""
+
+    frames: pa.LargeBinaryArray
+    splits: np.ndarray
+    file: int
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.frames.nbytes)
+
+
+beam.coders.registry.register_coder(Encoded, BatchCoder)
+
+
+def encode(features: pa.RecordBatch) -> pa.LargeBinaryArray:
+    """Encodes list columns of float32, int64 and binary as framed tf.Examples, large_binary `[rows]`."""
+    frames = fixed_examples(features)
+    return examples.framed(RecordBatchToExamples(features)) if frames is None else frames
+
+
+class EncodeExamples(beam.DoFn):
+    """RecordBatch with the passthrough columns -> Encoded.
+
+    Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
+    `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.vocabularies`);
+    REJECTS has a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY
+    has (place, tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if
+    `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
+    """
+
+    observed: Observed  # in the current bundle
+    statistics: Statistics | None  # of the current bundle
+    guard: RowCollector | None  # of the current bundle
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        watched: Watched,
+        *,
+        inputs: StagedInputs,
+        staging: str,
+        parity_threshold: int | None = None,
+        described: Sequence[Column] | None = None,
+        known_ids: Mapping[str, KnownIds] | None = None,
+        guarded: WatchedRows | None = None,
+    ) -> None:
+        self.outputs = outputs
+        self.watched = watched
+        self.inputs = inputs
+        self.staging = staging
+        self.parity_threshold = parity_threshold
+        self.described = described
+        self.known_ids = known_ids or {}
+        self.guarded = guarded
+
+    def start_bundle(self) -> None:
+        self.observed = Observed()
+        self.statistics = None if self.described is None else Statistics(self.described)
+        self.guard = None if self.guarded is None else RowCollector(self.guarded)
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        for key, rows in self.observed.counts():
+            yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
+        if self.statistics is not None and self.statistics.rows:
+            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.statistics))
+        if self.guard is not None and self.guard.profile is not None:
+            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.guard.profile))
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[object]:
+        if not batch.num_rows:
+            return
+        batch, raw = raw_apart(batch)
+        files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
+        rejects = find(batch, self.outputs, self.inputs.path_of)
+        if rejects:
+            yield from self.reject([rejects[row] for row in sorted(rejects)], files[sorted(rejects)])
+            accepted = pa.array(np.setdiff1d(np.arange(batch.num_rows), list(rejects)))
+            batch, raw = batch.take(accepted), raw.take(accepted)
+            if not batch.num_rows:
+                return
+            files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
+        splits = passthrough(batch, SPLIT).astype(np.int8)
+        features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
+        frames = encode(features)
+        observe_stored(features, splits, self.watched, self.observed)
+        if self.statistics is not None:
+            self.statistics.add(raw, splits)
+        for counted in count_unseen(features, self.known_ids):
+            yield beam.pvalue.TaggedOutput(COUNTS, counted)
+        if self.guard is not None:
+            self.guard.add(raw, splits, files, offsets)
+        for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
+            place = int(files[i]), int(offsets[i])
+            yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frames, i)))
+        keys, places = np.unique(files, return_inverse=True)
+        rows = np.bincount(places * len(SPLITS) + splits, minlength=len(keys) * len(SPLITS)).reshape(-1, len(SPLITS))
+        for at, split in np.argwhere(rows).tolist():
+            key = (str(keys[at]), WRITTEN, SPLITS[split])
+            yield beam.pvalue.TaggedOutput(COUNTS, (key, int(rows[at, split])))
+        yield Encoded(frames, splits, int(files[0]), int(offsets[0]))
+
+    def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
+        """Stores and counts a batch's rejects; `keys` are those of their inputs."""
+        piece = PHASE, rejects[0].source, rejects[0].offset
+        progress.begin(piece)
+        progress.add(piece, rejected=len(rejects))  # reading stops if there are too many
+        path = write_reject_file(self.staging, PHASE, rejects)
+        yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        reasons = collections.Counter(zip(keys.tolist(), (r.reason for r in rejects), strict=True))
+        for (input_key, reason), rows in reasons.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, ((str(input_key), "transform", reason), rows))

@@ -1,0 +1,262 @@
+"""Shuffles encoded records into shards, and uploads merged shards while others are merged."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.core import progress, worker_metrics
+from beam_jobs.core.shuffle_plan import ShardOptions
+from beam_jobs.core.turns import TURN
+from beam_jobs.records.encode import Encoded
+from beam_jobs.records.fragments import (
+    Fragment,
+    FragmentTable,
+    WrittenShard,
+    merge_buckets,
+    write_fragment,
+    write_shard,
+)
+from beam_jobs.records.shuffle import CHUNK, ByFile, ByValue, Carrier, ShuffledGroup, pieces_by_bucket
+from schemas import storage
+from schemas.concurrency import ByteBudget
+from schemas.dataset import layout
+from schemas.spec.table import SPLITS
+from schemas.storage import folders
+
+UPLOADS = 4  # shards at once; each holds one request in memory
+WAITING_BYTES = 1 << 30  # of merged shards on local disk, which are being uploaded or wait for it
+
+
+class Uploads:
+    """Gives local shards their places in a folder: as they are if it is local, else in threads that upload them.
+
+    A merge waits while more than WAITING_BYTES of shards are on local disk.
+
+    Args:
+      target: the folder of the shards, local or gs://.
+      aside: a local folder for shards until they are uploaded.
+    """
+
+    def __init__(self, target: str, *, aside: str) -> None:
+        self._target = target
+        self.folder = target if storage.is_local(target) else aside
+        self._budget = ByteBudget(WAITING_BYTES)
+        self._pool = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
+        self._failure: BaseException | None = None
+
+    def add(self, shard: WrittenShard) -> Future[WrittenShard]:
+        """Takes a shard that was written to `folder`; returns it, at its place, once it is there.
+
+        Raises:
+          MillraceError: an earlier shard could not be uploaded.
+        """
+        if self.durable:
+            there: Future[WrittenShard] = Future()
+            there.set_result(shard)
+            return there
+        waiting = contextlib.ExitStack()
+        waiting.enter_context(self._budget.reserve(shard.bytes))
+        if self._failure is not None:
+            raise self._failure
+        return self._pool.submit(self._upload, shard, waiting)
+
+    @property
+    def durable(self) -> bool:
+        """Whether the folder's files are the result themselves, and must survive a power cut."""
+        return self.folder == self._target
+
+    def _upload(self, shard: WrittenShard, waiting: contextlib.ExitStack) -> WrittenShard:
+        with waiting:
+            there = layout.join(self._target, os.path.basename(shard.path))
+            try:
+                folders.move(shard.path, there)
+            except BaseException as error:
+                self._failure = error
+                raise
+        return dataclasses.replace(shard, path=there)
+
+    def __enter__(self) -> Uploads:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+class ShuffleIntoShards(beam.PTransform):
+    """Encoded -> WrittenShard. The order of the records is uniformly random within their split."""
+
+    def __init__(self, options: ShardOptions) -> None:
+        super().__init__()
+        self.options = options
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        if self.options.fragments is not None:
+            fragments = batches | "WriteFragments" >> beam.Map(
+                write_fragment, plan=self.options.plan, folder=self.options.fragments
+            )
+            return (
+                batches.pipeline
+                | "Once" >> beam.Create([None])
+                | "MergeFragments" >> beam.ParDo(MergeFragments(self.options), beam.pvalue.AsList(fragments))
+            )
+        return (
+            batches
+            | "AssignShards" >> beam.ParDo(AssignShards(self.options)).with_output_types(carrier(self.options).sent)
+            | "ByShard" >> beam.GroupByKey()
+            | "WriteShards" >> beam.ParDo(WriteShards(self.options))
+        )
+
+
+class MergeFragments(beam.DoFn):
+    """None, with all fragments as side input -> WrittenShard. Merges as many shards in parallel as there are cores."""
+
+    def __init__(self, options: ShardOptions) -> None:
+        self.options = options
+
+    def process(self, _: None, fragments: list[Fragment]) -> Iterator[WrittenShard]:
+        if not fragments:
+            return
+        options, table = self.options, FragmentTable.of(fragments)
+        jobs = []
+        for split, name in enumerate(SPLITS):
+            first, count = options.plan.first(name), options.plan.buckets[split]
+            if count:
+                groups = options.group(split, table.bucket_sizes(range(first, first + count)))
+                jobs += [(name, i, range(first + c.start, first + c.stop)) for i, c in enumerate(groups)]
+        progress.enter("writing")
+        progress.add(shards=len(jobs))
+
+        with (
+            Uploads(options.staging, aside=options.fragments or options.staging) as uploads,
+            ThreadPoolExecutor(os.cpu_count() or 1) as pool,
+        ):
+            merged = list(pool.map(functools.partial(self.merge, table, uploads), jobs))
+            yield from (shard.result() for shard in merged)
+
+    def merge(self, table: FragmentTable, uploads: Uploads, job: tuple[str, int, range]) -> Future[WrittenShard]:
+        """Writes a shard of some buckets; it is at its place once it is uploaded."""
+        split, index, buckets = job
+        shard = write_shard(
+            layout.join(uploads.folder, f"shard-{uuid.uuid4().hex}"),
+            merge_buckets(table, buckets, seed=self.options.plan.seed),
+            split=split,
+            index=index,
+            rows=table.bucket_rows(buckets),
+            compression=self.options.compression,
+            durable=uploads.durable,
+        )
+        progress.add(written=1)
+        return uploads.add(shard)
+
+
+def carrier(options: ShardOptions) -> Carrier:
+    """How the runner's shuffle carries the pieces of shards."""
+    return ByValue() if options.spills is None else ByFile(options.spills)
+
+
+class AssignShards(beam.DoFn):
+    """Encoded -> (bucket, piece as a `Carrier` sends it), which the runner shuffles.
+
+    Batches are collected first: with thousands of buckets, each batch by itself would be cut into single records.
+    """
+
+    waiting: list[tuple[np.ndarray, pa.LargeBinaryArray]]
+
+    def __init__(self, options: ShardOptions, *, collect: int | None = None) -> None:
+        self.options = options
+        self.carrier = carrier(options)
+        self.collect = self.carrier.collect if collect is None else collect
+
+    def start_bundle(self) -> None:
+        self.waiting = []
+
+    def process(self, encoded: Encoded) -> Iterator[tuple[int, Any]]:
+        buckets = self.options.plan.draw(encoded.splits, encoded.file, encoded.offset)
+        self.waiting.append((buckets, encoded.frames))
+        if sum(frames.nbytes for _, frames in self.waiting) >= self.collect:
+            yield from self.pieces()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        yield from map(GlobalWindows.windowed_value, self.pieces())
+
+    def pieces(self) -> Iterator[tuple[int, Any]]:
+        """What waits, by bucket."""
+        if self.waiting:
+            frames = pa.concat_arrays([frames for _, frames in self.waiting])
+            buckets = np.concatenate([buckets for buckets, _ in self.waiting])
+            self.waiting = []
+            yield from self.carrier.send(pieces_by_bucket(frames, buckets))
+
+
+class WriteShards(beam.DoFn):
+    """(bucket, pieces as a `Carrier` sends them) -> WrittenShards. Goes through the pieces once, and holds few of them.
+
+    The number of buckets is planned before the data is read. A bucket that turns out to be larger than a shard should
+    be is cut into several, unless `--num_shards` fixes their number.
+    """
+
+    def __init__(self, options: ShardOptions) -> None:
+        self.options = options
+        self.carrier = carrier(options)
+        self.meter = worker_metrics.Meter("writing")
+
+    def process(self, element: tuple[int, Iterable[Any]]) -> Iterator[WrittenShard]:
+        with TURN:
+            shards = list(self.write(*element))
+        yield from shards
+
+    def write(self, bucket: int, pieces: Iterable[Any]) -> Iterator[WrittenShard]:
+        """Writes the shards of a bucket, and yields each when it is written."""
+        options = self.options
+        split = options.plan.split_of(bucket)
+        index = bucket - options.plan.first(split)
+        chunk = int(min(CHUNK, max(1.0, options.shard_bytes / 8)))
+        with ShuffledGroup((options.plan.seed, 1 << 32, bucket), chunk=chunk) as group:
+            group.read(self.carrier.receive(pieces))
+            by_size = options.num_shards[SPLITS.index(split)] is None
+            count = min(group.rows, max(1, round(group.bytes / options.shard_bytes))) if by_size else 1
+            parts = _Parts(group.chunks())
+            for i in range(count):
+                shard = write_shard(
+                    options.attempt(split, index, i),
+                    parts.up_to(group.bytes * (i + 1) / count),
+                    split=split,
+                    index=(index << 32) + i,
+                    rows=0,
+                    compression=options.compression,
+                )
+                self.meter.add(read=parts.rows)
+                yield dataclasses.replace(shard, rows=parts.rows)
+
+
+class _Parts:
+    """Chunks of records, handed out part by part; `rows` is the number of records in the latest part."""
+
+    def __init__(self, chunks: Iterator[tuple[bytes, int]]) -> None:
+        self._chunks = chunks
+        self._bytes = self.rows = 0
+
+    def up_to(self, end: float) -> Iterator[bytes]:
+        """The chunks of the next part, which ends where `end` bytes in all have been handed out."""
+        self.rows = 0
+        while self._bytes < end:
+            data, rows = next(self._chunks)
+            self._bytes += len(data)
+            self.rows += rows
+            yield data

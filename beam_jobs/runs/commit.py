@@ -1,0 +1,334 @@
+"""Commits the result of a pipeline: checks it, gives files their final names, writes the manifest last."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import importlib.metadata
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from beam_jobs.core import parity_files, parity_sample
+from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
+from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.source import Described
+from beam_jobs.output import drift
+from beam_jobs.output.accounts import Unfit, accounts, check_counts, input_part
+from beam_jobs.output.data_report import place_leakage, place_report
+from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
+from beam_jobs.output.existing import files_of, place_contents, place_kept, statistics_of
+from beam_jobs.output.result import Result, late_rejects
+from beam_jobs.records import examples
+from beam_jobs.records.fragments import WrittenShard
+from beam_jobs.runs.merge import count_inputs, joined_inputs, joined_manifest
+from beam_jobs.transform.rejects import RawBytes
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.dataset.input_files import InputPart, write_parts
+from schemas.dataset.lease import Lease
+from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.prune import is_left_over, is_temporary
+from schemas.errors import MillraceError
+from schemas.libraries import tensorflow
+from schemas.profile import leakage_findings, statistics_files
+from schemas.profile.statistics import Statistics
+from schemas.rejects import Reject
+from schemas.spec import split_hash
+from schemas.spec.table import Schema
+from schemas.storage import folders
+from schemas.storage.folders import Seen
+
+
+def place_rejects(run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None) -> None:
+    """Copies the reject files to their final names, those of a dataset that is added to first.
+
+    The transform's rejects, which are complete now, come last.
+    """
+    names = (layout.join(run_dir, layout.rejects_name(number)) for number in itertools.count())
+
+    def place(named: tuple[str, RejectFile]) -> None:
+        name, file = named
+        folders.create(name, storage.read_bytes(file.path))
+
+    for data in () if onto is None else files_of(onto, layout.REJECTS):
+        folders.create(next(names), data)
+    storage.for_each(run_dir, place, [(next(names), file) for file in result.reject_files])
+    if late:
+        lines = "".join(f"{reject.to_json()}\n" for reject in late)
+        folders.create(next(names), lines.encode())
+
+
+def place_parity(run_dir: str, result: Result) -> None:
+    """Writes the sampled records for the parity check, raw and transformed in the same order."""
+    pairs = list(parity_records(result))
+    for name, records in (
+        (layout.PARITY_RAW, [raw for raw, _ in pairs]),
+        (layout.PARITY_TRANSFORMED, [transformed for _, transformed in pairs]),
+    ):
+        folders.create(layout.join(run_dir, name), bytes(examples.joined(examples.framed(records))))
+
+
+def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> dict[str, Any] | None:
+    """Writes the statistics of the written records, and of those that `more` describes, if they were collected.
+
+    Returns:
+      The values of `statistics.json`; None if there are none.
+    """
+    if result.statistics is not None:
+        sketches = storage.read_bytes(result.statistics)
+        statistics = Statistics.from_bytes(sketches)
+        if more is not None:
+            statistics.merge(more)
+            sketches = statistics.to_bytes()
+        return statistics_files.place(run_dir, statistics, sketches)
+    return None
+
+
+def described_before(base: Dataset) -> Statistics | None:
+    """The statistics of a dataset's records; None if it has none."""
+    sketches = statistics_of(base)
+    return None if sketches is None else Statistics.from_bytes(sketches)
+
+
+def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs of a raw and a transformed record, of which both sides were kept."""
+    places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
+    for place in places[:: max(1, -(-len(places) // parity_sample.LIMIT))]:
+        yield result.parity_raw[place], result.parity_transformed[place]
+    for record in parity_files.choose(result.parity_files):
+        raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
+        yield raw_example(**raw, label=record.label.encode()), storage.read_bytes(record.stored)
+
+
+def raw_example(**features: bytes) -> bytes:
+    """A serialized tf.Example of strings."""
+    tf = tensorflow()
+    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString(deterministic=True)
+
+
+_CHUNK = 1 << 20  # bytes of a file that are read at once
+_PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The run to commit.
+
+    `keeps_staging`: the staging folder is removed after the commit, not before it, so that another process may commit
+    the run if this one is killed.
+    """
+
+    output: str
+    id: str
+    staging: str
+    source: Described
+    inputs: StagedInputs
+    limit: RejectLimit
+    compression: Literal["none", "gzip"]
+    seed: int
+    transform_from: str | None
+    preprocessing_fn: str | None
+    lease: Lease
+    replaces: Seen  # the manifest at the time the lease was taken
+    keeps_staging: bool = False
+    onto: Dataset | None = None  # the dataset that the records are added to
+    known: Mapping[str, int] = dataclasses.field(default_factory=dict)  # runs whose analysis is in the run's folder
+
+    @property
+    def folder(self) -> str:
+        return layout.join(self.output, self.id)
+
+
+def check(run: Run, result: Result) -> None:
+    """Checks that a result may become a dataset.
+
+    Raises:
+      Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
+    """
+    read, in_shards = result.total(READ), sum(shard.rows for shard in result.shards)
+    check_counts(
+        run.inputs,
+        result.count_files,
+        run.limit,
+        read=read,
+        written=result.total(WRITTEN),
+        rejected=result.rejected,
+        in_shards=in_shards,
+    )
+    if not in_shards:
+        raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
+    for split in run.source.schema.split_names if run.onto is None else ():
+        if not sum(s.rows for s in result.shards if s.split == split):
+            raise Unfit(
+                f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
+                "schema, set it to 0 to drop the split, or add input."
+            )
+
+
+NOT_COMPARED = drift.Compared()
+
+
+def commit(
+    run: Run,
+    result: Result,
+    *,
+    raw_bytes: RawBytes,
+    seconds: Callable[[], float],
+    phases: Sequence[tuple[str, float]] = (),
+    compared: drift.Compared = NOT_COMPARED,
+) -> Manifest:
+    """Gives all files their final names, and swaps the manifest.
+
+    Args:
+      run: the run.
+      result: the result of its pipeline, checked.
+      raw_bytes: reads the raw bytes of the transform's rejects from the input.
+      seconds: the time since the run began.
+      phases: the phases of the pipeline and the seconds that each took, if they are known.
+      compared: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
+
+    Raises:
+      LeaseError: another job has taken the lease; the manifest has not changed.
+    """
+    place = {"output": run.output, "run_id": run.id, "compression": run.compression}
+    splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
+    place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto)
+    place_contents(run.folder, result.content_files, onto=run.onto)
+    if run.onto is None:  # else they are the dataset's, whose transform is the same
+        place_parity(run.folder, result)
+    before = None if run.onto is None else described_before(run.onto)
+    statistics = place_statistics(run.folder, result, more=before)
+    leakage = place_leakage(run.folder, result, run.inputs)
+    drift.place(run.folder, compared.comparisons)
+    folders.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
+    parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
+    count = run.inputs.files
+    warnings: tuple[DataWarning, ...]
+    if run.onto is None:
+        warnings = (
+            *(leakage_findings.warnings(leakage) if leakage else ()),
+            *find_warnings(result, derived_from(run), classes=run.source.classes),
+            *(one_class_elsewhere(statistics) if statistics else ()),
+            *drift.warnings(compared.comparisons),
+            *drift.unchecked(compared, run.source.schema),
+        )
+    else:
+        parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
+        warnings = tuple(warnings_of_added(result, run.onto, compared.comparisons))
+    listed = write_parts(run.output, run.id, parts, count=count)
+    read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
+    analyzed = {
+        **run.known,
+        **({run.id: read - sum(run.known.values())} if place_kept(run.folder, run.staging, run.id) else {}),
+    }
+    if not run.keeps_staging:
+        folders.remove(run.staging)
+    manifest = Manifest(
+        run=run.id,
+        created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        name=run.source.schema.name,
+        schema_fingerprint=run.source.schema.fingerprint,
+        format=run.source.schema.format,
+        classes=run.source.classes,
+        compression=run.compression,
+        seed=run.seed,
+        split_hash_version=split_hash.VERSION,
+        versions=versions(),
+        inputs=listed.inputs,
+        headers=listed.headers,
+        input_files=listed.files,
+        input_count=listed.count,
+        splits=splits,
+        files=(),
+        counts=listed.counts,
+        totals=listed.totals,
+        read=read,
+        written=written,
+        rejected=rejected,
+        previous=previous_runs(run.output),
+        transform_from=run.transform_from,
+        preprocessing_fn=run.preprocessing_fn,
+        finite=True,
+        analyzed=analyzed,
+        warnings=warnings,
+        seconds=round(max(seconds(), 0.0), 3),
+    )
+    if run.onto is not None:
+        manifest = joined_manifest(run.onto.manifest, manifest)
+    place_report(run.output, manifest, phases=phases)
+    shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
+    manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
+    publish(run.output, manifest, held=run.lease, replaces=run.replaces)
+    return manifest
+
+
+def derived_from(run: Run) -> Schema | None:
+    """The schema that the transform is derived from; None for images, and for a user's preprocessing_fn."""
+    schema = run.source.schema
+    return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
+
+
+def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> None:
+    """Flushes all files of the run to disk, then swaps the manifest. Every job commits this way.
+
+    Raises:
+      LeaseError: another job has taken the lease; the manifest has not changed.
+    """
+    folders.flush(layout.join(output, manifest.run))
+    folders.flush_name(output)
+    held.put(layout.MANIFEST, manifest.to_json(), replaces)
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries that a dataset's bytes depend on."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def place_shards(result: Result, split: str, *, output: str, run_id: str, compression: str) -> Split:
+    """A split's shards in order, those in staging under their final names; leaves out shards without rows."""
+    written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
+
+    def place(numbered: tuple[int, WrittenShard]) -> Shard:
+        i, shard = numbered
+        name = layout.join(run_id, shard.path.rpartition("/")[2])
+        if shard.path != layout.join(output, name):
+            name = layout.join(run_id, layout.shard_name(split, i, len(written), compression))
+            folders.move(shard.path, layout.join(output, name))
+        return Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c)
+
+    shards = storage.for_each(output, place, enumerate(written))
+    return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
+
+
+def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
+    """All files of the run except `except_for` and what is removed after the commit, with their checksums.
+
+    Another process that commits the same run may be writing, and have its files under temporary names.
+    """
+
+    def described(path: str) -> File:
+        digest, size, full = hashlib.sha256(), 0, layout.join(output, path)
+        with storage.wrap_errors(full), storage.open_read(full) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        return File(path=path, bytes=size, sha256=digest.hexdigest())
+
+    names = [
+        name for name in folders.walk(layout.join(output, run_id)) if not (is_left_over(name) or is_temporary(name))
+    ]
+    paths = [layout.join(run_id, name) for name in names]
+    return storage.for_each(output, described, [path for path in paths if path not in except_for])
+
+
+def previous_runs(output: str) -> tuple[str, ...]:
+    """The runs of the dataset that is replaced; none if there is no manifest."""
+    if not storage.exists(layout.join(output, layout.MANIFEST)):
+        return ()
+    try:
+        return tuple(sorted(read_manifest(output).runs))
+    except MillraceError:  # another format version, which --overwrite replaces
+        return ()
