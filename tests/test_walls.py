@@ -37,10 +37,12 @@ ORDER = """
     beam_jobs.core
     beam_jobs.profiles
     beam_jobs.transform
+    beam_jobs.records
     beam_jobs.output
+    beam_jobs.engines
     beam_jobs.rows beam_jobs.images
-    beam_jobs.runtime
-    beam_jobs.replay beam_jobs.append beam_jobs.predicting
+    beam_jobs.runs
+    beam_jobs.predicting
     beam_jobs.planning beam_jobs.raw_files
     beam_jobs.preprocess beam_jobs.plan beam_jobs.compare beam_jobs.predict
     beam_jobs.job beam_jobs.flex_template

@@ -26,6 +26,7 @@ from beam_jobs.images.reader import ImageBatch, ranks_of
 from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.profiles import STATISTICS
 from beam_jobs.records.encode import Encoded
+from beam_jobs.records.examples import framed
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
 from schemas.profile.statistics import Statistics
@@ -145,7 +146,7 @@ class AssemblePairs(beam.DoFn):
             for side, images in facts.items():
                 columns |= facts_columns(images, f"{side}/")
             self.statistics.add(pa.RecordBatch.from_pydict(columns), splits)
-        yield Encoded(examples.framed(examples), splits, 0, numbers[0])
+        yield Encoded(framed(examples), splits, 0, numbers[0])
 
     def refuse(self, number: int, bad: Reject) -> Reject:
         """A pair is rejected for one of its images. Its offset is its number, its raw bytes are the two paths."""

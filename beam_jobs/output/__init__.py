@@ -1,16 +1,12 @@
-"""From transformed batches to a committed dataset: encode, shuffle into shards, check, commit, clean up."""
+"""What a pipeline has written and counted, the dataset that it is added to, and what is said of the data."""
 
 __all__ = [
     "accounts",
-    "cleanup",
-    "commit",
     "data_report",
+    "data_warnings",
     "drift",
-    "encode",
     "existing",
-    "joined",
+    "leakage",
     "pipeline_end",
     "result",
-    "run_files",
-    "tfrecord_frames",
 ]

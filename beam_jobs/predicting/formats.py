@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from beam_jobs.records.examples import framed, joined
 from schemas.predictions import encoding
 from schemas.predictions.encoding import CLASS, SOURCE
 from schemas.predictions.manifest import FormatName
@@ -125,7 +126,7 @@ class TFRecords(Format):
 
         columns = {name: _listed(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         examples = RecordBatchToExamples(pa.RecordBatch.from_pydict(columns))
-        return [examples.joined(examples.framed(examples))]
+        return [joined(framed(examples))]
 
 
 def _listed(column: pa.Array) -> pa.ListArray:

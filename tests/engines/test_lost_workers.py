@@ -170,8 +170,8 @@ def test_a_job_may_take_longer_than_one_answer_of_the_job_service(prism, long_jo
 
 def test_workers_on_the_launchers_machine_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom beam_jobs.runtime import worker_pool\n"
-        "with worker_pool.running(verbose=False) as address:\n    print(address, flush=True)\n    time.sleep(1000)"
+        "import time\nfrom beam_jobs.engines.portable import running\n"
+        "with running(verbose=False) as address:\n    print(address, flush=True)\n    time.sleep(1000)"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:

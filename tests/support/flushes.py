@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class Flushes:
         self.flushed: dict[tuple[int, int], int] = {}  # device, inode -> when it had last been changed
         self.unnamed: set[str] = set()  # folders that were made, and whose parent was not flushed since
         self.commits: list[list[str]] = []  # what each manifest's rename found missing
+        self._lock = threading.Lock()  # the lease's thread flushes, too
         self._fsync, self._mkdir, self._replace = os.fsync, os.mkdir, os.replace
 
     @contextlib.contextmanager
@@ -48,12 +50,14 @@ class Flushes:
     def _record_fsync(self, handle: int) -> None:
         now = os.fstat(handle)
         self._fsync(handle)
-        self.flushed[now.st_dev, now.st_ino] = now.st_ctime_ns
-        self.unnamed = {path for path in self.unnamed if not _same_file(os.path.dirname(path), now)}
+        with self._lock:
+            self.flushed[now.st_dev, now.st_ino] = now.st_ctime_ns
+            self.unnamed = {path for path in self.unnamed if not _same_file(os.path.dirname(path), now)}
 
     def _record_mkdir(self, path: Any, *args: Any, **kwargs: Any) -> None:
         self._mkdir(path, *args, **kwargs)
-        self.unnamed.add(os.path.abspath(path))
+        with self._lock:
+            self.unnamed.add(os.path.abspath(path))
 
     def _record_replace(self, source: Any, target: Any, **kwargs: Any) -> None:
         if os.path.basename(target) == layout.MANIFEST:

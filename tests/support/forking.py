@@ -85,14 +85,14 @@ class Child:
     A step is a file or folder that is renamed, removed, created, linked or opened for writing: anywhere, or below
     `watched`. Before the step `kill_at` it gets the signal `struck_by`. `snapshots` has the first folder copied to
     the second, as 1, 2 and so on, before each step: a copy is what SIGKILL would leave. "steps" of the answer has a
-    letter for each: "m" for one on a manifest, "." for others. The disk refuses the step `fail_at`. Just before the step
-    `stop_at` it is stopped until the command `meanwhile` has ended, whose report the answer holds. "unflushed" of the
-    answer names, for each commit, what a power cut may take.
+    letter for each: "m" for one on a manifest, "." for others. The disk refuses the step `fail_at`. Just before the
+    step `stop_at` it is stopped until the command `meanwhile` has ended, whose report the answer holds. "unflushed" of
+    the answer names, for each commit, what a power cut may take.
 
     `signals` are (seconds after the call, signal), and `kill_after` is that of SIGKILL; `delay` is how long it waits
     before it begins. `lease` is (beat, stale) seconds; `system` has it take itself for a process of another machine.
-    One with `takes_over` finds every lease stale. `cluster` is the state in which a job that was submitted is said to be;
-    what is submitted is run here, to its end.
+    One with `takes_over` finds every lease stale. `cluster` is the state in which a job that was submitted is said to
+    be; what is submitted is run here, to its end.
     """
 
     argv: list[str]
