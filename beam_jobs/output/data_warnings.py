@@ -8,8 +8,6 @@ from typing import Any
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.output.drift import warnings
 from beam_jobs.output.result import Result
-from beam_jobs.runs.merge import DRIFT
-from beam_jobs.runs.merge import UNSEEN as CODE
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas.comparison import Comparison
@@ -18,6 +16,8 @@ from schemas.dataset.manifest import DataWarning
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
 from schemas.spec.table import SPLITS, Schema
+
+UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about added records
 
 SHOWN = 5  # columns or values listed in a warning
 
@@ -174,4 +174,4 @@ def unseen_values(result: Result, base: Dataset) -> Iterator[DataWarning]:
         listed = "list of values" if isinstance(feature, Category) and feature.values is not None else "vocabulary"
         what = "words" if isinstance(feature, Text) else "values"
         told = f"{unseen:,} of {counted[LOOKED_UP, name]:,} {what} that were added are not in its {listed}"
-        yield DataWarning(feature=name, code=CODE, message=f"{name}: {told}")
+        yield DataWarning(feature=name, code=UNSEEN_VALUES, message=f"{name}: {told}")

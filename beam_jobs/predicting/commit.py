@@ -12,16 +12,15 @@ from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit, re
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.output.accounts import CountFile, accounts, check_counts, input_part
 from beam_jobs.predicting.shards import WrittenShard
-from beam_jobs.runs.commit import list_files, versions
+from beam_jobs.runs.commit import list_files, publish, versions
+from beam_jobs.runs.run import NewRun
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.input_files import write_parts
-from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import Shard
 from schemas.errors import MillraceError
 from schemas.predictions.manifest import Predictions, read_predictions
 from schemas.storage import folders
-from schemas.storage.folders import Seen
 from schemas.storage.json_files import parse_json
 
 RESULT = "result.json"
@@ -68,22 +67,13 @@ def read_result(path: str) -> Result:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(NewRun):
     """The run to commit. `about`: the fields of the manifest that are known before the pipeline runs."""
 
-    output: str
-    id: str
-    staging: str
     suffix: str
     inputs: StagedInputs
     limit: RejectLimit
-    lease: Lease
-    replaces: Seen
     about: dict[str, Any]
-
-    @property
-    def folder(self) -> str:
-        return layout.join(self.output, self.id)
 
 
 def check(run: Run, result: Result) -> None:
@@ -139,9 +129,7 @@ def commit(run: Run, result: Result, *, seconds: float) -> Predictions:
         seconds=round(seconds, 3),
         **run.about,
     )
-    folders.flush(run.folder)
-    folders.flush_name(run.output)
-    run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
+    publish(run.output, manifest, held=run.lease, replaces=run.replaces)
     return manifest
 
 

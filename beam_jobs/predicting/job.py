@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
-from beam_jobs.core.display import Display
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.predicting.inputs import Inputs, open_inputs
 from beam_jobs.predicting.options import BulkOptions
 from beam_jobs.runs.run import NewRun, load_libraries, new_run
-from schemas import interrupts, storage
+from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease
 from schemas.dataset.prune import foreign, remove
@@ -49,18 +48,15 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
     inputs = open_inputs(options, schema, report)
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
-        if not options.quiet:
-            progress.say("starting TensorFlow and Beam")
-        load_libraries(verbose=options.verbose)
-        progress.reset(total=inputs.total)
-        with Display(enabled=not options.quiet):
-            try:
-                with interrupts.interruptible():
-                    manifest = _run(options, schema, notes, inputs, run)
-            except BaseException as error:
-                manifest = _after_failure(error, run)
-        clear(options.output, run.lease)
-        return manifest
+        load_libraries(verbose=options.verbose, quiet=options.quiet)
+        return run.write(
+            lambda: _run(options, schema, notes, inputs, run),
+            total=inputs.total,
+            quiet=options.quiet,
+            raw_bytes=lambda rejects: [reject.raw for reject in rejects],  # which all have theirs
+            read=read_predictions,
+            clear=clear,
+        )
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
@@ -147,14 +143,10 @@ def _run(options: BulkOptions, schema: AnySchema, notes: Notes, inputs: Inputs, 
     progress.enter("committing")
     result = commit.read_result(layout.join(run.staging, commit.RESULT))
     finished = commit.Run(
-        output=options.output,
-        id=run.id,
-        staging=run.staging,
+        **vars(run),
         suffix=options.format,
         inputs=staged,
         limit=work.limit,
-        lease=run.lease,
-        replaces=run.replaces,
         about=_about(options, schema, notes, export, work),
     )
     commit.check(finished, result)
@@ -195,20 +187,6 @@ def _builder(inputs: Inputs, staged: StagedInputs, work: Work) -> Callable[[beam
         )
 
     return build
-
-
-def _after_failure(error: BaseException, run: NewRun) -> Predictions:
-    from beam_jobs.runs.cleanup import after_failure
-
-    return after_failure(
-        error,
-        output=run.output,
-        run_id=run.id,
-        staging=run.staging,
-        held=run.lease,
-        raw_bytes=lambda rejects: [reject.raw for reject in rejects],  # which all have theirs
-        read=read_predictions,
-    )
 
 
 def clear(output: str, held: Lease) -> None:

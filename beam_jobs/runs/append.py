@@ -6,20 +6,19 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
-from beam_jobs.core import progress
 from beam_jobs.core.options import AppendOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
 from beam_jobs.output.existing import copy_files, open_base, statistics_of
 from beam_jobs.runs import reanalyze
-from beam_jobs.runs.job import OtherTransform, Work, execute
+from beam_jobs.runs.job import Work, execute, transform_of
 from beam_jobs.runs.known import NewFiles, choose_new, choose_new_images
 from beam_jobs.runs.run import NewRun, load_libraries, new_run
 from beam_jobs.runs.sources import open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 
@@ -78,12 +77,12 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         source = found.source
         if source is None:
             return Outcome(now.manifest, now.manifest, found.new.skipped)
-        if not options.quiet:
-            progress.say("starting TensorFlow and Beam")
-        load_libraries(verbose=options.verbose)
+        load_libraries(verbose=options.verbose, quiet=options.quiet)
 
         add = functools.partial(_reanalyze if options.reanalyze else _add, options, found, source, run, report)
-        manifest = run.write(add, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes)
+        manifest = run.write(
+            add, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes, read=read_manifest
+        )
     return Outcome(found.base.manifest, manifest, found.new.skipped)
 
 
@@ -145,7 +144,7 @@ def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, r
         job,
         source,
         source.preprocessing_fn(),
-        OtherTransform(base.graphs_dir, base.run, base.manifest.preprocessing_fn),
+        transform_of(base),
         onto=base,
         allow_drift=options.allow_drift,
         keeps_analysis=bool(base.manifest.analyzed),

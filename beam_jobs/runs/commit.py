@@ -22,7 +22,8 @@ from beam_jobs.output.existing import files_of, place_contents, place_kept, stat
 from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.records import examples
 from beam_jobs.records.fragments import WrittenShard
-from beam_jobs.runs.merge import count_inputs, joined_inputs, joined_manifest
+from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
+from beam_jobs.runs.run import NewRun
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -32,20 +33,24 @@ from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, 
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
 from schemas.libraries import tensorflow
+from schemas.predictions.manifest import Predictions
 from schemas.profile import leakage_findings, statistics_files
 from schemas.profile.statistics import Statistics
-from schemas.rejects import Reject
+from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.folders import Seen
 
 
-def place_rejects(run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None) -> None:
+def place_rejects(
+    run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None, tried: Sequence[Reject] = ()
+) -> None:
     """Copies the reject files to their final names, those of a dataset that is added to first.
 
-    The transform's rejects, which are complete now, come last.
+    The transform's rejects, which are complete now, come last. `tried`: rejects of that dataset that are none any more.
     """
+    gone = {(reject.source, reject.offset) for reject in tried}
     names = (layout.join(run_dir, layout.rejects_name(number)) for number in itertools.count())
 
     def place(named: tuple[str, RejectFile]) -> None:
@@ -53,11 +58,17 @@ def place_rejects(run_dir: str, result: Result, late: Sequence[Reject], *, onto:
         folders.create(name, storage.read_bytes(file.path))
 
     for data in () if onto is None else files_of(onto, layout.REJECTS):
-        folders.create(next(names), data)
+        left = [r for r in read_rejects(data) if (r.source, r.offset) not in gone] if gone else ()
+        kept = _lines(left) if gone else data
+        if kept:
+            folders.create(next(names), kept)
     storage.for_each(run_dir, place, [(next(names), file) for file in result.reject_files])
     if late:
-        lines = "".join(f"{reject.to_json()}\n" for reject in late)
-        folders.create(next(names), lines.encode())
+        folders.create(next(names), _lines(late))
+
+
+def _lines(rejects: Iterable[Reject]) -> bytes:
+    return "".join(f"{reject.to_json()}\n" for reject in rejects).encode()
 
 
 def place_parity(run_dir: str, result: Result) -> None:
@@ -114,16 +125,13 @@ _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "py
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(NewRun):
     """The run to commit.
 
     `keeps_staging`: the staging folder is removed after the commit, not before it, so that another process may commit
     the run if this one is killed.
     """
 
-    output: str
-    id: str
-    staging: str
     source: Described
     inputs: StagedInputs
     limit: RejectLimit
@@ -131,15 +139,10 @@ class Run:
     seed: int
     transform_from: str | None
     preprocessing_fn: str | None
-    lease: Lease
-    replaces: Seen  # the manifest at the time the lease was taken
     keeps_staging: bool = False
     onto: Dataset | None = None  # the dataset that the records are added to
+    tried: Sequence[Reject] = ()  # its rejects, of which the records are corrections; none: they are new input
     known: Mapping[str, int] = dataclasses.field(default_factory=dict)  # runs whose analysis is in the run's folder
-
-    @property
-    def folder(self) -> str:
-        return layout.join(self.output, self.id)
 
 
 def check(run: Run, result: Result) -> None:
@@ -149,6 +152,14 @@ def check(run: Run, result: Result) -> None:
       Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
     """
     read, in_shards = result.total(READ), sum(shard.rows for shard in result.shards)
+    tried = len(run.tried)
+    if tried and result.rejected == tried:
+        raise Unfit(f"none of {tried:,} corrected records could be written; the dataset is unchanged")
+    if tried not in (0, read):
+        raise Unfit(
+            f"{tried:,} records tried, {read:,} read, {result.total(WRITTEN):,} written and {result.rejected:,} "
+            "rejected. This is a bug; nothing was committed."
+        )
     check_counts(
         run.inputs,
         result.count_files,
@@ -168,9 +179,6 @@ def check(run: Run, result: Result) -> None:
             )
 
 
-NOT_COMPARED = drift.Compared()
-
-
 def commit(
     run: Run,
     result: Result,
@@ -178,31 +186,43 @@ def commit(
     raw_bytes: RawBytes,
     seconds: Callable[[], float],
     phases: Sequence[tuple[str, float]] = (),
-    compared: drift.Compared = NOT_COMPARED,
+    compare_to: str | None = None,
+    allow_drift: bool = False,
 ) -> Manifest:
-    """Gives all files their final names, and swaps the manifest.
+    """Checks the result, gives all files their final names, and swaps the manifest.
 
     Args:
       run: the run.
-      result: the result of its pipeline, checked.
+      result: the result of its pipeline.
       raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
       phases: the phases of the pipeline and the seconds that each took, if they are known.
-      compared: its splits, and the dataset that it replaces; they exceed no threshold to fail above.
+      compare_to: the dataset that it is compared with; None: the one that it replaces, or is added to.
+      allow_drift: no threshold of drift fails it.
 
     Raises:
+      Unfit: a record is unaccounted for, too many were rejected, a split is empty, or the data has drifted.
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
+    check(run, result)
+    compared = drift.Compared()
+    if not run.tried:
+        compared = drift.compared(result, run.source.schema, output=run.output, compare_to=compare_to)
+    if not allow_drift:
+        drift.check(compared)
     place = {"output": run.output, "run_id": run.id, "compression": run.compression}
     splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
-    place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto)
+    place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto, tried=run.tried)
     place_contents(run.folder, result.content_files, onto=run.onto)
     if run.onto is None:  # else they are the dataset's, whose transform is the same
         place_parity(run.folder, result)
     before = None if run.onto is None else described_before(run.onto)
     statistics = place_statistics(run.folder, result, more=before)
     leakage = place_leakage(run.folder, result, run.inputs)
-    drift.place(run.folder, compared.comparisons)
+    if run.tried:
+        drift.place_splits(run.folder, run.source.schema)
+    else:
+        drift.place(run.folder, compared.comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
@@ -216,7 +236,8 @@ def commit(
             *drift.unchecked(compared, run.source.schema),
         )
     else:
-        parts, count = joined_inputs(run.onto, parts), count_inputs(run.onto.manifest, count)
+        count = count_inputs(run.onto.manifest, count, tried=bool(run.tried))
+        parts = merged_inputs(run.onto, parts, tried=run.tried)
         warnings = tuple(warnings_of_added(result, run.onto, compared.comparisons))
     listed = write_parts(run.output, run.id, parts, count=count)
     read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
@@ -257,7 +278,7 @@ def commit(
         seconds=round(max(seconds(), 0.0), 3),
     )
     if run.onto is not None:
-        manifest = joined_manifest(run.onto.manifest, manifest)
+        manifest = merged_manifest(run.onto.manifest, manifest, tried=len(run.tried))
     place_report(run.output, manifest, phases=phases)
     shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
@@ -271,7 +292,7 @@ def derived_from(run: Run) -> Schema | None:
     return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
 
 
-def publish(output: str, manifest: Manifest, *, held: Lease, replaces: Seen) -> None:
+def publish(output: str, manifest: Manifest | Predictions, *, held: Lease, replaces: Seen) -> None:
     """Flushes all files of the run to disk, then swaps the manifest. Every job commits this way.
 
     Raises:

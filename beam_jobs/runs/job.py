@@ -18,11 +18,12 @@ from beam_jobs.runs.run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runs.sources import open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign
 from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
 from schemas.predictions.manifest import is_predictions
+from schemas.rejects import Reject
 from schemas.spec import shipped
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import SPLITS, Schema
@@ -141,7 +142,9 @@ def run_job(
     with _prepared(options, report, configure=configure) as (work, run):
         total, raw_bytes = work.source.total, work.source.raw_bytes
         if not can_leave(options):
-            return run.write(lambda: execute(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes)
+            return run.write(
+                lambda: execute(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes, read=read_manifest
+            )
         from beam_jobs.runs import submit
 
         return submit.launch(options, run, lambda: _submit(work, run), total=total)
@@ -168,9 +171,7 @@ def _prepared(
     transform = open_transform(options, source)
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
-        if configure and not options.quiet:
-            progress.say("starting TensorFlow and Beam")
-        load_libraries(verbose=options.verbose, configure=configure)
+        load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
         preprocessing_fn = load_preprocessing(options, source)
         yield Work(options, source, preprocessing_fn, transform, keeps_analysis=options.keep_analysis), run
 
@@ -225,6 +226,11 @@ def load_preprocessing(
         raise UsageError(f"{asked} {options.preprocessing_fn}: {error}") from error
 
 
+def transform_of(base: Dataset) -> OtherTransform:
+    """The transform that a dataset's records went through."""
+    return OtherTransform(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
+
+
 @dataclasses.dataclass(frozen=True)
 class Work:
     """A job whose input and transform are known."""
@@ -234,6 +240,7 @@ class Work:
     preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]]
     transform: OtherTransform | None
     onto: Dataset | None = None  # the dataset that the records are added to
+    tried: Sequence[Reject] = ()  # its rejects, of which the records are corrections; none: they are new input
     allow_drift: bool = False  # no threshold fails it
     keeps_analysis: bool = False  # what is measured of these records is kept
     known: tuple[Kept, ...] = ()  # what earlier runs have kept, whose records are not analyzed again
@@ -265,7 +272,12 @@ class Work:
         """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
         from beam_jobs.transform.vocabularies import known_ids
 
-        if self.onto is None or self.own_function is not None or not isinstance(self.onto.declared, Schema):
+        if (
+            self.onto is None
+            or self.tried
+            or self.own_function is not None
+            or not isinstance(self.onto.declared, Schema)
+        ):
             return {}
         return known_ids(self.onto.schema, self.onto.run_dir)
 
@@ -305,7 +317,7 @@ def execute(work: Work, run: NewRun) -> Manifest:
     """Runs the pipeline to its end, and commits its result."""
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.engines import runner
-    from beam_jobs.output import drift, result
+    from beam_jobs.output import result
     from beam_jobs.runs import commit
 
     begun = time.monotonic()
@@ -317,9 +329,7 @@ def execute(work: Work, run: NewRun) -> Manifest:
     progress.enter("committing")
     account = result.read_result(layout.join(run.staging, result.RESULT))
     finished = commit.Run(
-        output=options.output,
-        id=run.id,
-        staging=run.staging,
+        **vars(run),
         source=source,
         inputs=inputs,
         limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
@@ -327,22 +337,18 @@ def execute(work: Work, run: NewRun) -> Manifest:
         seed=options.seed,
         transform_from=work.transform_from,
         preprocessing_fn=work.own_function,
-        lease=run.lease,
-        replaces=run.replaces,
         onto=work.onto,
+        tried=work.tried,
         known=work.known_reads,
     )
-    commit.check(finished, account)
-    compared = drift.compared(account, source.schema, output=options.output, compare_to=options.compare_to)
-    if not work.allow_drift:
-        drift.check(compared)
     return commit.commit(
         finished,
         account,
         raw_bytes=source.raw_bytes,
         seconds=lambda: time.monotonic() - begun,
         phases=progress.phases() if options.is_local else (),
-        compared=compared,
+        compare_to=options.compare_to,
+        allow_drift=work.allow_drift,
     )
 
 

@@ -241,7 +241,7 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
         has changed.
     """
     from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.output import drift, result
+    from beam_jobs.output import result
     from beam_jobs.output.accounts import Unfit
     from beam_jobs.runs import commit as committing
 
@@ -257,7 +257,8 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
             taken = committing.Run(
                 output=output,
                 id=run,
-                staging=layout.join(folder, layout.STAGING),
+                lease=lease,
+                replaces=replaces,
                 source=source,
                 inputs=source.inputs,
                 limit=limit,
@@ -265,19 +266,15 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
                 seed=options.seed,
                 transform_from=submitted.transform_from,
                 preprocessing_fn=submitted.preprocessing_fn,
-                lease=lease,
-                replaces=replaces,
                 keeps_staging=True,
             )
             account = result.read_result(layout.join(taken.staging, result.RESULT), inside=folder)
+            seconds = account.ended - submitted.submitted  # it may be committed days later
+            raw_bytes, compare_to = source.raw_bytes, options.compare_to
             try:
-                committing.check(taken, account)
-                compared = drift.compared(account, source.schema, output=output, compare_to=options.compare_to)
-                drift.check(compared)
+                committing.commit(taken, account, raw_bytes=raw_bytes, seconds=lambda: seconds, compare_to=compare_to)
             except Unfit as error:
                 abandon(output, submitted, error)
-            seconds = account.ended - submitted.submitted  # it may be committed days later
-            committing.commit(taken, account, raw_bytes=source.raw_bytes, seconds=lambda: seconds, compared=compared)
     except MillraceError as error:
         now = _manifest(output).data
         if not _names(now, run):

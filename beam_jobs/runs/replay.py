@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs, stage_inputs
+from beam_jobs.core.keeping import Keeping
 from beam_jobs.core.options import ReplayOptions
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.output.existing import copy_files, open_base, rejects_of, statistics_of
-from beam_jobs.runs import merge
 from beam_jobs.runs.corrections import Choice, Correction, choose, read_corrections
-from beam_jobs.runs.run import NewRun, load_libraries, new_run, temporary_folder
+from beam_jobs.runs.job import Work, execute, transform_of
+from beam_jobs.runs.run import NewRun, load_libraries, new_run
 from beam_jobs.runs.sources import open_replay
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.input_files import read_inputs, write_parts
-from schemas.dataset.manifest import Manifest, Split
-from schemas.errors import MillraceError
-from schemas.rejects import Reject, read_rejects
-from schemas.spec.table import SPLITS
-from schemas.storage import folders
+from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.rejects import Reject
+from schemas.spec.loader import AnySchema
 
 if TYPE_CHECKING:
-    from beam_jobs.core.shuffle_plan import ShardOptions
-    from beam_jobs.core.steps import Plan
-    from beam_jobs.output.result import Result
+    import apache_beam as beam
+
+    from beam_jobs.core.steps import Plan, Steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +60,13 @@ def run_replay(options: ReplayOptions) -> Outcome:
         choice = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)
-        if not options.quiet:
-            progress.say("starting TensorFlow and Beam")
-        load_libraries(verbose=options.verbose)
+        load_libraries(verbose=options.verbose, quiet=options.quiet)
         manifest = run.write(
-            lambda: _run(options, base, choice, run),
+            lambda: _add(options, base, choice, run),
             total=len(choice.records),
             quiet=options.quiet,
             raw_bytes=choice.raw_bytes,
+            read=read_manifest,
         )
     return Outcome(manifest, choice, manifest.written - base.manifest.written)
 
@@ -88,153 +83,72 @@ def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
     return choice
 
 
-def _run(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> Manifest:
-    from beam_jobs.engines import runner
-    from beam_jobs.output import pipeline_end, result
+@dataclasses.dataclass(frozen=True)
+class Corrected:
+    """Corrected rejects of a dataset as the raw data of a run. Implements `beam_jobs.core.source.Source`."""
 
-    begun = time.monotonic()
-    job = options.job()
-    folders.make(run.staging)
+    base: Dataset
+    choice: Choice
+
+    @property
+    def schema(self) -> AnySchema:
+        return self.base.declared
+
+    @property
+    def schema_text(self) -> bytes:
+        return storage.read_bytes(layout.join(self.base.run_dir, layout.SCHEMA_YAML))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.base.manifest.classes
+
+    @property
+    def total(self) -> int:
+        return len(self.choice.records)
+
+    @property
+    def estimated_bytes(self) -> int:
+        return sum(len(record.raw) for record in self.choice.records)
+
+    @property
+    def estimated_rows(self) -> int:
+        return self.total
+
+    def shares(self) -> dict[str, float]:
+        return dict.fromkeys(self.base.splits, 1.0)
+
+    def stage(self, folder: str) -> StagedInputs:
+        files = open_replay(self.base).inputs(self.choice.records)
+        return stage_inputs(folder, files, count=len(files))
+
+    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+        """None: the dataset's own transform is applied."""
+
+    def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
+        """Does nothing: the dataset's description was copied."""
+
+    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+        return open_replay(self.base).steps(pipeline, plan, self.choice.records)
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        return self.choice.raw_bytes(rejects)
+
+    def incompatibility(self, other: Dataset) -> str | None:
+        """None: the transform is the dataset's own."""
+
+
+def _add(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> Manifest:
+    """Writes the corrected records beside those that are there, in one shard for each split."""
     copy_files(base, run.folder)
-    source = open_replay(base)
-    files = source.inputs(choice.records)
-    inputs = stage_inputs(run.staging, files, count=len(files))
-    with temporary_folder(job, run.staging) as temp_dir:
-        plan = _plan(options, base, choice, run, inputs, temp_dir=temp_dir)
-        runner.run(
-            job,
-            lambda p: pipeline_end.finish(p, plan, source.steps(p, plan, choice.records)),
-            staging=run.staging,
-            total=len(choice.records),
-        )
-    progress.enter("committing")
-    account = result.read_result(layout.join(run.staging, result.RESULT))
-    again = [r for file in account.reject_files for r in read_rejects(storage.read_bytes(file.path))]
-    again += result.late_rejects(account, choice.raw_bytes)
-    if len(again) == len(choice.records):
-        raise MillraceError(f"none of {len(again):,} corrected records could be written; the dataset is unchanged")
-    return _commit(base, choice, again, account, run, inputs, begun=begun)
-
-
-def _plan(
-    options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun, inputs: StagedInputs, *, temp_dir: str
-) -> Plan:
-    from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.core.steps import Plan
-
-    return Plan(
-        run_dir=run.folder,
-        temp_dir=temp_dir,
-        inputs=inputs,
-        total=len(choice.records),
-        limit=RejectLimit(len(choice.records), 1.0),  # what is still wrong stays rejected, however much it is
-        parity_threshold=None,  # the old run's are kept
-        shards=_shards(options, base, choice, run.staging, temp_dir),
-        preprocessing_fn=None,
-        derived=base.manifest.preprocessing_fn is None,
-        transform_from=base.graphs_dir,
+    job = dataclasses.replace(
+        options.job(),
+        num_shards=1,
+        max_reject_fraction=1.0,  # what is still wrong stays rejected, however much it is
+        compression=base.manifest.compression,
+        seed=base.manifest.seed,
         statistics=statistics_of(base) is not None,
         leakage=False,  # what was found is about the first job's records
     )
-
-
-def _shards(options: ReplayOptions, base: Dataset, choice: Choice, staging: str, temp_dir: str) -> ShardOptions:
-    """One shard for each split."""
-    from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
-
-    job = options.job()
-    plan = plan_shuffle(
-        dict.fromkeys(base.splits, 1.0),
-        estimated_bytes=sum(len(record.raw) for record in choice.records),
-        num_shards=1,
-        shard_bytes=1.0,
-        seed=base.manifest.seed,
-        one_bucket_each=not job.is_local,
-    )
-    counts = tuple(1 if name in base.splits else None for name in SPLITS)
-    return ShardOptions(
-        plan,
-        counts,
-        1.0,
-        base.manifest.compression,
-        staging,
-        fragments=temp_dir if job.is_local else None,
-        spills=staging if job.shuffles_in_memory else None,
-    )
-
-
-def _commit(
-    base: Dataset,
-    choice: Choice,
-    again: list[Reject],
-    account: Result,
-    run: NewRun,
-    inputs: StagedInputs,
-    *,
-    begun: float,
-) -> Manifest:
-    from beam_jobs.core.accounting import READ, WRITTEN
-    from beam_jobs.output import drift
-    from beam_jobs.output.accounts import accounts
-    from beam_jobs.output.data_report import place_report
-    from beam_jobs.output.existing import place_contents
-    from beam_jobs.runs import commit
-
-    tried = len(choice.records)
-    if account.total(READ) != tried or account.total(WRITTEN) != tried - len(again):
-        raise MillraceError(
-            f"{tried:,} records tried, {account.total(READ):,} read, {account.total(WRITTEN):,} written and "
-            f"{len(again):,} rejected. This is a bug; nothing was committed."
-        )
-    output, run_id, old = base.path, run.id, base.manifest
-    splits: dict[str, Split] = {
-        name: commit.place_shards(account, name, output=output, run_id=run_id, compression=old.compression)
-        for name in base.splits
-    }
-    rejects = merge.still_rejects(rejects_of(base), [record.key for record in choice.records], again)
-    written = {
-        (counted.file.path, split): rows
-        for part in accounts(inputs, account.count_files)
-        for counted in part
-        for split, rows in counted.written.items()
-    }
-    added = merge.Added(splits, written, rejects)
-    if rejects:
-        lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
-        storage.write_bytes(layout.join(output, run_id, layout.rejects_name(0)), lines.encode())
-    place_contents(run.folder, account.content_files, onto=base)
-    place_statistics(base, account, run.folder)
-    drift.place_splits(run.folder, base.declared)
-    folders.remove(run.staging)
-    shards = {shard.path for split in splits.values() for shard in split.shards}
-    listed = write_parts(
-        output,
-        run_id,
-        merge.appended_inputs(old, read_inputs(output, old), added),
-        count=old.number_of_inputs,
-    )
-    manifest = merge.appended(old, listed, added).model_copy(
-        update={
-            "run": run_id,
-            "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
-            "versions": commit.versions(),
-            "files": (),
-            "previous": commit.previous_runs(output),
-            "previous_files": old.files,
-            "transform_from": old.transform_from or old.run,
-            "seconds": round(time.monotonic() - begun, 3),
-        }
-    )
-    place_report(output, manifest)
-    manifest = manifest.model_copy(update={"files": tuple(commit.list_files(output, run_id, except_for=shards))})
-    commit.publish(output, manifest, held=run.lease, replaces=run.replaces)
-    return manifest
-
-
-def place_statistics(base: Dataset, account: Result, run_dir: str) -> None:
-    """Writes the statistics of the dataset's records and the added ones, if the dataset has statistics."""
-    from beam_jobs.runs import commit
-
-    before = commit.described_before(base)
-    if before is not None:
-        commit.place_statistics(run_dir, account, more=before)
+    source = Corrected(base, choice)
+    tried = tuple(record.was for record in choice.records)
+    return execute(Work(job, source, source.preprocessing_fn(), transform_of(base), onto=base, tried=tried), run)

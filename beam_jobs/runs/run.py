@@ -9,6 +9,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from beam_jobs.core import progress
 from beam_jobs.core.display import Display
@@ -18,9 +19,12 @@ from beam_jobs.runs.cleanup import after_failure, clear
 from beam_jobs.transform.rejects import RawBytes
 from schemas import interrupts, storage
 from schemas.dataset import layout, lease
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.lease import Lease
+from schemas.dataset.manifest import read_manifest
 from schemas.libraries import quick_import, starting_tensorflow
 from schemas.storage import folders
+
+M = TypeVar("M")  # a manifest: of a dataset, or of predictions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +33,7 @@ class NewRun:
 
     output: str
     id: str
-    lease: lease.Lease
+    lease: Lease
     replaces: folders.Seen  # the manifest that was there when the lease was taken
 
     @property
@@ -40,7 +44,16 @@ class NewRun:
     def staging(self) -> str:
         return layout.join(self.folder, layout.STAGING)
 
-    def write(self, body: Callable[[], Manifest], *, total: int, quiet: bool, raw_bytes: RawBytes) -> Manifest:
+    def write(
+        self,
+        body: Callable[[], M],
+        *,
+        total: int,
+        quiet: bool,
+        raw_bytes: RawBytes,
+        read: Callable[[str], M],
+        clear: Callable[[str, Lease], None] = clear,
+    ) -> M:
         """Writes and commits the run, and removes what it and earlier jobs left behind.
 
         Args:
@@ -48,6 +61,8 @@ class NewRun:
           total: how much there is to read, as `beam_jobs.core.progress` counts it.
           quiet: shows no progress.
           raw_bytes: reads the rejected records from the input if the run fails.
+          read: reads the manifest, if the run fails after its commit.
+          clear: removes what earlier runs left behind.
 
         Raises:
           MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
@@ -58,7 +73,7 @@ class NewRun:
                 with interrupts.interruptible():
                     manifest = body()
             except BaseException as error:
-                manifest = self._after(error, raw_bytes)
+                manifest = self._after(error, raw_bytes, read)
             clear(self.output, self.lease)
         return manifest
 
@@ -74,10 +89,10 @@ class NewRun:
                 yield
         except BaseException as error:
             if not self.lease.is_remote:  # else the job goes on
-                self._after(error, raw_bytes)
+                self._after(error, raw_bytes, read_manifest)
             raise
 
-    def _after(self, error: BaseException, raw_bytes: RawBytes) -> Manifest:
+    def _after(self, error: BaseException, raw_bytes: RawBytes, read: Callable[[str], M]) -> M:
         return after_failure(
             error,
             output=self.output,
@@ -85,7 +100,7 @@ class NewRun:
             staging=self.staging,
             held=self.lease,
             raw_bytes=raw_bytes,
-            read=read_manifest,
+            read=read,
         )
 
 
@@ -103,13 +118,16 @@ def new_run(output: str) -> Iterator[NewRun]:
         yield NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
 
 
-def load_libraries(*, verbose: bool = False, configure: bool = True) -> None:
+def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool = True) -> None:
     """Imports TensorFlow, Beam and tf.Transform, which takes seconds.
 
     Args:
       verbose: with TensorFlow's own log.
       configure: set TensorFlow up for a job; False if the process also does other work.
+      quiet: do not say so.
     """
+    if configure and not quiet:
+        progress.say("starting TensorFlow and Beam")
     with starting_tensorflow(verbose=verbose, own_process=configure):
         if not configure:
             importlib.import_module("beam_jobs.output.pipeline_end")

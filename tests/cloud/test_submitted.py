@@ -82,9 +82,9 @@ def test_a_job_is_cancelled_and_its_run_is_removed(there: Submitting, dataflow: 
 def test_a_service_that_does_not_answer_frees_nothing(
     there: Submitting, dataflow: DataflowService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from beam_jobs.engines import dataflow
+    from beam_jobs.engines import dataflow as engine
 
-    monkeypatch.setattr(dataflow, "ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr(engine, "ANSWER_SECONDS", 4.0)
     with dataflow.queueing():
         submitted = there.preprocess("--no_wait", "--json").data
         run, url = submitted["run"], submitted["job"]["url"]

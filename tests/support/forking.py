@@ -245,7 +245,7 @@ def take_over() -> None:
     from schemas.dataset import lease
 
     for taking in (lease.hold.__wrapped__, lease.act_for):  # type: ignore[attr-defined]
-        taking.__kwdefaults__["stale_seconds"] = -1
+        (taking.__kwdefaults__ or {})["stale_seconds"] = -1
 
 
 def claim_system(name: str) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
-from beam_jobs.runs import job, replay
+from beam_jobs.runs import job
 from beam_jobs.runs.job import run_job
 from beam_jobs.runs.replay import Outcome
 from schemas.dataset import Dataset, open_dataset
@@ -37,11 +37,10 @@ def through_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def plan(*args: Any) -> ShardOptions:
         o = original(*args)
-        return ShardOptions(o.plan, (4, 1, 1), o.shard_bytes, o.compression, o.staging, None)
+        num_shards = o.num_shards if o.num_shards[0] else (4, 1, 1)
+        return dataclasses.replace(o, num_shards=num_shards, fragments=None, spills=None)
 
     monkeypatch.setattr(job, "plan_shards", plan)
-    of_replay = replay._shards
-    monkeypatch.setattr(replay, "_shards", lambda *args: dataclasses.replace(of_replay(*args), fragments=None))
 
 
 def rejects_of(dataset) -> list[str]:
