@@ -1,6 +1,6 @@
 """Every bundle fails once, after its work, on a runner that retries: each record is written once, and counted once.
 
-`tests/beam_jobs/output/test_retried.py` has bundles that are run twice on this machine's runner, and replays.
+`tests/beam_jobs/runs/test_retried.py` has bundles that are run twice on this machine's runner, and replays.
 """
 
 from __future__ import annotations

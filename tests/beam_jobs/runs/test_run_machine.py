@@ -15,7 +15,6 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from schemas.dataset.prune import leftovers
 from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
 from tests.support import stub_cluster
-from tests.support.flushes import Flushes
 from tests.support.replaying import rejects_of
 from tests.support.written_records import examples
 
@@ -185,9 +183,9 @@ class Runs(RuleBasedStateMachine):
         both = [self.of_now(first), self.of_now(second)]
         reports = self.run_jobs(*map(self.asked, both))
         done = [what for what, report in zip(both, reports, strict=True) if report["status"] == 0]
-        for report in reports:
-            if report["status"] == 1 and "another job is writing to it: run" in report["stderr"]:
-                assert "pid" in report["stderr"]
+        for what, report in zip(both, reports, strict=True):
+            if report["status"] == 1 and what.after(self.held) != self.held:
+                assert "another job is writing to it" in report["stderr"]
         allowed = []
         for order in (done, done[::-1]):
             after = self.held
@@ -440,33 +438,13 @@ def test_a_job_killed_while_it_reads_changes_nothing(run_jobs: Run, tmp_path: Pa
     what = Command("write", frozenset({0}))
     runs.runs(what)
     seconds = runs.run(what)["seconds"]
-    old, before = named(runs.output), layout.MANIFEST
-    (killed,) = run_jobs({**runs.asked(Command("append", frozenset({1}))), "kill_after": seconds / 2})
-    if killed["status"] == -9:
-        assert named(runs.output)[before] == old[before]
-        runs.runs(Command("append", frozenset({1})))
+    print(f"MILLRACE_KILL_SEED={SEED}")
+    append = Command("append", frozenset({1}))
+    for part in random.Random(SEED).choices((0.3, 0.5, 0.7, 0.9, 1.1), k=2):
+        before = named(runs.output)
+        (killed,) = run_jobs({**runs.asked(append), "kill_after": part * seconds})
+        runs.check(runs.held, append.after(runs.held))
+        assert before.keys() <= contents(runs.output).keys()
+        assert killed["status"] in (0, -9, 2), killed["stderr"]
+    runs.runs(append)
     runs.check(Held(frozenset({0, 1})))
-
-
-@pytest.mark.parametrize("change", [Path.touch, lambda path: path.rename(path.with_name("renamed"))])
-def test_the_recording_shows_what_was_not_flushed(tmp_path: Path, change: Callable[[Path], Any]) -> None:
-    from schemas import storage
-    from schemas.storage import folders
-
-    with recorded() as flushes:
-        run = tmp_path / "out" / "20261121T074500Z-3f2a"
-        file = run / "folder" / "file"
-        storage.write_bytes(str(file), b"x")
-        assert list(flushes.missing(run))
-        folders.flush(str(run))
-        assert list(flushes.missing(run)) == [str(run.parent)]  # a name in the folder above
-        folders.flush_name(str(run.parent))
-        assert list(flushes.missing(run)) == []
-        change(file)
-        assert any("folder" in name for name in flushes.missing(run))
-
-
-@contextlib.contextmanager
-def recorded() -> Iterator[Flushes]:
-    with Flushes().recorded() as flushes:
-        yield flushes

@@ -71,11 +71,6 @@ def assert_csv_rows_come_once(written: tuple[Job, Dataset], output: Path) -> Non
 
 
 @pytest.mark.slow
-def test_csv_rows_that_go_through_files_come_once(once, tmp_path):
-    assert_csv_rows_come_once(once, tmp_path / "twice")
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("through_the_runner")
 def test_csv_rows_that_go_through_the_runners_shuffle_come_once(once, tmp_path):
     assert_csv_rows_come_once(once, tmp_path / "twice")
@@ -155,11 +150,6 @@ def assert_replayed_rows_come_once(folder: Folder, replayed: tuple[Path, str, Ou
     assert replaying.contents(dataset) == replaying.contents(expected)
     assert rejects_of(dataset) == rejects_of(expected)
     assert dataset.manifest.counts == expected.manifest.counts
-
-
-@pytest.mark.slow
-def test_replayed_rows_that_go_through_files_come_once(folder, replayed):
-    assert_replayed_rows_come_once(folder, replayed)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A submitted job that is done, taken up by several processes, by killed ones, and beside other jobs.
+"""A submitted job that is done, and processes that reattach to it to commit it or to throw it away.
 
 It ran once, on Prism. Every test begins with a copy of the output folder as it was then, in the same place.
 """
@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,18 +28,14 @@ from schemas.dataset.prune import prune
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
-from tests.beam_jobs.conftest import Run
 from tests.support.people import people_csv
 from tests.support.prism import Prism
-from tests.support.small_jobs import interrupted
 from tests.support.submitting import Submitting, raw_rows
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.engines
 
 OTHER = "20200101T000000Z-0000"
-SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(10**6)))
-DRAWN = 15  # steps before which another process does its work; every run of the tests draws others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +58,6 @@ class Scene:
 
     def commit(self) -> Manifest:
         return reattach.commit(self.output, reattach.find(self.output, self.run))
-
-    def commit_too(self) -> None:
-        self.commit()
 
     def check_committed(self) -> None:
         """The dataset is the job's, and nothing is left of it but that and the one before."""
@@ -122,16 +114,6 @@ def other_job(output: str) -> Callable[[], None]:
     return work
 
 
-def drawn_steps(scene: Scene) -> list[int]:
-    """Some of the file operations of taking the job up, among them the first and the last, by their numbers."""
-    with interrupted(scene.output, {}) as counter:
-        scene.commit()
-    scene.restore()
-    print(f"MILLRACE_KILL_SEED={SEED}")
-    last = counter.count - 1
-    return [0, *sorted(random.Random(SEED).sample(range(1, last), DRAWN)), last]
-
-
 def test_a_result_that_cannot_be_committed_any_more_is_removed_without_force(scene: Scene) -> None:
     submitted = reattach.find(scene.output, scene.run)
     with pytest.raises(UsageError, match="Give --force to throw"):
@@ -148,52 +130,14 @@ def test_the_time_until_it_is_committed_is_none_of_the_jobs(scene: Scene) -> Non
     assert scene.commit().seconds == first.seconds > 0
 
 
-def test_taking_it_up_commits_and_leaves_nothing_behind(scene: Scene) -> None:
+def test_reattaching_commits_and_leaves_nothing_behind(scene: Scene) -> None:
     assert scene.commit().run == scene.run
     scene.check_clean()
     assert scene.commit().run == scene.run  # once more: nothing is done
     scene.check_clean()
 
 
-def test_a_taker_killed_before_any_file_operation_leaves_a_complete_dataset_and_the_next_one_finishes(
-    scene: Scene, run_jobs: Run, tmp_path: Path
-) -> None:
-    argv, copies = ["commit", "--output", scene.output], tmp_path / "copies"
-    (unhurt,) = run_jobs({"argv": argv, "program": "job", "snapshots": [scene.output, str(copies)]})
-    assert unhurt["status"] == 0, unhurt["stderr"]
-    scene.check_clean()
-    moments = len(unhurt["steps"])
-    assert moments > 10
-    for moment in range(1, moments + 1):
-        copy = copies / str(moment)
-        scene.restore(copy)
-        named = read_manifest(scene.output).run
-        assert named in (scene.old, scene.run)
-        assert verify_dataset(scene.output) == []
-        command.main(["prune", scene.output])  # which is refused while the lease is the job's
-        assert scene.commit().run == scene.run
-        scene.check_committed()
-        assert command.main(["prune", scene.output]) == 0
-        scene.check_clean()
-
-
-def test_of_two_takers_one_commits_and_both_report_success(scene: Scene, run_jobs: Run) -> None:
-    argv = ["commit", "--output", scene.output, "--run", scene.run]
-    for report in run_jobs(*[{"argv": argv, "program": "job"}] * 3):
-        assert report["status"] == 0, report["stderr"]
-    scene.check_committed()
-    assert scene.there.holder() is None
-
-
-def test_a_second_taker_may_do_all_its_work_before_any_step_of_the_first(scene: Scene) -> None:
-    for step in drawn_steps(scene):
-        with interrupted(scene.output, {step: [scene.commit_too]}):
-            assert scene.commit().run == scene.run
-        scene.check_committed()
-        scene.restore()
-
-
-def test_a_taker_whose_files_vanish_because_another_one_has_committed_removes_nothing(
+def test_a_commit_whose_files_vanish_because_another_one_has_committed_removes_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def overtaken(*given: Any) -> None:
@@ -220,23 +164,6 @@ def test_a_run_that_is_committed_while_somebody_throws_it_away_stays(
     assert ended.code == 1
     assert f"another process has committed run {scene.run}" in ended.err
     scene.check_clean()
-
-
-def test_another_job_may_commit_before_any_step_of_a_taker(scene: Scene) -> None:
-    outcomes: set[type] = set()
-    for step in drawn_steps(scene):
-        with interrupted(scene.output, {step: [other_job(scene.output)]}):
-            try:
-                scene.commit()
-            except (LeaseError, UsageError) as error:
-                outcomes.add(type(error))
-                assert read_manifest(scene.output).run == scene.old
-            else:
-                outcomes.add(type(None))
-                assert read_manifest(scene.output).run == scene.run
-        assert verify_dataset(scene.output) == []
-        scene.restore()
-    assert {LeaseError, type(None)} <= outcomes
 
 
 def test_the_next_job_is_refused_as_long_as_the_result_waits_for_its_commit(scene: Scene) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from beam_jobs.preprocess import main
 from beam_jobs.runs import cleanup, commit
-from schemas.dataset import layout, open_dataset
+from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, UsageError
 from tests.support.written_records import records
 
 
@@ -100,3 +100,21 @@ def test_a_folder_in_which_only_a_killed_job_wrote_is_an_output_like_any_other(p
     (people.output / "20200101T000000Z-0000").mkdir()
     dataset = people.run()
     assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, dataset.run}
+
+
+def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it_gets_the_lease(people, monkeypatch):
+    original = lease.hold
+
+    @contextlib.contextmanager
+    def late(*args, **kwargs):
+        monkeypatch.undo()
+        people.run()
+        with original(*args, **kwargs) as held:
+            yield held
+
+    monkeypatch.setattr(lease, "hold", late)
+    with pytest.raises(UsageError, match="already contains a dataset"):
+        people.run()
+    now = open_dataset(str(people.output))
+    assert sum(sum(records(now, split).values()) for split in now.splits) == 500
+    assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, now.run}

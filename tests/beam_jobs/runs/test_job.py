@@ -1,4 +1,4 @@
-"""Complete jobs on the real runner, with their datasets read back."""
+"""One table says how raw data is read, for every format that a schema can declare."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ import tensorflow_transform as tft
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.job import run_job
+from beam_jobs.runs.sources import SOURCES
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
+from schemas.spec.messages import FORMATS
 from tests.support.people import LEAN_SCHEMA, people_csv, people_row
 from tests.support.written_records import examples, records
+
+
+def test_every_schema_has_its_kind_of_source():
+    assert set(SOURCES) == set(FORMATS.values())
 
 
 def failed_rejects(job) -> list[Reject]:
