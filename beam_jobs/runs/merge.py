@@ -117,9 +117,11 @@ def _tried_again(
     for count in itertools.chain.from_iterable(part.counts for part in added):
         more[count.input].append(count)
     for part in parts:
-        paths = [file.path for file in part.inputs]
-        counts, less = (itertools.chain.from_iterable(some.get(p, ()) for p in paths) for some in (more, gone))
-        yield _counted(part, itertools.chain(part.counts, counts), less)
+        counts, less = list(part.counts), list[Count]()
+        for file in part.inputs:
+            counts += more.get(file.path, ())
+            less += gone.get(file.path, ())
+        yield _counted(part, counts, less)
 
 
 def _counted(part: InputPart, counts: Iterable[Count], less: Iterable[Count]) -> InputPart:
