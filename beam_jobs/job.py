@@ -128,9 +128,9 @@ def _progress(submitted: Submitted, *, quiet: bool) -> Told:
         seen, said_at = state, now
         line = f"{submitted.job}: {state}"
         if state == "running" and counters:
-            from beam_jobs.core import display, worker_metrics
+            from beam_jobs.core import display, workers
 
-            counted = worker_metrics.as_progress(counters, total=0)
+            counted = workers.as_progress(counters, total=0)
             line += f", {display.render(counted, seconds=time.time() - submitted.submitted, rate=0)}"
         print(line, file=sys.stderr, flush=True)
 

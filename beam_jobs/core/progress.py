@@ -2,7 +2,7 @@
 
 `Pipeline.run` blocks, and the local runner runs DoFns in this very process, so a module-level registry, which DoFns
 reach by import, is the plainest way to see them work. On another runner, what is shown comes from the runner's metrics
-(`beam_jobs.core.worker_metrics`).
+(`beam_jobs.core.workers`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from beam_jobs.core.inputs import InputFile, StagedInputs
-from beam_jobs.core.keeping import Keeping
+from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs
 from beam_jobs.core.options import JobOptions
 from schemas import storage
 from schemas.dataset import Dataset

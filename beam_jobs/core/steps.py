@@ -9,8 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_jobs.core.accounting import RejectLimit
-from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.core.keeping import Analysis
+from beam_jobs.core.inputs import Analysis, StagedInputs
 from beam_jobs.core.shuffle_plan import ShardOptions
 
 

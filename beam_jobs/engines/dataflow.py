@@ -77,7 +77,7 @@ class DataflowJob:
         return str(found.current_state.name).removeprefix("JOB_STATE_")
 
     def counters(self) -> Mapping[str, int]:
-        from beam_jobs.core.worker_metrics import NAMESPACE
+        from beam_jobs.core.workers import NAMESPACE
 
         with _answers():
             found = self._client("Metrics").get_job_metrics(self._named, **_patience()).metrics

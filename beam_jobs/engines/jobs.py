@@ -43,7 +43,7 @@ class SubmittedJob:
             return _ENDED.get(self._job.state(), "running")
 
     def counters(self) -> Mapping[str, int]:
-        """What its workers have counted, by `beam_jobs.core.worker_metrics`; nothing where the runner does not say."""
+        """What its workers have counted, by `beam_jobs.core.workers`; nothing where the runner does not say."""
         with contextlib.suppress(MillraceError), _answers(self._reference):
             return self._job.counters()
         return {}

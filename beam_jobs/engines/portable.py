@@ -24,7 +24,7 @@ from apache_beam.runners import PipelineRunner
 from apache_beam.runners.portability.portable_runner import PortableMetrics, PortableRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
-from beam_jobs.core.worker_metrics import NAMESPACE
+from beam_jobs.core.workers import NAMESPACE
 from beam_jobs.engines.remote_job import Unreachable
 from schemas.errors import MillraceError
 

@@ -104,7 +104,7 @@ class RemoteJob(Protocol):
         """The state, by the name that Beam has for it, such as RUNNING or DONE."""
 
     def counters(self) -> Mapping[str, int]:
-        """The sums of the counters of `beam_jobs.core.worker_metrics`, as far as the runner has them."""
+        """The sums of the counters of `beam_jobs.core.workers`, as far as the runner has them."""
 
     def errors(self) -> Sequence[str]:
         """The texts of all error messages of a job that has failed."""
@@ -193,7 +193,7 @@ def cancelled_on_error(job: RemoteJob, *, quiet: bool = False) -> Iterator[None]
 
 def _wait(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: Patience) -> str:
     """The state in which the job ends."""
-    from beam_jobs.core import worker_metrics  # imports Beam, which asking about a job does without
+    from beam_jobs.core import workers  # imports Beam, which asking about a job does without
 
     answered = started = time.monotonic()
     has_begun = job.watches_workers or not patience.start
@@ -206,7 +206,7 @@ def _wait(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: Pa
                 if state in ENDED:
                     return state
                 counters = job.counters()
-                progress.show(worker_metrics.as_progress(counters, total=total))
+                progress.show(workers.as_progress(counters, total=total))
             except Unreachable as error:
                 if time.monotonic() - answered > patience.answer:
                     raise MillraceError(

@@ -93,12 +93,12 @@ def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int, 
 
     `cancel`: cancels the job if this is left by an exception.
     """
-    from beam_jobs.core import worker_metrics
+    from beam_jobs.core import workers
     from beam_jobs.engines import remote_job
 
     remote_job.follow(
         job,
-        begun=lambda: worker_metrics.has_begun(staging),
+        begun=lambda: workers.has_begun(staging),
         total=total,
         patience=remote_job.Patience(start=options.start_timeout),
         quiet=options.quiet,

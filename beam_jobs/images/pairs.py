@@ -17,7 +17,7 @@ from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN
 from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
-from beam_jobs.core.parity_files import KeptFile, ParityFiles, write_stored
+from beam_jobs.core.parity import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists

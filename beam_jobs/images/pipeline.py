@@ -12,7 +12,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.core import progress, worker_metrics
+from beam_jobs.core import progress, workers
 from beam_jobs.core.accounting import (
     COUNTS,
     PARITY,
@@ -27,7 +27,7 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
-from beam_jobs.core.parity_files import FileKeeper, ParityFiles, write_stored
+from beam_jobs.core.parity import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.steps import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import described_images, with_facts
@@ -172,7 +172,7 @@ class IngestImages(beam.DoFn):
         self.looks = plan.leakage
         self.limit = plan.limit
         self.total = plan.total
-        self.meter = worker_metrics.Meter("ingesting")
+        self.meter = workers.Meter("ingesting")
 
     def setup(self) -> None:
         in_pairs = self.pairs is not None  # a branch's image without its partner would make no record
@@ -191,7 +191,7 @@ class IngestImages(beam.DoFn):
         self.reader.close()
 
     def process(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
-        worker_metrics.tell_begun(self.staging)
+        workers.tell_begun(self.staging)
         progress.enter("ingesting")
         progress.begin(bundle.first)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from beam_jobs.core import parity_files
+from beam_jobs.core import parity
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
-from beam_jobs.core.parity_files import FileKeeper, KeptFile
+from beam_jobs.core.parity import FileKeeper, KeptFile
 from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.output.existing import Content, image_digest
@@ -37,7 +37,7 @@ from schemas.spec.table import OFFSET, SPLIT, SPLITS, HashSplit
 def ranks_of(pairs: Sequence[Pair]) -> tuple[dict[int, int], dict[int, int]]:
     """The pairs that may become parity records, each with its rank; and their images, each with its best pair's."""
     ranks = place_hash(0, np.arange(len(pairs))).tolist()
-    most = parity_files.RECORDS * 2**64 // max(len(pairs), 1)
+    most = parity.RECORDS * 2**64 // max(len(pairs), 1)
     of_pairs = {number: rank for number, rank in enumerate(ranks) if rank <= most}
     of_images: dict[int, int] = {}
     for number, rank in of_pairs.items():

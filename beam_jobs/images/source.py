@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
-from beam_jobs.core.keeping import Keeping
+from beam_jobs.core.inputs import LISTING, InputFile, Keeping, StagedInputs, stage_inputs
 from beam_jobs.core.source import RawFiles
 from beam_jobs.images.image_lists import AT_ONCE, ImageList, ImagesInMemory, images_in_folders
 from schemas.dataset import Dataset, layout

@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator
 
-from beam_jobs.core.keeping import STAGED, Keeping, Kept
+from beam_jobs.core.inputs import STAGED, Keeping, Kept
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.manifest import Manifest

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_jobs.core.accounting import DESCRIBED, DIGESTED, WRITTEN, CountKey, RejectFile, rejects
-from beam_jobs.core.parity_files import ParityFiles
+from beam_jobs.core.parity import ParityFiles
 from beam_jobs.output.accounts import OBSERVED, CountFile
 from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.core import progress, worker_metrics
+from beam_jobs.core import progress, workers
 from beam_jobs.core.accounting import COUNTS, REJECTS, WRITTEN, RejectFile, give_up_if_certain, write_reject_file
 from beam_jobs.core.counting import counted, covered
 from beam_jobs.core.inputs import LISTING
-from beam_jobs.core.turns import TURN
+from beam_jobs.core.workers import TURN
 from beam_jobs.predicting.served import served
 from beam_jobs.predicting.work import PREDICTED, Work, at_end
 from schemas import storage
@@ -103,7 +103,7 @@ class PredictImages(beam.DoFn):
 
     def __init__(self, schema: ImageSchema, work: Work) -> None:
         self.schema, self.work = schema, work
-        self.meter = worker_metrics.Meter(self.phase)
+        self.meter = workers.Meter(self.phase)
 
     def setup(self) -> None:
         self._threads = os.cpu_count() or 1
@@ -124,7 +124,7 @@ class PredictImages(beam.DoFn):
 
     def process(self, bundle: tuple[int, Sequence[Item]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
-        worker_metrics.tell_begun(self.work.staging)
+        workers.tell_begun(self.work.staging)
         progress.enter(self.phase)
         progress.begin(first)
         model = served(self.work.export)

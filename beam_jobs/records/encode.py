@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-from beam_jobs.core import parity_sample, progress
+from beam_jobs.core import parity, progress
 from beam_jobs.core.accounting import (
     COUNTS,
     FILE,
@@ -135,7 +135,7 @@ class EncodeExamples(beam.DoFn):
             yield beam.pvalue.TaggedOutput(COUNTS, counted)
         if self.guard is not None:
             self.guard.add(raw, splits, files, offsets)
-        for i in parity_sample.choose(files, offsets, self.parity_threshold).tolist():
+        for i in parity.choose_rows(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
             yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frames, i)))
         keys, places = np.unique(files, return_inverse=True)

@@ -18,9 +18,9 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.core import progress, worker_metrics
+from beam_jobs.core import progress, workers
 from beam_jobs.core.shuffle_plan import ShardOptions
-from beam_jobs.core.turns import TURN
+from beam_jobs.core.workers import TURN
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.fragments import (
     Fragment,
@@ -214,7 +214,7 @@ class WriteShards(beam.DoFn):
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
         self.carrier = carrier(options)
-        self.meter = worker_metrics.Meter("writing")
+        self.meter = workers.Meter("writing")
 
     def process(self, element: tuple[int, Iterable[Any]]) -> Iterator[WrittenShard]:
         with TURN:

@@ -20,7 +20,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.core import parity_sample, progress, worker_metrics
+from beam_jobs.core import parity, progress, workers
 from beam_jobs.core.accounting import (
     COUNTS,
     PARITY,
@@ -34,7 +34,7 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.counting import counted, covered, digested
 from beam_jobs.core.source import Chosen
-from beam_jobs.core.turns import TURN
+from beam_jobs.core.workers import TURN
 from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
@@ -190,7 +190,7 @@ class ReadRanges(beam.DoFn):
         self.total = total
         self.cache_dir = cache_dir  # caches what the first read decodes; None if the reads may run on other machines
         self.digests = digests  # whether this read, the first of the two, takes the digests of the files
-        self.meter = worker_metrics.Meter(self.phase)
+        self.meter = workers.Meter(self.phase)
 
     def decode(self, group: Group) -> Iterator[InGroup]:
         """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
@@ -202,7 +202,7 @@ class ReadRanges(beam.DoFn):
         unknown = any(part.file.gzip for part in group)  # how many records remain
         sizes = [range_bytes(part) for part in group]
         size, consumed = sum(sizes), 0
-        worker_metrics.tell_begun(self.staging)
+        workers.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
         try:
@@ -306,7 +306,7 @@ class ReadForTransform(ReadRanges):
             self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
             files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
             batch = keyed_batch(rows, self.schema, files, statistics=self.statistics)
-            chosen = parity_sample.choose(files, offsets, self.parity_threshold)
+            chosen = parity.choose_rows(files, offsets, self.parity_threshold)
             if len(chosen):
                 features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))
                 for i, example in zip(chosen.tolist(), RecordBatchToExamples(features), strict=True):

@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs
-from beam_jobs.core.keeping import Keeping
+from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_inputs
 from beam_jobs.core.source import RawFiles
 from beam_jobs.rows.vocabulary_advice import vocabulary_advice
 from schemas import storage

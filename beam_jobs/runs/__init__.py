@@ -6,9 +6,7 @@ rejects. One that a cluster executes is submitted, and reattached to by whoever 
 
 __all__ = [
     "append",
-    "cleanup",
     "commit",
-    "corrections",
     "job",
     "known",
     "merge",

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from beam_jobs.core import parity_files, parity_sample
+from beam_jobs.core import parity
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
@@ -106,9 +106,9 @@ def described_before(base: Dataset) -> Statistics | None:
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
     """Pairs of a raw and a transformed record, of which both sides were kept."""
     places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
-    for place in places[:: max(1, -(-len(places) // parity_sample.LIMIT))]:
+    for place in places[:: max(1, -(-len(places) // parity.ROW_LIMIT))]:
         yield result.parity_raw[place], result.parity_transformed[place]
-    for record in parity_files.choose(result.parity_files):
+    for record in parity.choose(result.parity_files):
         raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
         yield raw_example(**raw, label=record.label.encode()), storage.read_bytes(record.stored)
 

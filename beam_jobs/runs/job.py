@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core import parity_sample, progress
+from beam_jobs.core import parity, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.checks import can_leave, check_can_leave, check_cluster, read_or_written
@@ -32,8 +32,7 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.inputs import StagedInputs
-    from beam_jobs.core.keeping import Analysis, Kept
+    from beam_jobs.core.inputs import Analysis, Kept, StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.steps import KnownIds
     from beam_jobs.runs.submit import Begun
@@ -259,7 +258,7 @@ class Work:
 
     def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
         """What is kept of the analysis; None if nothing is."""
-        from beam_jobs.core.keeping import STAGED, Analysis, Keeping
+        from beam_jobs.core.inputs import STAGED, Analysis, Keeping
 
         if not self.keeps_analysis:
             return None
@@ -299,7 +298,7 @@ class Work:
             inputs=inputs,
             total=source.total,
             limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
-            parity_threshold=None if self.onto else parity_sample.threshold(source.estimated_rows),
+            parity_threshold=None if self.onto else parity.threshold(source.estimated_rows),
             shards=plan_shards(options, source, run.staging, temp_dir),
             preprocessing_fn=preprocessing_fn,
             derived=self.own_function is None,

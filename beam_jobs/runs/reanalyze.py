@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from beam_jobs.core.keeping import Kept, Outdated
+from beam_jobs.core.inputs import Kept, Outdated
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.output.existing import copy_folder, is_complete, kept_of

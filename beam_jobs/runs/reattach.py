@@ -12,7 +12,7 @@ from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.jobs import State, SubmittedJob, failure, has_ended_in, job_of
-from beam_jobs.runs.cleanup import clear, keep_failed
+from beam_jobs.runs.run import clear, keep_failed
 from beam_jobs.runs.sources import open_source
 from schemas import storage
 from schemas.dataset import layout
@@ -199,7 +199,7 @@ Told = Callable[[State, Mapping[str, int]], None]
 def wait(output: str, submitted: Submitted, *, told: Told = lambda *_: None) -> Manifest:
     """Waits until the job has ended, then commits it. See `commit` for errors.
 
-    `told` is called with each answer of the runner: the state, and the counters of `beam_jobs.core.worker_metrics`.
+    `told` is called with each answer of the runner: the state, and the counters of `beam_jobs.core.workers`.
     """
     if status(output, submitted).committed:
         return commit(output, submitted)

@@ -2,29 +2,183 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.inputs import StagedInputs, stage_inputs
-from beam_jobs.core.keeping import Keeping
+from beam_jobs.core.inputs import Keeping, StagedInputs, stage_inputs
 from beam_jobs.core.options import ReplayOptions
+from beam_jobs.core.source import Chosen
 from beam_jobs.engines.checks import check_cluster
-from beam_jobs.output.existing import copy_files, open_base, rejects_of, statistics_of
-from beam_jobs.runs.corrections import Choice, Correction, choose, read_corrections
+from beam_jobs.output.existing import Key, copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.runs.job import Work, execute, transform_of
 from beam_jobs.runs.run import NewRun, load_libraries, new_run
 from beam_jobs.runs.sources import open_replay
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.errors import UsageError
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
+from schemas.storage.json_files import parse_json
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_jobs.core.steps import Plan, Steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Correction:
+    """A line of a file of corrected rejects: text as it stands under `raw`, or the bytes of `raw_base64`."""
+
+    source: str
+    offset: int
+    raw: str | bytes
+    place: str  # file:line
+
+    @property
+    def key(self) -> Key:
+        return self.source, self.offset
+
+    def encoded(self, encoding: str) -> bytes:
+        """The record's bytes as its file would hold them.
+
+        Raises:
+          UsageError: the text has no bytes in that encoding.
+        """
+        if isinstance(self.raw, bytes):
+            return self.raw
+        try:
+            return self.raw.encode("latin-1" if encoding == "latin-1" else "utf-8")
+        except UnicodeEncodeError as error:
+            sign = self.raw[error.start]
+            raise UsageError(
+                f"{self.place}: raw holds {sign!r}, which {self.source} cannot: it is in {encoding}. "
+                "Write another character, or its bytes as raw_base64."
+            ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is tried again, and how many lines are not: no reject of the dataset, unchanged, or given before."""
+
+    records: tuple[Chosen, ...]
+    gone: int
+    unchanged: int
+    repeated: int
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The corrected bytes of what is rejected again."""
+        corrected = {record.key: record.raw for record in self.records}
+        return [corrected[reject.source, reject.offset] for reject in rejects]
+
+
+def read_corrections(patterns: Sequence[str]) -> list[Correction]:
+    """Reads files of JSON lines, as a run's `rejects-*.jsonl` are; empty lines do not count.
+
+    Raises:
+      UsageError: a file or a line cannot be read; it is named.
+    """
+    found = []
+    for path in storage.expand(patterns):
+        for number, line in enumerate(storage.read_bytes(path).split(b"\n"), start=1):
+            if line.strip():
+                found.append(_correction(line, f"{path}:{number}"))
+    return found
+
+
+def _correction(line: bytes, place: str) -> Correction:
+    try:
+        row = parse_json(line.decode())
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{place}: is not UTF-8 at byte {error.start} of the line") from error
+    except ValueError as error:
+        raise UsageError(f"{place}: is not JSON: {error}; expected a line of rejects-*.jsonl") from error
+    if not isinstance(row, dict):
+        raise UsageError(f"{place}: found {str(row)[:40]!r}; expected an object, as in rejects-*.jsonl")
+    for name, kind, told in (("source", str, "a path"), ("offset", int, "a whole number")):
+        if type(row.get(name)) is not kind:
+            raise UsageError(
+                f"{place}: {name} is {row.get(name, 'missing')!r}; expected {told}, as it was in the reject"
+            )
+    if ("raw" in row) == ("raw_base64" in row):
+        both = "both raw and raw_base64" if "raw" in row else "neither raw nor raw_base64"
+        raise UsageError(f"{place}: holds {both}; expected the corrected record under one of them")
+    name = "raw" if "raw" in row else "raw_base64"
+    text = row[name]
+    if not isinstance(text, str):
+        raise UsageError(f"{place}: {name} is {str(text)[:40]!r}; expected text")
+    try:
+        raw = text if name == "raw" else base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"{place}: raw_base64 is not base64: {error}") from error
+    return Correction(row["source"], row["offset"], raw, place)
+
+
+def choose(
+    corrections: Sequence[Correction],
+    rejects: Mapping[Key, Reject],
+    *,
+    encodings: Mapping[str, str] | None,
+) -> Choice:
+    """What of the corrections is to be tried again.
+
+    Args:
+      corrections: as they were read.
+      rejects: what the dataset's current run still rejects.
+      encodings: see `beam_jobs.core.source.ReplaySource`.
+
+    Raises:
+      UsageError: a source is no input, a text has no bytes in its file's encoding, or two lines correct one record
+        differently.
+    """
+    chosen: dict[Key, tuple[Chosen, Correction]] = {}
+    gone = unchanged = repeated = 0
+    for line in corrections:
+        if encodings is not None and line.source not in encodings:
+            listed = ", ".join(list(encodings)[:5])
+            raise UsageError(
+                f"{line.place}: {line.source!r} is not an input of this dataset, which was read from {listed}"
+            )
+        was = rejects.get(line.key)
+        if was is None:
+            gone += 1
+            continue
+        raw = line.encoded("utf-8" if encodings is None else encodings[line.source])
+        as_read = line.raw.encode() if isinstance(line.raw, str) else line.raw
+        if encodings is not None and was.raw.rstrip(b"\r\n") in (raw.rstrip(b"\r\n"), as_read.rstrip(b"\r\n")):
+            unchanged += 1
+            continue
+        if encodings is not None and isinstance(line.raw, str) and _shown_otherwise(was.raw, encodings[line.source]):
+            raise UsageError(
+                f"{line.place}: the record at {line.offset} of {line.source} is Latin-1, and its bytes are UTF-8 as "
+                "well, so that `raw` does not show what it means; give the corrected bytes as raw_base64"
+            )
+        before = chosen.setdefault(line.key, (Chosen(was, raw), line))
+        if before[1] is line:
+            continue
+        if before[0].raw != raw:
+            raise UsageError(
+                f"{line.place}: corrects the record at {line.offset} of {line.source} in another way than "
+                f"{before[1].place} does; give one of the two"
+            )
+        repeated += 1
+    records = tuple(sorted((c for c, _ in chosen.values()), key=lambda c: c.key))
+    return Choice(records, gone, unchanged, repeated)
+
+
+def _shown_otherwise(raw: bytes, encoding: str) -> bool:
+    """Whether a reject's line shows these bytes as another text than their file's encoding does."""
+    if encoding != "latin-1" or raw.isascii():
+        return False
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ import tensorflow_transform.beam as tft_beam
 from tensorflow_transform.impl_helper import METADATA_DIR_NAME
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-from beam_jobs.core.keeping import Keeping, Kept, Outdated
+from beam_jobs.core.inputs import Keeping, Kept, Outdated
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from typing_extensions import assert_never
 
-from beam_jobs.core.keeping import Keeping
+from beam_jobs.core.inputs import Keeping
 from beam_jobs.transform.numeric import transform_numeric
 from beam_jobs.transform.vocabularies import UniqueValues, apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (

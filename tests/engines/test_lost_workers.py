@@ -19,7 +19,7 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from beam_jobs import job as job_command
-from beam_jobs.core.worker_metrics import BEGUN
+from beam_jobs.core.workers import BEGUN
 from beam_jobs.engines import remote_job
 from beam_jobs.engines.portable import PortableJob
 from beam_jobs.engines.remote_job import Patience

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
-from beam_jobs.core import worker_metrics
+from beam_jobs.core import workers
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.progress import Counters
 from beam_jobs.engines import jobs
@@ -100,4 +100,4 @@ def test_dataflow_counts_rows_bytes_and_rejects(running_cloud, dataflow, setup_f
     ],
 )
 def test_the_latest_phase_that_has_begun_is_shown(counters: dict[str, int], shown: Counters) -> None:
-    assert worker_metrics.as_progress(counters, total=100) == shown
+    assert workers.as_progress(counters, total=100) == shown

@@ -1,11 +1,10 @@
-"""What the launcher can see of workers in other processes: Beam counters, and a file that says that a worker has begun.
-
-`beam_jobs.core.progress` counts what happens in the launcher's own process.
-"""
+"""What workers in other processes tell of themselves, and how many of their bundles work at once."""
 
 from __future__ import annotations
 
 import functools
+import os
+import threading
 import uuid
 from collections.abc import Mapping
 
@@ -14,6 +13,10 @@ from apache_beam.metrics import Metrics
 from beam_jobs.core import progress
 from schemas import storage
 from schemas.dataset import layout
+
+# Held while an element is worked on, never while one is waited for: so nobody who has a turn waits for another one.
+TURN = threading.Semaphore(os.cpu_count() or 1)
+
 
 NAMESPACE = "millrace"
 BEGUN = "worker-begun-"  # how the names of the files begin

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.core.parity_files import BUDGET, LIMIT, RECORDS, FileKeeper, KeptFile, ParityFiles, choose
+from beam_jobs.core.parity import BUDGET, LIMIT, RECORDS, FileKeeper, KeptFile, ParityFiles, choose
 from schemas import storage
 from schemas.profile.hashing import place_hash
 

@@ -1,7 +1,4 @@
-"""Image files for `parity/`: written to the staging folder as they are read, chosen by a budget when the job commits.
-
-Files of photos are a thousand times a row, so they never travel through the pipeline; what travels is where they lie.
-"""
+"""Which records are kept in `parity/`, raw and transformed: rows by place, image files by a budget."""
 
 from __future__ import annotations
 
@@ -11,8 +8,27 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from schemas import storage
 from schemas.dataset import layout
+from schemas.profile.hashing import place_hash
+
+TARGET = 1000  # aimed at, since the number of rows is a guess when the choice is made
+ROW_LIMIT = 512  # kept
+
+
+def threshold(estimated_rows: int) -> int:
+    """Records whose hash is at most this are kept: all of a small dataset, about `TARGET` of a large one."""
+    return min(2**64 - 1, TARGET * (2**64 - 1) // max(estimated_rows, 1))
+
+
+def choose_rows(file: int | np.ndarray, offsets: np.ndarray, limit: int | None) -> np.ndarray:
+    """The positions in `offsets` of the records to keep, int64; none without a limit."""
+    if limit is None:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(place_hash(file, offsets) <= np.uint64(limit))
+
 
 BUDGET = 32 << 20  # bytes of raw files that are kept
 LIMIT = 64 << 20  # with those that are kept because no other one goes through some part of the decoder

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_jobs.core.accounting import RejectLimit
-from beam_jobs.core.turns import TURN
+from beam_jobs.core.workers import TURN
 from beam_jobs.rows.read import ReadForAnalysis
 from schemas.formats import row_format
 from schemas.rows import RowRange
