@@ -1,4 +1,4 @@
-"""What every job has, whatever its raw data: options, source, steps, counts, progress and its display, turns."""
+"""What every job has, whatever its raw data: options, source, steps, counts, progress and its display, workers."""
 
 __all__ = [
     "accounting",

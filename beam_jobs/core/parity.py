@@ -1,4 +1,8 @@
-"""Which records are kept in `parity/`, raw and transformed: rows by place, image files by a budget."""
+"""Which records are kept in `parity/`, raw and transformed: rows by place, image files by a budget.
+
+Rows are chosen by place, so that both sides choose alike. Files of photos are a thousand times a row, so they never
+travel through the pipeline: they are written to the staging folder as they are read, and chosen when the job commits.
+"""
 
 from __future__ import annotations
 
