@@ -5,10 +5,9 @@ standard errors, for the gate of `trainer.promotion`, and a report as HTML, JSON
 """
 
 __all__ = [
-    "importance",
     "metrics",
     "page",
-    "ranking",
+    "predictions",
     "raw_rows",
     "report",
     "scoring",

@@ -99,7 +99,8 @@ def matches(record: Values, found: Values) -> tuple[np.ndarray, np.ndarray]:
     rows, distances = np.arange(total), np.zeros(total)
     # By the first values alone few rows are left.
     for name, part in (*((n, slice(1)) for n in dense), *((n, slice(None)) for n in (*dense, *record.keys() - dense))):
-        value, values = np.ravel(record[name]), found[name]
+        values = found[name]
+        value = np.ravel(np.asarray(record[name], values.dtype if name in dense else None))
         if name in dense:
             others = values.reshape(total, value.size)[rows, part]
         else:

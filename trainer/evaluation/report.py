@@ -274,10 +274,9 @@ def full(
     if text is not None:
         groups = groups_of(text.parts, list(text.inputs))
         rows = rows_for(len(groups), found.rows)
-        first = dataclasses.replace(reading, batch_size=rows)
         measured = rows and importance(
             predictor(estimator, checkpoint),
-            lambda: input_fn(dataset, split, mode=ModeKeys.EVAL, options=first),
+            lambda: input_fn(dataset, split, mode=ModeKeys.EVAL, options=dataclasses.replace(reading, batch_size=rows)),
             groups,
             lambda: new_collector(dataset),
         )
