@@ -47,7 +47,7 @@ class TestKnownFaults:
     def titles(self, whole, account, **changed) -> set[str]:
         names, found = ("expected", "told", "stored", "rejected"), Found()
         given = {**dict(zip(names, account, strict=True)), **changed}
-        check_dataset(whole.plan, *(given[name] for name in names), found)
+        check_dataset(whole.plan, given["expected"], given["told"], given["stored"], given["rejected"], found)
         return set(found.counts)
 
     def test_what_the_job_wrote_is_as_expected(self, whole, account):
