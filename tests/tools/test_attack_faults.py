@@ -47,8 +47,7 @@ class TestKnownFaults:
     def titles(self, whole, account, **changed) -> set[str]:
         names, found = ("expected", "told", "stored", "rejected"), Found()
         given = {**dict(zip(names, account, strict=True)), **changed}
-        expected, told, stored, rejected = (given[name] for name in names)
-        check_dataset(whole.plan, expected, told, stored, rejected, found)
+        check_dataset(whole.plan, given["expected"], given["told"], given["stored"], given["rejected"], found)
         return set(found.counts)
 
     def test_what_the_job_wrote_is_as_expected(self, whole, account):

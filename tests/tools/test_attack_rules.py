@@ -1,4 +1,7 @@
-"""What the attack expects of records, rows, images and answers, and how it draws and keeps them."""
+"""What the attack expects of rows, images and answers, and how it draws and keeps them.
+
+How it reads records and fields is held against the CSV reader, by `tests/schemas/csv/test_any_bytes.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tools.attack import answers, asking, fuzz_images, image_bytes, serve, serve
 from tools.attack.__main__ import KINDS, main
 from tools.attack.csv_bytes import csv_file, draw_shape
 from tools.attack.ground import every_kind
-from tools.attack.oracle_records import Dialect, Record, fields, records
+from tools.attack.oracle_records import Record
 from tools.attack.oracle_rows import Judge
 from tools.attack.plans import Plan, draw_plan
 from tools.attack.read_back import Rejected
@@ -33,32 +36,6 @@ PLAN = Plan(
     columns=("id", "n", "c", "b", "y"),
     reads={name: (name,) for name in ("id", "n", "c", "b", "y")},
 )
-
-
-@pytest.mark.parametrize(
-    ("data", "mark", "quoted", "expected"),
-    [
-        (b"\xef\xbb\xbfa,b\r\n\n\r\nc\rd\r\r\ne", 3, False, [(3, b"a,b"), (11, b"c\rd"), (17, b"e")]),
-        (b"a\r\rb", 0, False, [(0, b"a"), (3, b"b")]),
-        (b'a,"x\n""y"\r\nb,c"\n"d\ne', 0, True, [(0, b'a,"x\n""y"'), (11, b'b,c"'), (16, b'"d\ne')]),
-    ],
-)
-def test_records_and_their_offsets(data, mark, quoted, expected):
-    assert [(r.offset, r.raw) for r in records(data, mark, Dialect(quoted_newlines=quoted))] == expected
-
-
-@pytest.mark.parametrize(
-    ("raw", "cells", "reasons"),
-    [
-        (b'a,"b,""c"', [b"a", b'b,"c'], set()),
-        (b'"a" ,b', [b"a ", b"b"], set()),
-        (b'a,"b', [], {"unterminated_quote", "stray_quote"}),
-        (b'"a"b,c', [], {"stray_quote"}),
-        (b"a\rb", [], {"stray_carriage_return"}),
-    ],
-)
-def test_fields(raw, cells, reasons):
-    assert fields(raw, Dialect()) == (cells, reasons)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ BAD = {"id": "PYSEC-1", "fix_versions": ["1.1"], "aliases": ["CVE-1"]}
 ACCEPTED = 'accepted: [{package: a, id: CVE-1, date: 2026-01-31, reason: "not called here"}]'
 
 
-def audit(folder: Path, report: dict, accepted: str = "accepted: []") -> int:
+def audit(folder: Path, report: dict, accepted: str) -> int:
     """The exit code where pip-audit gives this report."""
     (folder / "pins.txt").write_text(PINS)
     (folder / "audit.yaml").write_text(accepted)
@@ -35,26 +35,24 @@ def test_each_python_has_its_pins():
     assert pins_for(PINS, "3.13") == ("a==1.0", "b==3")
 
 
-def test_nothing_found(tmp_path, capsys):
-    assert audit(tmp_path, report()) == 0
-    assert capsys.readouterr().out == "3 pins, 0 to see to\n"
-
-
-def test_a_vulnerability_fails_the_audit(tmp_path, capsys):
-    assert audit(tmp_path, report(vulns=[BAD])) == 1
-    assert "a 1.0: PYSEC-1 (fixed in 1.1): raise the pin, or accept it in audit.yaml" in capsys.readouterr().out
-
-
-def test_an_accepted_finding_is_listed_with_its_reason_and_date(tmp_path, capsys):
-    assert audit(tmp_path, report(vulns=[BAD]), ACCEPTED) == 0
-    assert "a CVE-1: accepted on 2026-01-31: not called here" in capsys.readouterr().out
-    assert audit(tmp_path, report(), ACCEPTED) == 0
-    assert "a CVE-1: no longer found; take it out of audit.yaml" in capsys.readouterr().out
-
-
-def test_what_could_not_be_looked_up_fails_the_audit(tmp_path, capsys):
-    assert audit(tmp_path, report(others=[{"name": "b", "skip_reason": "not found on PyPI"}])) == 1
-    assert "1 pins could not be looked up, so nothing is known of them: b" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("found", "accepted", "code", "told"),
+    [
+        (report(), "accepted: []", 0, "3 pins, 0 to see to"),
+        (report(vulns=[BAD]), "accepted: []", 1, "a 1.0: PYSEC-1 (fixed in 1.1): raise the pin, or accept it in audit"),
+        (report(vulns=[BAD]), ACCEPTED, 0, "a CVE-1: accepted on 2026-01-31: not called here"),
+        (report(), ACCEPTED, 0, "a CVE-1: no longer found; take it out of audit.yaml"),
+        (
+            report(others=[{"name": "b", "skip_reason": "not found on PyPI"}]),
+            "accepted: []",
+            1,
+            "1 pins could not be looked up, so nothing is known of them: b",
+        ),
+    ],
+)
+def test_what_fails_the_audit(tmp_path, capsys, found, accepted, code, told):
+    assert audit(tmp_path, found, accepted) == code
+    assert told in capsys.readouterr().out
 
 
 def test_a_missing_or_silent_program_fails_the_audit(tmp_path, capsys):
