@@ -168,6 +168,11 @@ def failures_as(what: str) -> Iterator[None]:
         raise MillraceError(f"{what}: {error.message}") from error
 
 
+def nothing(dtype: np.dtype) -> Any:
+    """What stands for no prediction in an output; see `trainer.export.outputs.withheld`."""
+    return {"f": np.nan, "c": np.nan, "i": -1, "O": b"", "S": b""}.get(dtype.kind, 0)
+
+
 def spread(outputs: Mapping[str, np.ndarray], places: np.ndarray, rows: int) -> dict[str, np.ndarray]:
     """The outputs of some rows at their places among all, and what stands for no prediction in the others.
 
@@ -177,7 +182,6 @@ def spread(outputs: Mapping[str, np.ndarray], places: np.ndarray, rows: int) -> 
     for name, values in outputs.items():
         found[name] = values
         if len(values) == len(places):
-            nothing = {"f": np.nan, "c": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
-            found[name] = np.full((rows, *values.shape[1:]), nothing, values.dtype)
+            found[name] = np.full((rows, *values.shape[1:]), nothing(values.dtype), values.dtype)
             found[name][places] = values
     return found

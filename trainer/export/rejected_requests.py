@@ -17,7 +17,7 @@ import numpy as np
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
 from schemas.errors import SkewError
-from schemas.exports.model import ERROR, KEY, ServedModel
+from schemas.exports.model import ERROR, KEY, ServedModel, nothing
 from schemas.formats import row_format
 from schemas.images.header import BadImage, check_image
 from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
@@ -238,12 +238,4 @@ def _outcome(verdict: str) -> str:
 
 def _withheld(value: Any) -> bool:
     array = np.asarray(value)
-    match array.dtype.kind:
-        case "f" | "c":
-            return bool(np.isnan(array).all())
-        case "i":
-            return bool((array == -1).all())
-        case "O" | "S":
-            return not any(array.reshape(-1).tolist())
-        case _:
-            return not array.any()
+    return np.array_equal(array, np.full_like(array, nothing(array.dtype)), equal_nan=array.dtype.kind in "fc")
