@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from schemas.profile.leakage import LeakageProfile, Watched
+from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.leakage_findings import find
 from schemas.profile.statistics import Statistics
 
@@ -41,15 +41,17 @@ class MergeProfiles(beam.CombineFn):
 @beam.ptransform_fn
 def MergeStatistics(profiles: beam.PCollection) -> beam.PCollection:  # noqa: N802 - a transform
     """Statistics of bundles -> those of all records as bytes; nothing, if there was no record."""
-    merged = profiles | beam.CombineGlobally(MergeProfiles()).without_defaults()
-    return merged | beam.Map(Statistics.to_bytes)
+    return profiles | beam.CombineGlobally(MergeProfiles()).without_defaults() | beam.Map(Statistics.to_bytes)
 
 
 @beam.ptransform_fn
-def FindLeakage(profiles: beam.PCollection, watched: Watched | None) -> beam.PCollection:  # noqa: N802 - a transform
+def FindLeakage(profiles: beam.PCollection, watched: WatchedRows | None) -> beam.PCollection:  # noqa: N802 - a transform
     """Profiles of bundles -> what is found, as JSON; nothing, if there was no record. `watched`: None for images.
 
     It is judged inside the pipeline: what leaves it is small.
     """
-    merged = profiles | beam.CombineGlobally(MergeProfiles()).without_defaults()
-    return merged | beam.Map(lambda profile: json.dumps(find(profile, watched), allow_nan=False).encode())
+    return profiles | beam.CombineGlobally(MergeProfiles()).without_defaults() | beam.Map(_judged, watched)
+
+
+def _judged(profile: LeakageProfile, watched: WatchedRows | None) -> bytes:
+    return json.dumps(find(profile, watched), allow_nan=False).encode()

@@ -25,8 +25,8 @@ from schemas.images.listing import ImageBundle, listed_as
 from schemas.images.pairs import Pair
 from schemas.images.reading import ERRORS, ImageFile, undecodable
 from schemas.profile.hashing import place_hash
-from schemas.profile.leakage import Seen
-from schemas.profile.near_duplicates import UNSEEN, look_of
+from schemas.profile.leakage import ImageFingerprint
+from schemas.profile.near_duplicates import NO_HASH, difference_hash
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageOptions, ImageSplit
@@ -84,7 +84,7 @@ class ImageBatch:
     kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
     facts: tuple[Facts, ...] = ()
     contents: tuple[Content, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[ImageFingerprint, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -105,7 +105,7 @@ class Stored:
     digest: int
     content: Content
     kept: KeptFile | None = None
-    seen: Seen | None = None
+    seen: ImageFingerprint | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,8 +303,8 @@ class ImageReader:
         facts = Facts(header.format, header.height, header.width, len(data), counted, measured)
         seen = None
         if self._looks:
-            look = UNSEEN if pixels is None else look_of(pixels)
-            seen = Seen(path, int.from_bytes(content, "little"), header.height, header.width, look)
+            look = NO_HASH if pixels is None else difference_hash(pixels)
+            seen = ImageFingerprint(path, int.from_bytes(content, "little"), header.height, header.width, look)
         split_by, held = int.from_bytes(digest, "little"), (content.hex(), path)
         return Stored(place, name, label, encoded, height, width, facts, split_by, held, kept, seen)
 

@@ -34,8 +34,7 @@ from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
 from schemas.profile.columns import Column, raw_apart
-from schemas.profile.leakage import RowCollector
-from schemas.profile.leakage import Watched as WatchedRows
+from schemas.profile.leakage import RowCollector, WatchedRows
 from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, SPLIT, SPLITS

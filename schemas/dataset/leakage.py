@@ -60,14 +60,19 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"features that tell the label: {', '.join(names) + more if names else 'none'}{few}"
 
 
-def tells_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
+def percent(share: float) -> str:
+    """A share; what is not nothing is never shown as 0."""
+    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"
+
+
+def predicted_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
     """The classes that a feature tells alone, if it does not tell the label as a whole; the best told first."""
     whole = feature.get("auc", 0.0) > label.get("limit", 1.0)
     return [] if whole else [each["class"] for each in feature.get("tells", ())]
 
 
 def _with_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
-    told = ", ".join(map(repr, tells_classes(feature, label)))
+    told = ", ".join(map(repr, predicted_classes(feature, label)))
     return f"{feature['name']} (of {told})" if told else str(feature["name"])
 
 

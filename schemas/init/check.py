@@ -29,7 +29,7 @@ _TOLD = 8  # of one kind
 
 
 @dataclasses.dataclass
-class Seen:
+class Unforeseen:
     """What a feature's values are beyond what the schema says: unknown ones by number, and the span of numbers."""
 
     unseen: collections.Counter[bytes] = dataclasses.field(default_factory=collections.Counter)
@@ -62,7 +62,7 @@ class Differences:
     read: int = 0
     rejected: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
-    seen: dict[str, Seen] = dataclasses.field(default_factory=dict)
+    seen: dict[str, Unforeseen] = dataclasses.field(default_factory=dict)
 
     @property
     def lost(self) -> int:
@@ -164,7 +164,7 @@ def _look(item: Feature | Label, column: pa.ListArray, schema: Schema, found: Di
     """Notes the values of a batch that the schema accepts and does not foresee."""
     flat = column.flatten()
     if isinstance(item, Category | CategoryLabel) and item.values is not None:
-        seen = found.seen.setdefault(item.name, Seen())
+        seen = found.seen.setdefault(item.name, Unforeseen())
         seen.values += len(flat)
         known = {value.strip() for value in item.values} | {token.strip() for token in schema.csv.missing}
         encoded = flat.dictionary_encode()
@@ -179,7 +179,7 @@ def _look(item: Feature | Label, column: pa.ListArray, schema: Schema, found: Di
         span = pc.min_max(flat.filter(pc.is_finite(flat))).as_py()
         if span["min"] is None:
             return
-        seen = found.seen.setdefault(item.name, Seen())
+        seen = found.seen.setdefault(item.name, Unforeseen())
         seen.values += len(flat)
         seen.low, seen.high = min(seen.low, span["min"]), max(seen.high, span["max"])
         if (bounds := _bounds(item)) is not None:
@@ -235,7 +235,7 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
         yield f"{source} fits: {would}"
 
 
-def _beyond(name: str, seen: Seen, schema: Schema) -> Iterator[str]:
+def _beyond(name: str, seen: Unforeseen, schema: Schema) -> Iterator[str]:
     item = next(item for item in schema.items if item.name == name)
     if isinstance(item, CategoryLabel) and item.values is not None and seen.values:
         absent = [value for value in item.values if value.strip().encode() not in seen.known]

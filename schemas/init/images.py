@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _FEW = 10  # images of a class
 _IDENTITIES, _IDENTITY_IMAGES = 20, 30  # from so many folders on, of less than so many images, they may be people
 _OTHERS = (b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
 
+T = TypeVar("T")
+
 
 def are_images(paths: Sequence[str]) -> bool:
     """Whether most of the first files are images by their first bytes, of formats that are read or not."""
@@ -53,7 +55,7 @@ def infer_images(
     *,
     sample: bool = False,
     name: str | None = None,
-    progress: Callable[[int, float | None], None] = lambda done, share: None,
+    progress: Progress = lambda done, share: None,
 ) -> Inferred:
     """Writes a schema for images whose folders are their classes.
 
@@ -73,45 +75,52 @@ def infer_images(
             f"{paths[0]}: all {len(paths):,} images are in one folder, {next(iter(sizes), '')!r}, so that there is one "
             "class; expected a folder for each class, such as 'photos/*/*.jpg'"
         )
-    seen = _look(listing.paths if not sample else chosen(listing.paths, sample=True), progress)
-    if not seen.headers:
-        first = next(iter(seen.examples.values()))
-        raise UsageError(f"{first}; none of {counted(seen.looked_at, 'image')} can be read")
+    looked_at = chosen(listing.paths, sample=sample)
+    bad: collections.Counter[str] = collections.Counter()
+    examples: dict[str, str] = {}
+    headers = _inspect(looked_at, header_of, bad, examples, progress)
+    if not headers:
+        first = next(iter(examples.values()))
+        raise UsageError(f"{first}; none of {counted(len(looked_at), 'image')} can be read")
     notes = [
-        f"{counted(n, 'image')} of {seen.looked_at:,} will be rejected as {reason}, such as {seen.examples[reason]}"
-        for reason, n in seen.bad.most_common()
+        f"{counted(n, 'image')} of {len(looked_at):,} will be rejected as {reason}, such as {examples[reason]}"
+        for reason, n in bad.most_common()
     ]
     few = [f"{label} {n:,}" for label, n in sizes.most_common() if n < _FEW]
     if few:
         classes = "1 class has" if len(few) == 1 else f"{len(few):,} classes have"
         notes.append(f"{classes} less than {_FEW} images: {', '.join(few[:5])}{', ...' if len(few) > 5 else ''}")
-    lines = _lines(listing, sizes, seen, name or _folder_name(paths[0]), notes)
+    lines = _lines(listing, sizes, headers, len(looked_at), name or _folder_name(paths[0]), notes)
     features = (("image", "image", 1),)
     return Inferred("\n".join(lines) + "\n", tuple(notes), len(listing.paths), "label", features)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Seen:
-    """The headers of the images that were looked at, and the faults of the others by reason."""
+def _inspect(
+    paths: Sequence[str],
+    look: Callable[[str], T],
+    rejected: collections.Counter[str],
+    examples: dict[str, str],
+    progress: Progress,
+) -> list[T]:
+    """What `look` returns of each image; those of which it raises BadImage are counted by reason, with an example."""
 
-    looked_at: int
-    headers: list[ImageHeader]
-    bad: collections.Counter[str]
-    examples: dict[str, str]
+    def found(path: str) -> T | BadImage:
+        try:
+            return look(path)
+        except BadImage as error:
+            return error
 
-
-def _look(paths: Sequence[str], progress: Callable[[int, float | None], None]) -> _Seen:
-    seen = _Seen(len(paths), [], collections.Counter(), {})
+    good = []
     for start in range(0, len(paths), AT_ONCE):
         some = paths[start : start + AT_ONCE]
-        for path, found in zip(some, storage.for_each(paths[0], _header_or_fault, some), strict=True):
-            if isinstance(found, ImageHeader):
-                seen.headers.append(found)
+        for path, result in zip(some, storage.for_each(paths[0], found, some), strict=True):
+            if isinstance(result, BadImage):
+                rejected[result.reason] += 1
+                examples.setdefault(result.reason, f"{path}: {result.detail}")
             else:
-                seen.bad[found.reason] += 1
-                seen.examples.setdefault(found.reason, f"{path}: {found.detail}")
+                good.append(result)
         progress(start + len(some), (start + len(some)) / len(paths))
-    return seen
+    return good
 
 
 def header_of(path: str) -> ImageHeader:
@@ -132,13 +141,6 @@ def header_of(path: str) -> ImageHeader:
             return read_header(head + file.read())
     except MillraceError as error:
         raise BadImage("unreadable_file", str(error)) from error
-
-
-def _header_or_fault(path: str) -> ImageHeader | BadImage:
-    try:
-        return header_of(path)
-    except BadImage as error:
-        return error
 
 
 def chosen(paths: Sequence[str], *, sample: bool) -> Sequence[str]:
@@ -164,7 +166,12 @@ def _target(headers: Sequence[ImageHeader]) -> tuple[dict[str, Any], str]:
 
 
 def _lines(
-    listing: Listing, sizes: collections.Counter[str], seen: _Seen, name: str, notes: Sequence[str]
+    listing: Listing,
+    sizes: collections.Counter[str],
+    headers: Sequence[ImageHeader],
+    looked_at: int,
+    name: str,
+    notes: Sequence[str],
 ) -> Iterator[str]:
     count, ranked = len(listing.paths), sizes.most_common()
     yield from comment(
@@ -177,13 +184,13 @@ def _lines(
     yield from comment(f"Classes: {told}.")
     if len(sizes) >= _IDENTITIES and np.median(list(sizes.values())) < _IDENTITY_IMAGES:
         yield from comment("So many folders of so few images may be identities: format: image_pairs compares these.")
-    formats = collections.Counter(header.format for header in seen.headers).most_common()
-    some = "" if seen.looked_at == count else f" of {seen.looked_at:,} of them"
-    yield from comment(f"Formats{some}: {', '.join(f'{form} {percent(n, len(seen.headers))}' for form, n in formats)}.")
-    yield from comment(f"Sizes, height x width: {_sizes(seen.headers)}.")
+    formats = collections.Counter(header.format for header in headers).most_common()
+    some = "" if looked_at == count else f" of {looked_at:,} of them"
+    yield from comment(f"Formats{some}: {', '.join(f'{form} {percent(n, len(headers))}' for form, n in formats)}.")
+    yield from comment(f"Sizes, height x width: {_sizes(headers)}.")
     for note in notes:
         yield from comment(note)
-    images, why = _target(seen.headers)
+    images, why = _target(headers)
     yield from (f"name: {scalar(name)}", "format: image_folder", *comment(why), f"images: {scalar(images)}")
     if len(sizes) <= _NAMED:
         yield f"label: {{values: {scalar(listing.classes)}}}"
@@ -276,23 +283,16 @@ def check_images(
             good.append(path)
     some = chosen(good, sample=sample)
 
-    def fault(path: str) -> tuple[str, str] | None:
+    def measure(path: str) -> None:
         file = ImageFile(path, schema.images)
         try:
             file.measure()
             file.read()
         except ERRORS as error:
             refusal = file.refusal(error)
-            return refusal.reason, refusal.detail
-        return None
+            raise BadImage(refusal.reason, refusal.detail) from error
 
-    for start in range(0, len(some), AT_ONCE):
-        part = some[start : start + AT_ONCE]
-        for path, found in zip(part, storage.for_each(part[0], fault, part), strict=True):
-            if found is not None:
-                rejected[found[0]] += 1
-                examples.setdefault(found[0], f"{path}: {found[1]}")
-        progress(start + len(part), (start + len(part)) / len(some))
+    _inspect(some, measure, rejected, examples, progress)
     looked = len(some) + len(listing.rejects) + len(listing.paths) - len(good)
     absent = tuple(value for value in values or () if value not in set(listing.labels))
     return ComparedImages(len(listing.paths) + len(listing.rejects), looked, rejected, examples, absent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _LONGEST = 1 << 16  # later bytes of a value begin again with the first multiplier
 
@@ -20,12 +20,12 @@ def mix(z: np.ndarray) -> np.ndarray:
 def place_hash(file: int | np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """A uint64 per record, from its input's key and its int64 offset."""
     with np.errstate(over="ignore"):
-        return mix(offsets.astype(np.uint64) * _GOLDEN + np.asarray(file + 1, np.uint64) * _FACTOR)
+        return mix(offsets.astype(np.uint64) * GOLDEN + np.asarray(file + 1, np.uint64) * _FACTOR)
 
 
 def row_hashes(start: int, count: int) -> np.ndarray:
     """uint64 `[count]`: of rows start, start + 1, ... of all files."""
-    return mix(np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN)
+    return mix(np.arange(start + 1, start + count + 1, dtype=np.uint64) * GOLDEN)
 
 
 _FACTORS = row_hashes(1 << 40, _LONGEST) | np.uint64(1)
@@ -47,4 +47,4 @@ def value_hashes(values: pa.BinaryArray) -> np.ndarray:
         codes += np.uint64(1)
         codes *= _FACTORS[places % _LONGEST]
         sums[filled] = np.add.reduceat(codes, offsets[:-1][filled] - offsets[0])
-    return mix(sums + lengths.astype(np.uint64) * _GOLDEN)
+    return mix(sums + lengths.astype(np.uint64) * GOLDEN)

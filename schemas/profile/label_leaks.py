@@ -133,7 +133,7 @@ _BINS = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class LabelSignal:
     """What a feature alone tells.
 
     Attributes:
@@ -153,9 +153,9 @@ class Told:
     classes: tuple[tuple[int, float, float], ...] = ()
 
 
-def of_classes(
+def class_signals(
     drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], classes: np.ndarray, weights: np.ndarray
-) -> Iterator[Told]:
+) -> Iterator[LabelSignal]:
     """What each feature tells about classes.
 
     Args:
@@ -175,11 +175,11 @@ def of_classes(
     large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
 
-    def told(name: str, areas: list[np.ndarray]) -> Told:
+    def told(name: str, areas: list[np.ndarray]) -> LabelSignal:
         best = np.max(areas, axis=0)[judged]
         place = int(best.argmax())
         common = large[np.argsort(-best[large], kind="stable")].tolist()
-        return Told(
+        return LabelSignal(
             name,
             "auc",
             float(best[place]),
@@ -278,7 +278,7 @@ def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: n
     return 1 - int((guesses[codes[~fitting]] != truth).sum()) / baseline
 
 
-def of_numbers(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[Told]:
+def number_signals(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
     """What each feature tells about a label that is a number: the larger one of Pearson's and Spearman's correlation.
 
     Missing values count as the mean of the others, so that a feature which is mostly missing tells little.
@@ -296,14 +296,14 @@ def of_numbers(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> 
         for some in (values, ranks):
             some[missing] = some[~missing].mean()
         found = max(correlation(values, labels), correlation(ranks, _midranks(labels)))
-        yield Told(name, "correlation", found, overall=found)
+        yield LabelSignal(name, "correlation", found, overall=found)
     for place, name in enumerate(strings):
         distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
         rows = np.bincount(codes[fitting], minlength=len(distinct))
         sums = np.bincount(codes[fitting], labels[fitting], minlength=len(distinct))
         means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
         found = correlation(means[codes[~fitting]], labels[~fitting])
-        yield Told(name, "correlation", found, overall=found)
+        yield LabelSignal(name, "correlation", found, overall=found)
 
 
 def _midranks(values: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
 from schemas.profile.columns import Column, columns_of
 from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, Extremes, RecordHashes, Sized
-from schemas.profile.hashing import mix, place_hash, value_hashes
+from schemas.profile.hashing import GOLDEN, mix, place_hash, value_hashes
 from schemas.profile.label_leaks import Drawn, Sample
-from schemas.profile.near_duplicates import Look
+from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.table import SPLITS, HashSplit, Schema
 
 
@@ -44,7 +44,6 @@ class LeakageProfile:
 
 
 ABSENT = 0  # the code of a missing string
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NAN = np.uint32(0x7FC00000)
 _AT_ONCE = 1 << 16  # values that are hashed at once, so that the work stays in the cache
 
@@ -82,13 +81,13 @@ def hash_rows(numbers: Mapping[int, np.ndarray], codes: Mapping[int, np.ndarray]
     total = np.zeros(rows, np.uint64)
     for place, matrix in numbers.items():
         width = matrix.shape[1]
-        salts = np.arange(place + 1, place + width + 1, dtype=np.uint64) * _GOLDEN
+        salts = np.arange(place + 1, place + width + 1, dtype=np.uint64) * GOLDEN
         step = max(1, _AT_ONCE // width)
         for start in range(0, rows, step):
             some = matrix[start : start + step]
             total[start : start + step] += mix(some.view(np.uint32).astype(np.uint64) + salts).sum(1, dtype=np.uint64)
     for place, code in codes.items():
-        total += mix(code ^ (np.arange(place + 1, place + 2, dtype=np.uint64) * _GOLDEN))
+        total += mix(code ^ (np.arange(place + 1, place + 2, dtype=np.uint64) * GOLDEN))
     return mix(total)
 
 
@@ -96,7 +95,7 @@ DRAWN = 16_384  # numbers of a row that a sample holds; those of a wider row are
 
 
 @dataclasses.dataclass(frozen=True)
-class Watched:
+class WatchedRows:
     """What is looked at of rows.
 
     Attributes:
@@ -117,11 +116,11 @@ class Watched:
         return tuple(column.name for column in self.features if column.reads != "numbers")
 
 
-def watched_rows(schema: Schema) -> Watched:
+def watched_rows(schema: Schema) -> WatchedRows:
     """What is looked at of the rows of a schema."""
     columns = {column.name: column for column in columns_of(schema)}
     by_key = isinstance(schema.split, HashSplit) and schema.key is not None and schema.split.by == (schema.key.name,)
-    return Watched(
+    return WatchedRows(
         tuple(column for column in columns.values() if column.role == "feature"),
         columns[schema.label.name],
         None if by_key or schema.key is None else columns[schema.key.name],
@@ -142,7 +141,7 @@ class RowCollector:
       profile: None if there was no row.
     """
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: WatchedRows) -> None:
         self._watched = watched
         self.profile: LeakageProfile | None = None
 
@@ -167,8 +166,10 @@ class RowCollector:
         bits = labels.view(np.uint64)
         hashes = hash_rows(numbers, codes, rows)
         self.profile.hashes["rows"].add({HASH: hashes, "label": bits, **where})
-        if self._watched.key is not None:
-            self._add_keys(values[self._watched.key.name], where)
+        if (key := self._watched.key) is not None:
+            found = codes_of(key, values[key.name], rows)
+            there = np.flatnonzero(found != ABSENT)
+            self.profile.hashes["keys"].add({HASH: found[there], **{name: some[there] for name, some in where.items()}})
         train = np.flatnonzero(splits == SPLITS.index("train"))
         sample = self.profile.sample
         if len(train) and sample is not None:
@@ -191,14 +192,6 @@ class RowCollector:
         names = dict(zip(hashes.tolist(), encoded.dictionary.to_pylist(), strict=True))
         return hashes[encoded.indices.to_numpy(zero_copy_only=False)], names
 
-    def _add_keys(self, values: pa.Array, where: dict[str, np.ndarray]) -> None:
-        key = self._watched.key
-        assert key is not None and self.profile is not None  # noqa: S101, PT018 - the caller saw to it
-        found = strings.distinct(values, missing_tokens(key.missing).tokens)
-        hashes = np.where(found.absent, np.uint64(ABSENT), value_hashes(found.trimmed))[found.codes]
-        there = np.flatnonzero(~found.absent[found.codes])
-        self.profile.hashes["keys"].add({HASH: hashes[there], **{name: some[there] for name, some in where.items()}})
-
 
 def _beside(parts: Sequence[np.ndarray], rows: int, dtype: type) -> np.ndarray:
     """Matrices side by side, `[rows, 0]` if there is none."""
@@ -206,14 +199,14 @@ def _beside(parts: Sequence[np.ndarray], rows: int, dtype: type) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class ImageFingerprint:
     """An image as it was ingested: its path, a digest of its file, the file's sides in pixels, and its look."""
 
     path: str
     digest: int
     height: int
     width: int
-    look: Look
+    look: DifferenceHash
 
 
 class ImageCollector:
@@ -226,7 +219,7 @@ class ImageCollector:
     def __init__(self) -> None:
         self.profile: LeakageProfile | None = None
 
-    def add(self, images: Sequence[Seen], splits: np.ndarray, labels: pa.Array) -> None:
+    def add(self, images: Sequence[ImageFingerprint], splits: np.ndarray, labels: pa.Array) -> None:
         """Adds images, with the split (an index into SPLITS) and the label (binary) of each."""
         if self.profile is None:
             self.profile = LeakageProfile({"images": RecordHashes(IMAGES)}, extremes=Extremes())

@@ -11,24 +11,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.dataset.leakage import FORMAT_VERSION, looked_at, tells_classes
+from schemas.dataset.leakage import FORMAT_VERSION, looked_at, percent, predicted_classes
 from schemas.dataset.manifest import DataWarning
 from schemas.profile import duplicates, label_leaks
 from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
-from schemas.profile.hashing import mix
+from schemas.profile.hashing import GOLDEN, mix
 from schemas.profile.label_leaks import CLASSES, Sample
-from schemas.profile.leakage import LeakageProfile, Watched
-from schemas.profile.near_duplicates import alike
+from schemas.profile.leakage import LeakageProfile, WatchedRows
+from schemas.profile.near_duplicates import find_near_duplicates
 from schemas.spec.table import SPLITS
 
 AUC = 0.99  # of a class against the rest, or of all of them in the mean
 CORRELATION = 0.999
 SHOWN = 20  # features that are listed, those that tell most
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-
-def find(profile: LeakageProfile, watched: Watched | None) -> dict[str, Any]:
+def find(profile: LeakageProfile, watched: WatchedRows | None) -> dict[str, Any]:
     """What was found. docs/leakage.md describes the keys.
 
     Args:
@@ -58,7 +56,7 @@ def _looked_at(hashed: RecordHashes) -> dict[str, Any]:
 def _rows(hashed: RecordHashes) -> dict[str, Any]:
     table = duplicates.ordered(hashed.table, "file", "offset")
     hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
-    same = duplicates.shared(mix(hashes ^ mix(labels + _GOLDEN)), splits)
+    same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits)
     told = _looked_at(hashed) | {
         "repeated": _repeated(hashes, splits),
         "equal": [each.told() | {"examples": _places(table, each.pairs)} for each in same],
@@ -122,7 +120,7 @@ def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str
     clear = np.flatnonzero(np.asarray(table.column("clear")))
     across, down = (np.asarray(table.column(name))[clear] for name in ("across", "down"))
     told: dict[str, Any] = {"compared_by_look": len(clear), "near": [], "near_within": []}
-    for each in alike(digests[clear], across, down, splits[clear]):
+    for each in find_near_duplicates(digests[clear], across, down, splits[clear]):
         pairs = tuple((int(clear[one]), int(clear[other])) for one, other in each.pairs)
         of = int((splits[clear] == SPLITS.index(each.splits[1])).sum())
         found = {"records": each.records, "of": of, "examples": _images_at(table, pairs)}
@@ -133,7 +131,7 @@ def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str
     return told
 
 
-def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
+def _label(sample: Sample, watched: WatchedRows) -> dict[str, Any]:
     """What each feature alone tells about the label, and why none was judged."""
     drawn = sample.drawn()
     rows = 0 if drawn is None else len(drawn.ranks)
@@ -144,13 +142,13 @@ def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
     numbers = watched.label.reads == "numbers"
     keys, classes = np.unique(drawn.labels, return_inverse=True)
     if numbers and len(keys) > 2:
-        found = list(label_leaks.of_numbers(drawn, watched.numbers, watched.strings))
+        found = list(label_leaks.number_signals(drawn, watched.numbers, watched.strings))
         limit, names = CORRELATION, []
     else:
         sizes = np.bincount(classes)
         every = np.array([sample.counts[int(k)] for k in keys]) if not numbers else sizes
         told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < label_leaks.LEAST).sum())
-        found = list(label_leaks.of_classes(drawn, watched.numbers, watched.strings, classes, every / sizes))
+        found = list(label_leaks.class_signals(drawn, watched.numbers, watched.strings, classes, every / sizes))
         limit = AUC
         names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
     if not found:
@@ -163,7 +161,7 @@ def _label(sample: Sample, watched: Watched) -> dict[str, Any]:
     return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}
 
 
-def _told(each: label_leaks.Told, names: list[str], limit: float) -> dict[str, Any]:
+def _told(each: label_leaks.LabelSignal, names: list[str], limit: float) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
     if len(names) > 2:
         found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
@@ -212,7 +210,7 @@ def _row_warnings(rows: Mapping[str, Any]) -> Iterator[DataWarning]:
         advice = "Remove the copies, or split by what they share."
         if repeated > each["records"] / each["of"] / 2:
             advice = (
-                f"Rows repeat within train, too ({_percent(repeated)}): few or coarse features may be the reason. Else "
+                f"Rows repeat within train, too ({percent(repeated)}): few or coarse features may be the reason. Else "
                 "remove the copies."
             )
         yield DataWarning(
@@ -262,10 +260,10 @@ def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:
     leaks = [each for each in label["features"] if each["leaks"]]
     for each in leaks[:_NAMED]:
         name = each["name"]
-        told = tells_classes(each, label)
+        told = predicted_classes(each, label)
         if told:
             first = each["tells"][0]
-            of = f"{first['class']!r} ({_percent(first['share'])} of the rows)"
+            of = f"{first['class']!r} ({percent(first['share'])} of the rows)"
             how = f"alone it tells the class {of} of {label['name']} from the rest with an AUC of {first['auc']:.4f}"
             how += f", and {len(told) - 1:,} more" if len(told) > 1 else ""
         elif "auc" in each:
@@ -291,13 +289,9 @@ def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:
 def _share(each: Mapping[str, Any], records: str) -> str:
     split = each["splits"][1]
     return (
-        f"{each['records']:,} of {each['of']:,} {records} of {split} ({_percent(each['records'] / max(1, each['of']))})"
+        f"{each['records']:,} of {each['of']:,} {records} of {split} ({percent(each['records'] / max(1, each['of']))})"
     )
 
 
 def _sampled(found: Mapping[str, Any], records: str) -> str:
     return "" if found["share"] == 1 else f", among {looked_at(found, records)}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"

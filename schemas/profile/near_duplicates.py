@@ -17,7 +17,7 @@ _CLEAR_BITS = 64  # of 128; an image with fewer is so plain that many others loo
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class DifferenceHash:
     """A difference hash, as Krawetz describes it ("Kind of like that", 2013), taken in both directions.
 
     Attributes:
@@ -31,15 +31,15 @@ class Look:
     clear: bool
 
 
-UNSEEN = Look(0, 0, False)  # of an image whose pixels are not there
+NO_HASH = DifferenceHash(0, 0, False)  # of an image whose pixels are not there
 
 
-def look_of(pixels: np.ndarray) -> Look:
+def difference_hash(pixels: np.ndarray) -> DifferenceHash:
     """The look of uint8 `[height, width, 3]`."""
     pixels = pixels[:: max(1, len(pixels) // _ROWS)]
     height, width = pixels.shape[:2]
     if min(height, width) < SIDE:
-        return UNSEEN
+        return NO_HASH
     rows, columns = (np.arange(SIDE) * side // SIDE for side in (height, width))
     bands = np.add.reduceat(pixels.reshape(height, -1), rows, axis=0, dtype=np.uint32)
     sums = np.add.reduceat(bands, 3 * columns, axis=1, dtype=np.int64)
@@ -47,10 +47,10 @@ def look_of(pixels: np.ndarray) -> Look:
     cells = sums / sizes
     steps = np.stack([cells[:-1, 1:] - cells[:-1, :-1], cells[1:, :-1] - cells[:-1, :-1]])
     across, down = np.packbits((steps > 0).reshape(2, -1), axis=1).view(">u8").ravel().tolist()
-    return Look(across, down, bool((np.abs(steps) > _CLEAR).sum() >= _CLEAR_BITS))
+    return DifferenceHash(across, down, bool((np.abs(steps) > _CLEAR).sum() >= _CLEAR_BITS))
 
 
-NEAR = 10  # bits of 128; pairs of up to 7 are all found, of 8 to 10 nearly all
+MAX_BITS = 10  # bits of 128; pairs of up to 7 are all found, of 8 to 10 nearly all
 _BAND = 16  # bits
 _NEIGHBOURS = 256  # looks that share a band's value and are compared with each one
 _ONES = np.unpackbits(np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2), axis=1).sum(1, dtype=np.int64)
@@ -58,7 +58,7 @@ _ONES = np.unpackbits(np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def near_pairs(across: np.ndarray, down: np.ndarray) -> Iterator[Pairs]:
+def similar_pairs(across: np.ndarray, down: np.ndarray) -> Iterator[Pairs]:
     """Pairs of looks that differ in at most NEAR bits, some at a time: what is held does not grow with their number.
 
     Args:
@@ -86,7 +86,7 @@ def _within(band: np.ndarray, across: np.ndarray, down: np.ndarray) -> Iterator[
         if not len(left):
             return
         bits = _differing(across[left], across[left + step]) + _differing(down[left], down[left + step])
-        near = np.flatnonzero(bits <= NEAR)
+        near = np.flatnonzero(bits <= MAX_BITS)
         if len(near):
             one, other = order[left[near]], order[left[near] + step]
             yield np.minimum(one, other), np.maximum(one, other), bits[near]
@@ -102,7 +102,7 @@ _PLACES = 40  # bits of a place, below those of a distance
 
 
 @dataclasses.dataclass(frozen=True)
-class Alike:
+class NearDuplicates:
     """Images of two splits, or of one, that look nearly the same.
 
     Attributes:
@@ -117,7 +117,9 @@ class Alike:
     pairs: tuple[tuple[int, int], ...]
 
 
-def alike(digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.ndarray) -> list[Alike]:
+def find_near_duplicates(
+    digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.ndarray
+) -> list[NearDuplicates]:
     """Which images look nearly the same, for every two splits, and in every split by itself.
 
     Args:
@@ -146,7 +148,7 @@ def alike(digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.
                 pairs.setdefault(frozenset((int(group_of[other]), int(group_of[place]))), (other, place))
                 if len(pairs) == EXAMPLES:
                     break
-            found.append(Alike((SPLITS[first], SPLITS[second]), len(places), tuple(pairs.values())))
+            found.append(NearDuplicates((SPLITS[first], SPLITS[second]), len(places), tuple(pairs.values())))
     return found
 
 
@@ -166,7 +168,7 @@ def _nearest(groups: np.ndarray) -> np.ndarray:
     of_look = firsts[np.cumsum(new) - 1]
     nearest[again, split_of[again]] = of_look[again]
     np.minimum.at(nearest, (of_look[again], split_of[again]), again)
-    for one, other, bits in near_pairs(groups[firsts, 0], groups[firsts, 1]):
+    for one, other, bits in similar_pairs(groups[firsts, 0], groups[firsts, 1]):
         for here, there in ((firsts[one], firsts[other]), (firsts[other], firsts[one])):
             np.minimum.at(nearest, (here, split_of[there]), (bits << _PLACES) | there)
     return np.minimum(nearest, nearest[of_look])

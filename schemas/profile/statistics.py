@@ -55,7 +55,6 @@ class Statistics:
       columns: what is described.
       sizes: of the sketches.
       rows: the records of each split that has some.
-      channels: by split, and by the prefix of an image's columns, which is empty if a record has one image.
     """
 
     def __init__(self, columns: Iterable[Column]) -> None:
@@ -63,9 +62,9 @@ class Statistics:
         self.columns = tuple(column for column in columns if column.reads != "pixels")
         self.sizes = Sizes.of(sum(len(column.names) for column in self.columns))
         self.rows: dict[str, int] = {}
-        self.channels: dict[Place, Channels] = {}
         self._images = tuple(column.name for column in columns if column.reads == "pixels")
         self._summaries: dict[Place, Summary] = {}
+        self._channels: dict[Place, Channels] = {}
         self._waiting: list[tuple[dict[str, pa.Array], np.ndarray]] = []
         self._bytes = 0
 
@@ -74,6 +73,12 @@ class Statistics:
         """By split and name; a split without records has none."""
         self._take()
         return self._summaries
+
+    @property
+    def channels(self) -> dict[Place, Channels]:
+        """The pixels of images, by split, and by the prefix of an image's columns; empty if a record has one image."""
+        self._take()
+        return self._channels
 
     def summary(self, kind: type[S], split: str, name: str) -> S:
         """The summary of a column in a split, made at its first use."""
@@ -85,7 +90,7 @@ class Statistics:
 
     def channels_of(self, split: str, prefix: str) -> Channels:
         """The pixels of images, made at their first use."""
-        return self.channels.setdefault((split, prefix), Channels())
+        return self._channels.setdefault((split, prefix), Channels())
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray) -> None:
         """Adds accepted records: their raw columns, and the split of each, int8 `[rows]`."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from schemas.command import duration
+from schemas.dataset.leakage import percent
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
@@ -215,11 +216,6 @@ def ending(path: str) -> str:
 def number(value: float | None) -> str:
     """A number in six digits; a dash where there is none."""
     return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-
-
-def percent(share: float) -> str:
-    """A share; what is not nothing is never shown as 0."""
-    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"
 
 
 def size(count: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,16 @@ import pyarrow as pa
 from schemas.comparison import Sample, samples
 from schemas.profile.columns import Column, Role
 from schemas.profile.statistics import Statistics
+
+
+def column_of(values: np.ndarray | Sequence[bytes]) -> pa.ListArray:
+    """Numbers, `[rows]` or `[rows, width]`, or strings, as a column of a batch."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fi":
+        flat = pa.array(values.reshape(-1), from_pandas=False)
+    else:
+        flat = pa.array(values, pa.binary())
+    width = len(flat) // max(1, len(values))
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32) * width), flat)
 
 
 def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> bytes:
@@ -22,9 +32,7 @@ def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] 
             described.append(Column(name, "numbers", "numeric", role, (name,)))
         else:
             described.append(Column(name, "strings", "category", role, (name,), missing=("",)))
-        flat = pa.array(values.astype(np.float32), from_pandas=False) if numbers else pa.array(values, pa.binary())
-        offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
-        arrays.append(pa.ListArray.from_arrays(offsets, flat))
+        arrays.append(column_of(values.astype(np.float32) if numbers else values))
     statistics = Statistics(described)
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
     statistics.add(batch, np.zeros(batch.num_rows, np.int8))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from schemas.dataset.leakage import percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
 from schemas.rejects import Reject
 from schemas.report.charts import HEIGHT, WIDTH, frequent, histogram
-from schemas.report.data_report import EXAMPLES, LOOKED_AT, percent, refused, render, shown
+from schemas.report.data_report import EXAMPLES, LOOKED_AT, refused, render, shown
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -12,12 +12,12 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from beam_jobs.profiles import MergeProfiles
-from schemas.profile.label_leaks import Sample
-from schemas.profile.leakage import LeakageProfile, RowCollector, Watched, watched_rows
+from schemas.profile.label_leaks import LEAST, Drawn, LabelSignal, Sample, class_signals, number_signals
+from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, watched_rows
 from schemas.profile.leakage_findings import find
-from schemas.rows import list_array
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import SPLITS, Schema
+from tests.support.samples import column_of
 
 ROWS = 100_000
 SCHEMA = """\
@@ -42,12 +42,12 @@ def test_the_hash_is_of_the_values() -> None:
     cities = [b"Oslo", b" Oslo", b"?", b"", b"Bern", b"", b" ? "]
     batch = pa.RecordBatch.from_pydict(
         {
-            "id": texts([b"%d" % i for i in range(7)]),
-            "age": lists(ages),
-            "city": texts(cities),
-            "point": lists(np.zeros((7, 2), np.float32)),
-            "copy": lists(np.zeros(7, np.float32)),
-            "late": texts([b"no"] * 7),
+            "id": column_of([b"%d" % i for i in range(7)]),
+            "age": column_of(ages),
+            "city": column_of(cities),
+            "point": column_of(np.zeros((7, 2), np.float32)),
+            "copy": column_of(np.zeros(7, np.float32)),
+            "late": column_of([b"no"] * 7),
         }
     )
     collector = RowCollector(watched())
@@ -143,12 +143,12 @@ def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
     values[:, 77] = labels
     batch = pa.RecordBatch.from_pydict(
         {
-            "id": texts([b"%d" % i for i in range(600)]),
-            "age": lists(np.zeros(600, np.float32)),
-            "city": texts([b"Oslo"] * 600),
-            "point": lists(values),
-            "copy": lists(np.zeros(600, np.float32)),
-            "late": texts([b"ny"[i : i + 1] for i in labels]),
+            "id": column_of([b"%d" % i for i in range(600)]),
+            "age": column_of(np.zeros(600, np.float32)),
+            "city": column_of([b"Oslo"] * 600),
+            "point": column_of(values),
+            "copy": column_of(np.zeros(600, np.float32)),
+            "late": column_of([b"ny"[i : i + 1] for i in labels]),
         }
     )
     collector = RowCollector(wide)
@@ -160,7 +160,7 @@ def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
     assert found["rows"] == 256
 
 
-def watched(text: str = SCHEMA) -> Watched:
+def watched(text: str = SCHEMA) -> WatchedRows:
     schema = parse_schema(text.encode(), "schema.yaml")
     assert isinstance(schema, Schema)
     return watched_rows(schema)
@@ -215,19 +215,125 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
 def batch_of(rows: pd.DataFrame) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
-            "id": texts([value.encode() for value in rows["id"]]),
-            "age": lists(rows["age"].to_numpy(np.float32)),
-            "city": texts([value.encode() for value in rows["city"]]),
-            "point": lists(rows[["x0", "x1"]].to_numpy(np.float32)),
-            "copy": lists(rows["copy"].to_numpy(np.float32)),
-            "late": texts([value.encode() for value in rows["late"]]),
+            "id": column_of([value.encode() for value in rows["id"]]),
+            "age": column_of(rows["age"].to_numpy(np.float32)),
+            "city": column_of([value.encode() for value in rows["city"]]),
+            "point": column_of(rows[["x0", "x1"]].to_numpy(np.float32)),
+            "copy": column_of(rows["copy"].to_numpy(np.float32)),
+            "late": column_of([value.encode() for value in rows["late"]]),
         }
     )
 
 
-def lists(values: np.ndarray) -> pa.ListArray:
-    return list_array(values.reshape(len(values), -1), np.arange(len(values)))
+DRAWN = 3000
 
 
-def texts(values: list[bytes]) -> pa.ListArray:
-    return list_array(pa.array(values, pa.binary()), np.arange(len(values)))
+def drawn_of(labels: np.ndarray, numbers: list[np.ndarray], codes: list[np.ndarray]) -> Drawn:
+    rows = len(labels)
+    ranks = np.random.default_rng(9).integers(0, 2**64, rows, np.uint64, endpoint=False)
+    matrix = np.stack(numbers, axis=1).astype(np.float32) if numbers else np.empty((rows, 0), np.float32)
+    strings = np.stack(codes, axis=1).astype(np.uint64) if codes else np.empty((rows, 0), np.uint64)
+    return Drawn(ranks, labels, matrix, strings)
+
+
+def told(drawn: Drawn, classes: np.ndarray, weights: np.ndarray | None = None) -> dict[str, LabelSignal]:
+    numbers = [f"n{i}" for i in range(drawn.numbers.shape[1])]
+    strings = [f"s{i}" for i in range(drawn.codes.shape[1])]
+    if weights is None:
+        weights = np.ones(int(classes.max()) + 1)
+    return {each.name: each for each in class_signals(drawn, numbers, strings, classes, weights)}
+
+
+@pytest.mark.parametrize("separation", [0.0, 0.5, 2.0, 6.0])
+def test_the_auc_of_numbers_is_scikit_learns(separation: float) -> None:
+    """Of a feature that rises with the label, of one that falls, of one with many ties."""
+    drawn = np.random.default_rng(1)
+    y = drawn.integers(0, 2, DRAWN)
+    x = drawn.normal(size=DRAWN) + separation * y
+    found = told(drawn_of(y, [x, -x, np.round(x)], []), y)
+    expected = [max(a, 1 - a) for a in (roc_auc_score(y, v.astype(np.float32)) for v in (x, -x, np.round(x)))]
+    # A score of bins, which is judged on half of the rows, may be larger by chance.
+    assert [found[f"n{i}"].value for i in range(3)] == pytest.approx(expected, abs=0.02)
+    assert all(found[f"n{i}"].value >= expected[i] - 1e-12 for i in range(3))
+
+
+def test_the_auc_of_several_classes_is_that_of_one_against_the_rest() -> None:
+    drawn = np.random.default_rng(2)
+    y = drawn.choice(4, DRAWN, p=[0.5, 0.3, 0.15, 0.05])
+    x = y + drawn.normal(scale=0.3, size=DRAWN)
+    found = told(drawn_of(y, [x], []), y)["n0"]
+    of_class = [roc_auc_score(y == c, x.astype(np.float32)) for c in range(4)]
+    best = max(max(a, 1 - a) for a in of_class)
+    assert found.value >= best - 1e-12
+    assert found.value == pytest.approx(best, abs=0.01)
+    assert found.of in (0, 3)
+
+
+def test_a_sample_with_equally_many_rows_of_each_class_is_weighted_back() -> None:
+    drawn = np.random.default_rng(3)
+    y = drawn.choice(3, 60_000, p=[0.9, 0.08, 0.02])
+    x = drawn.normal(size=len(y)) + np.array([0.0, 1.0, 3.0])[y]
+    kept = np.concatenate([np.flatnonzero(y == c)[:1000] for c in range(3)])
+    weights = np.bincount(y) / np.bincount(y[kept])
+    found = told(drawn_of(y[kept], [x[kept]], []), y[kept], weights)["n0"]
+    assert found.value == pytest.approx(max(roc_auc_score(y == c, x) for c in range(3)), abs=0.01)
+
+
+def test_strings_are_judged_on_rows_that_they_were_not_fitted_to() -> None:
+    drawn = np.random.default_rng(4)
+    y = drawn.integers(0, 2, DRAWN)
+    copy, noise, unique = 7 + 3 * y, drawn.integers(1, 30, DRAWN), np.arange(1, DRAWN + 1)
+    found = told(drawn_of(y, [], [copy, noise, unique]), y)
+    assert found["s0"].value == 1
+    assert found["s1"].value == pytest.approx(0.5, abs=0.05)
+    assert found["s2"].value == pytest.approx(0.5, abs=0.01)  # a name for each row tells nothing
+
+
+def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
+    drawn = np.random.default_rng(5)
+    y = drawn.integers(0, 2, DRAWN)
+    beyond = np.where(y == 1, drawn.choice([-1, 1], DRAWN) * drawn.uniform(2, 3, DRAWN), drawn.uniform(-1, 1, DRAWN))
+    missing = np.where(y == 1, np.nan, drawn.normal(size=DRAWN))  # written for one class only
+    some = np.where(drawn.random(DRAWN) < 0.5, np.nan, drawn.normal(size=DRAWN))
+    found = told(drawn_of(y, [beyond, missing, some], []), y)
+    assert found["n0"].value > 0.99
+    assert found["n1"].value == 1
+    assert found["n2"].value < 0.56
+
+
+def test_too_few_rows_are_not_judged() -> None:
+    y = np.repeat([0, 1], [1000, LEAST - 1])
+    assert told(drawn_of(y, [y.astype(float)], []), y) == {}
+    y = np.repeat([0, 1], [1000, LEAST])
+    assert told(drawn_of(y, [y.astype(float)], []), y)["n0"].value == 1
+
+
+def test_correlations_are_those_of_pandas() -> None:
+    drawn = np.random.default_rng(6)
+    label = drawn.gamma(2, size=DRAWN)
+    columns = [label, np.exp(label), -label + drawn.normal(scale=0.5, size=DRAWN), drawn.normal(size=DRAWN)]
+    columns = [column.astype(np.float32).astype(np.float64) for column in columns]
+    found = {each.name: each.value for each in number_signals(drawn_of(label, columns, []), ["a", "b", "c", "d"], [])}
+    for name, column in zip("abcd", columns, strict=True):
+        both = pd.DataFrame({"column": column, "label": label})
+        pearson, spearman = (both.corr(method).loc["column", "label"] for method in ("pearson", "spearman"))
+        assert found[name] == pytest.approx(max(abs(pearson), abs(spearman)), abs=1e-9)
+
+
+def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
+    drawn = np.random.default_rng(7)
+    groups = drawn.integers(1, 50, DRAWN)
+    label = groups * 2.5
+    gone = np.where(drawn.random(DRAWN) < 0.9, np.nan, label)
+    every = np.full(DRAWN, np.nan)
+    found = {
+        each.name: each.value
+        for each in number_signals(
+            drawn_of(label, [gone, every], [groups, np.arange(DRAWN)]), ["gone", "every"], ["s", "id"]
+        )
+    }
+    assert found["s"] == pytest.approx(1)
+    assert found["id"] < 0.1
+    assert found["gone"] < 0.7
+    assert "every" not in found
+    assert list(number_signals(drawn_of(np.ones(DRAWN), [label], []), ["a"], [])) == []

@@ -7,15 +7,18 @@ import pickle
 import numpy as np
 import pyarrow as pa
 import pytest
+from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.profile import statistics
 from schemas.profile.columns import RAW, Column, columns_of, raw_apart
 from schemas.profile.statistics import Statistics
-from schemas.profile.statistics_files import describe
+from schemas.profile.statistics_files import describe, to_proto
+from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
 from tests.support.people import SCHEMA
+from tests.support.samples import column_of
 
 NUMBER = Column("x", "numbers", "numeric", "feature", ("x",))
 WORD = Column("s", "strings", "category", "label", ("s",), missing=("?", ""))
@@ -23,18 +26,12 @@ PET = Column("pet", "one_hot", "one_hot", "feature", ("pet",), values=("cat", "d
 COLUMNS = (NUMBER, WORD, PET)
 
 
-def lists(values: np.ndarray | list[bytes]) -> pa.ListArray:
-    width = values.shape[1] if isinstance(values, np.ndarray) else 1
-    flat = pa.array(values.reshape(-1)) if isinstance(values, np.ndarray) else pa.array(values, pa.binary())
-    return pa.ListArray.from_arrays(pa.array(np.arange(0, len(flat) + 1, width, dtype=np.int32)), flat)
-
-
 def batch(rows: int, seed: int) -> tuple[pa.RecordBatch, np.ndarray]:
     draw = np.random.default_rng(seed)
     x = np.where(draw.random(rows) < 0.2, np.nan, draw.integers(0, 50, rows)).astype(np.float32)[:, None]
     words = [[b" Oslo", b"Oslo ", b"?", b"", b"Rom"][i] for i in draw.integers(0, 5, rows)]
     pets = np.eye(3, dtype=np.float32)[draw.integers(0, 3, rows)]
-    found = pa.RecordBatch.from_pydict({"x": lists(x), "s": lists(words), "pet": lists(pets)})
+    found = pa.RecordBatch.from_pydict({"x": column_of(x), "s": column_of(words), "pet": column_of(pets)})
     return found, draw.choice([0, 2], rows).astype(np.int8)  # the split eval is empty
 
 
@@ -67,18 +64,30 @@ def test_every_split_has_the_statistics_of_its_rows() -> None:
 
 
 def test_bundles_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever grouping a pipeline merges them."""
     batches = [batch(100 + i, i) for i in range(12)]
     whole = describe(collected(batches))
-    monkeypatch.setattr(statistics, "WAITING_BYTES", 3000)  # every second batch
-    total = Statistics(COLUMNS)
-    for i in range(0, 12, 3):
-        total.merge(pickle.loads(pickle.dumps(collected(batches[i : i + 3]))))
-    again = describe(total)
-    for item in (*whole["features"], *again["features"]):
+    for item in whole["features"]:
         for found in item["splits"].values():
-            for name in {"mean", "std"} & found.keys():
-                found[name] = pytest.approx(found[name], rel=1e-12)
-    assert again == whole
+            found |= {name: pytest.approx(found[name], rel=1e-12) for name in {"mean", "std"} & found.keys()}
+    monkeypatch.setattr(statistics, "WAITING_BYTES", 3000)  # every second batch
+
+    def parts() -> list[Statistics]:
+        return [pickle.loads(pickle.dumps(collected(batches[i : i + 3]))) for i in range(0, 12, 3)]
+
+    combine = MergeProfiles()
+    one = combine.create_accumulator()
+    for part in parts():
+        one = combine.add_input(one, part)
+    first, *others = parts()
+    alone = combine.add_input(combine.create_accumulator(), first)
+    rest = combine.merge_accumulators(others)
+    other = combine.merge_accumulators([combine.create_accumulator(), rest, alone])
+    for merged in (combine.extract_output(one), combine.extract_output(other)):
+        assert isinstance(merged, Statistics)
+        assert sum(merged.rows.values()) == sum(100 + i for i in range(12))
+        assert describe(merged) == whole
+    assert combine.extract_output(combine.create_accumulator()) is None
 
 
 def test_the_bytes_hold_everything() -> None:
@@ -98,7 +107,7 @@ def test_a_thousand_columns_in_bounded_bytes() -> None:
     vector = Column("v", "numbers", "numeric", "feature", tuple(f"v[{i}]" for i in range(1000)))
     matrix = draw.normal(size=(2000, 1000)).astype(np.float32)
     splits = draw.integers(0, 3, 2000).astype(np.int8)
-    found = collected([(pa.RecordBatch.from_pydict({"v": lists(matrix)}), splits)], (vector,))
+    found = collected([(pa.RecordBatch.from_pydict({"v": column_of(matrix)}), splits)], (vector,))
     assert len(found.to_bytes()) < 3 * 1000 * 8000
     told = describe(found)
     assert [item["name"] for item in told["features"]][::500] == ["v[0]", "v[500]"]
@@ -115,7 +124,7 @@ def test_a_vector_of_very_many_columns_is_described_as_one() -> None:
     assert point.names == ("point",)
     matrix = np.arange(20_000, dtype=np.float32).reshape(2, -1)
     matrix[0, :5] = np.nan
-    found = collected([(pa.RecordBatch.from_pydict({"point": lists(matrix)}), np.zeros(2, np.int8))], (point,))
+    found = collected([(pa.RecordBatch.from_pydict({"point": column_of(matrix)}), np.zeros(2, np.int8))], (point,))
     item = describe(found)["features"][0]["splits"]["train"]
     assert (item["count"], item["missing"], item["min"], item["max"]) == (19_995, 5, 5, 19_999)
 
@@ -151,33 +160,63 @@ def parsed(text: str):
         return load_schema(str(path))
 
 
-def test_the_combine_merges_bundles_in_any_grouping() -> None:
-    def parts() -> list[Statistics]:
-        return [collected([batch(200 + i, i)]) for i in range(5)]
-
-    combine = MergeProfiles()
-    one = combine.create_accumulator()
-    for part in parts():
-        one = combine.add_input(one, part)
-    first, *others = parts()
-    alone = combine.add_input(combine.create_accumulator(), first)
-    rest = combine.merge_accumulators(others)
-    other = combine.merge_accumulators([combine.create_accumulator(), rest, pickle.loads(pickle.dumps(alone))])
-    a, b = combine.extract_output(one), combine.extract_output(other)
-    assert isinstance(a, Statistics)
-    assert isinstance(b, Statistics)
-    assert a.rows == b.rows
-    assert sum(a.rows.values()) == sum(200 + i for i in range(5))
-    for place, found in a.summaries.items():
-        here, there = found.describe(20), b.summaries[place].describe(20)
-        for name in {"mean", "std"} & here.keys():
-            here[name] = pytest.approx(here[name], rel=1e-12)
-        assert there == here
-    assert combine.extract_output(combine.create_accumulator()) is None
-
-
 def test_a_single_record_with_a_vector() -> None:
     vector = Column("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))
-    values = lists(np.array([[7, np.nan, -1]], np.float32))
+    values = column_of(np.array([[7, np.nan, -1]], np.float32))
     told = describe(collected([(pa.RecordBatch.from_pydict({"v": values}), np.zeros(1, np.int8))], (vector,)))
     assert [item["splits"]["train"].get("max") for item in told["features"]] == [7, None, -1]
+
+
+PROTO_COLUMNS = (
+    Column("x", "numbers", "numeric", "feature", ("x[0]", "x[1]")),
+    Column("s", "strings", "category", "label", ("s",)),
+)
+
+
+@pytest.fixture(scope="module")
+def proto() -> statistics_pb2.DatasetFeatureStatisticsList:
+    statistics = Statistics(PROTO_COLUMNS)
+    for split, rows in (("train", 1000), ("test", 10)):
+        statistics.rows[split] = rows
+        statistics.summary(Numbers, split, "x[0]").add(np.arange(1, rows, dtype=np.float32), 1)
+        statistics.summary(Numbers, split, "x[1]").add(np.empty(0, np.float32), rows)
+        words = pa.array([b"a", "é".encode()], pa.binary())
+        statistics.summary(Strings, split, "s").add(words, np.array([rows - 3, 2]), 1)
+    return statistics_pb2.DatasetFeatureStatisticsList.FromString(to_proto(statistics).SerializeToString())
+
+
+def test_datasets_are_splits_and_features_have_paths(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
+    assert [(d.name, d.num_examples) for d in proto.datasets] == [("train", 1000), ("test", 10)]
+    for dataset in proto.datasets:
+        assert [list(feature.path.step) for feature in dataset.features] == [["x[0]"], ["x[1]"], ["s"]]
+
+
+def test_numbers(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
+    feature = proto.datasets[0].features[0]
+    stats, values = feature.num_stats, np.arange(1, 1000)
+    assert feature.type == statistics_pb2.FeatureNameStatistics.FLOAT
+    assert (stats.common_stats.num_non_missing, stats.common_stats.num_missing) == (999, 1)
+    assert (stats.common_stats.tot_num_values, stats.common_stats.max_num_values) == (999, 1)
+    assert (stats.mean, stats.std_dev) == pytest.approx((values.mean(), values.std()))
+    assert (stats.min, stats.median, stats.max, stats.num_zeros) == (1, 500, 999, 0)
+    equal, quantiles = stats.histograms
+    assert (equal.type, quantiles.type) == (statistics_pb2.Histogram.STANDARD, statistics_pb2.Histogram.QUANTILES)
+    for histogram in stats.histograms:
+        assert (histogram.buckets[0].low_value, histogram.buckets[-1].high_value) == (1, 999)
+        assert sum(bucket.sample_count for bucket in histogram.buckets) == pytest.approx(999)
+        for one, following in zip(histogram.buckets[:-1], histogram.buckets[1:], strict=True):
+            assert one.high_value == following.low_value
+
+
+def test_a_column_without_values(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
+    stats = proto.datasets[0].features[1].num_stats
+    assert (stats.common_stats.num_non_missing, stats.common_stats.num_missing) == (0, 1000)
+    assert not stats.histograms
+
+
+def test_strings(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
+    feature = proto.datasets[0].features[2]
+    assert feature.type == statistics_pb2.FeatureNameStatistics.STRING
+    assert (feature.string_stats.unique, feature.string_stats.avg_length) == (2, 1)
+    assert [(top.value, top.frequency) for top in feature.string_stats.top_values] == [("a", 997), ("é", 2)]
+    assert [bucket.label for bucket in feature.string_stats.rank_histogram.buckets] == ["a", "é"]

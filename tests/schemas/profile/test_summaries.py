@@ -1,0 +1,219 @@
+"""The statistics of numbers, against NumPy: however they were distributed over bundles."""
+
+from __future__ import annotations
+
+import collections
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.profile.sketches import Frequent, Sizes
+from schemas.profile.statistics_files import rank_error
+from schemas.profile.summaries import CUT, RANKS, Numbers, Strings
+
+SIZES = Sizes.of(10)
+MANY = 120_000
+
+
+def numbers_of(values: np.ndarray, *, bundles: int = 1) -> Numbers:
+    """Of float32 values, NaN where one is missing, dealt to bundles and merged."""
+    total = Numbers.empty(SIZES)
+    for some in np.array_split(values.astype(np.float32), bundles):
+        part = Numbers.empty(SIZES)
+        present = np.sort(some[~np.isnan(some)])
+        part.add(present, len(some) - len(present))
+        total.merge(part)
+    return total
+
+
+def distributions() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(7)
+    return {
+        "normal": draw.normal(5, 2, MANY),
+        "skewed": np.exp(draw.normal(0, 3, MANY)),
+        "in order": np.arange(MANY),
+        "mostly zero": np.where(draw.random(MANY) < 0.9, 0, draw.normal(0, 1, MANY)),
+        "few distinct": draw.integers(-3, 40, MANY),
+        "one in a thousand is huge": np.where(draw.random(MANY) < 0.001, 3e38, draw.normal(0, 1, MANY)),
+    }
+
+
+@pytest.mark.parametrize("bundles", [1, 37])
+@pytest.mark.parametrize("name", list(distributions()))
+def test_many_values_are_described_as_numpy_describes_them(name: str, bundles: int) -> None:
+    values = distributions()[name].astype(np.float32)
+    found = numbers_of(values, bundles=bundles)
+    wide = values.astype(np.float64)
+    assert (found.count, found.missing, found.zeros) == (MANY, 0, int((values == 0).sum()))
+    assert (found.low, found.high) == (wide.min(), wide.max())
+    assert found.mean == pytest.approx(wide.mean(), rel=1e-9, abs=1e-9)
+    assert found.std == pytest.approx(wide.std(), rel=1e-9)
+
+    ordered, ranks = np.sort(wide), np.linspace(0, 1, 101)
+    quantiles = found.at(ranks)
+    low, high = (np.searchsorted(ordered, quantiles, side) / MANY for side in ("left", "right"))
+    off = np.maximum(0, np.maximum(low - ranks, ranks - high))
+    assert off.max() <= (1.5 / MANY if found.quantiles_exact else 0.01)
+    assert quantiles[[0, -1]].tolist() == [wide.min(), wide.max()]
+
+    edges, counts = found.histogram()
+    expected, _ = np.histogram(wide, edges)
+    assert counts.sum() == MANY
+    assert np.abs(np.cumsum(counts) - np.cumsum(expected)).max() <= (0 if found.quantiles_exact else 0.01 * MANY)
+
+    distinct = len(np.unique(values))
+    told = found.describe(top=20)
+    assert told["distinct"] == (distinct if told["distinct_exact"] else pytest.approx(distinct, rel=0.15))
+    true = dict(zip(*(array.tolist() for array in np.unique(values, return_counts=True)), strict=True))
+    for top in told["top_values"]:
+        assert top["count"] <= true[top["value"]] <= top["count"] + told["top_values_error"]
+    assert told["top_values_error"] <= MANY / (SIZES.frequent + 1) * 2
+    if name == "few distinct":
+        assert found.quantiles_exact
+        assert [top["count"] for top in told["top_values"]] == sorted(true.values(), reverse=True)[:20]
+    if name == "mostly zero":
+        assert told["top_values"][0]["value"] == 0
+
+
+def test_the_rank_error_is_what_the_documentation_says() -> None:
+    assert 0.006 < rank_error() < 0.007
+
+
+def test_few_distinct_values_are_exact_and_do_not_depend_on_the_bundles() -> None:
+    draw = np.random.default_rng(3)
+    values = draw.integers(0, 500, 20_000).astype(np.float32)
+    values[draw.random(20_000) < 0.1] = np.nan
+    present = values[~np.isnan(values)]
+    told = numbers_of(values).describe(20)
+    assert told["missing"] == 20_000 - len(present)
+    expected = np.quantile(present, RANKS, method="inverted_cdf")
+    assert told["quantiles"] == {"ranks": list(RANKS), "values": expected.tolist(), "exact": True}
+    for bundles in (2, 11):
+        again = numbers_of(draw.permutation(values), bundles=bundles).describe(20)
+        assert again.pop("mean") == pytest.approx(told["mean"], rel=1e-12)
+        assert again.pop("std") == pytest.approx(told["std"], rel=1e-12)
+        assert again.items() <= told.items()
+
+
+def test_a_column_without_values_and_one_with_a_single_value() -> None:
+    assert numbers_of(np.full(100, np.nan), bundles=3).describe(20) == {"count": 0, "missing": 100}
+    assert np.isnan(numbers_of(np.full(100, np.nan)).std)
+    told = numbers_of(np.array([np.nan, 4.5, np.nan]), bundles=3).describe(20)
+    assert (told["count"], told["missing"], told["mean"], told["std"]) == (1, 2, 4.5, 0)
+    assert told["quantiles"]["values"] == [4.5] * len(RANKS)
+    assert told["histogram"] == {"edges": [4.5, 4.5], "counts": [1]}
+    assert told["top_values"] == [{"value": 4.5, "count": 1}]
+
+
+def test_the_greatest_and_least_numbers_there_are() -> None:
+    most = np.finfo(np.float32).max
+    told = numbers_of(np.array([-most, 0, most, most], np.float32), bundles=2).describe(20)
+    assert (told["min"], told["max"], told["zeros"]) == (-float(most), float(most), 1)
+    assert np.isfinite([told["mean"], told["std"], *told["histogram"]["edges"]]).all()
+    assert told["histogram"]["counts"][0] == 1
+    assert told["histogram"]["counts"][-1] == 2
+
+
+def test_neighbouring_numbers_have_a_histogram() -> None:
+    """Most edges between them are no different as float32."""
+    low = np.float32(1)
+    values = np.repeat(np.array([low, np.nextafter(low, np.float32(2))]), [3, 5])
+    assert numbers_of(values).histogram()[1].tolist()[:: len(numbers_of(values).histogram()[1]) - 1] == [3, 5]
+    draw = np.linspace(1e7, 1e7 + 3000, 5000, dtype=np.float32)  # too many for exact counts, and few float32 between
+    _, counts = numbers_of(draw).histogram()
+    assert counts.sum() == 5000
+    assert (counts >= 0).all()
+
+
+def strings_of(values: list[str], *, bundles: int = 1) -> Strings:
+    total = Strings.empty(SIZES)
+    for i in range(bundles):
+        counts = collections.Counter(value.encode() for value in values[i::bundles])
+        part = Strings.empty(SIZES)
+        part.add(pa.array(counts, pa.binary()), np.array(list(counts.values()), np.int64), 0)
+        total.merge(part)
+    return total
+
+
+@pytest.mark.parametrize("bundles", [1, 13])
+def test_words_of_many_alphabets(bundles: int) -> None:
+    words = ["Oslo", "Łódź", "東京", "naïve", "🙂🙂", "a b", "שלום", ""]
+    values = random.Random(1).choices(words, weights=[1, 2, 4, 8, 16, 32, 64, 128], k=5000)
+    told = strings_of(values, bundles=bundles).describe(top=20)
+    true = collections.Counter(values)
+    assert {top["value"]: top["count"] for top in told["top_values"]} == true
+    counts = [top["count"] for top in told["top_values"]]
+    assert counts == sorted(counts, reverse=True)
+    assert (told["distinct"], told["distinct_exact"], told["top_values_error"]) == (len(true), True, 0)
+    lengths = [len(value) for value in values]
+    assert told["length"] == {"mean": sum(lengths) / 5000, "min": 0, "max": 5}
+
+
+@pytest.mark.parametrize("bundles", [1, 9])
+def test_more_distinct_values_than_are_counted(bundles: int) -> None:
+    draw = np.random.default_rng(2)
+    values = [f"w{i}" for i in draw.zipf(1.3, 100_000).clip(max=10**9)]
+    told = strings_of(values, bundles=bundles).describe(top=20)
+    true = collections.Counter(values)
+    assert not told["distinct_exact"]
+    assert told["distinct"] == pytest.approx(len(true), rel=0.12)  # four standard errors of 1 / sqrt(1022)
+    assert 0 < told["top_values_error"] <= 100_000 / (SIZES.frequent + 1)
+    for top in told["top_values"]:
+        assert top["count"] <= true[top["value"]] <= top["count"] + told["top_values_error"]
+    assert [top["value"] for top in told["top_values"]][:3] == [value for value, _ in true.most_common(3)]
+
+
+def test_a_column_of_unique_values_has_no_frequent_ones() -> None:
+    told = strings_of([f"id {i}" for i in range(50_000)], bundles=5).describe(top=20)
+    assert told["top_values"] == []
+    assert told["distinct"] == pytest.approx(50_000, rel=0.12)
+
+
+def test_long_values_are_cut_where_they_are_counted_and_nowhere_else() -> None:
+    values = ["x" * 5000 + str(i % 3) for i in range(30)] + ["short"] * 5 + ["é" * 80] * 2
+    found = strings_of(values, bundles=2)
+    told = found.describe(top=20)
+    assert told["top_values"][0] == {"value": "x" * CUT, "count": 30}
+    assert told["distinct"] == 5
+    assert told["length"]["max"] == 5001
+    assert found.frequent.values.nbytes < 2000
+
+
+def test_values_that_are_no_text() -> None:
+    found = Strings.empty(SIZES)
+    found.add(pa.array([b"\xff\xfe", b"ok"], pa.binary()), np.array([2, 1]), 4)
+    told = found.describe(top=20)
+    assert (told["count"], told["missing"]) == (3, 4)
+    assert told["top_values"][0] == {"value": "\ufffd\ufffd", "count": 2}
+
+
+def test_only_missing_values() -> None:
+    found = Strings.empty(SIZES)
+    found.add(pa.array([], pa.binary()), np.empty(0, np.int64), 9)
+    assert found.describe(20) == {"count": 0, "missing": 9}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_are_too_low_by_the_error_at_most(seed: int) -> None:
+    """Whatever the order of additions and merges; a value that is not held counts as 0."""
+    draw = random.Random(seed)
+    limit, true, parts = 8, collections.Counter[bytes](), []
+    for _ in range(draw.randrange(1, 6)):
+        part = Frequent.empty(limit, pa.binary())
+        for _ in range(draw.randrange(1, 5)):
+            some = collections.Counter(str(int(draw.paretovariate(0.7))).encode() for _ in range(draw.randrange(60)))
+            part.add(pa.array(some, pa.binary()), np.array(list(some.values()), np.int64))
+            true += some
+        parts.append(part)
+    draw.shuffle(parts)
+    total = parts[0]
+    for part in parts[1:]:
+        total.merge(part)
+    held = dict(zip(total.values.to_pylist(), total.counts.tolist(), strict=True))
+    assert len(held) <= limit
+    for value, count in true.items():
+        assert held.get(value, 0) <= count <= held.get(value, 0) + total.error
+    assert total.error <= sum(true.values()) / (limit + 1)
+    assert total.exact == (held == true)
