@@ -1,9 +1,12 @@
-"""Joins labels that came later to stored requests: files that preprocessing takes, each row in one of them only."""
+"""Joins labels to stored requests: files, or folders of images, that preprocessing takes, each row once."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,18 +14,80 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.label.images import join_image_labels
-from millrace.label.joining import Joined, Labelled, LabelOptions, labelled_rows
+from millrace.label.joining import Emitted, Joined, Labelled, LabelOptions, labelled_rows
 from millrace.label.known_labels import Check, KnownLabels, Progress
-from millrace.store.columns import ID, MARK, inputs_of
-from millrace.store.emitted import Emitted
-from millrace.store.file_layout import FileLayout, layout_of, names_of
-from millrace.store.kept_schemas import read_schema
-from millrace.store.reading import StoredSegment, stored_segments
+from millrace.store.columns import ID, MARK, column_names, inputs_of
+from millrace.store.folder import read_schema
+from millrace.store.segments import StoredSegment, stored_segments
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import text
+from schemas.spec.features import Feature, Ignore, Label
+from schemas.spec.images import ImageSchema
 from schemas.spec.table import CsvOptions, Schema
+from schemas.storage import folders
+
+
+@dataclasses.dataclass(frozen=True)
+class FileLayout:
+    """A file's columns.
+
+    Attributes:
+      columns: for each place the name of a stored column or of a column of labels; None: an empty cell.
+      header: the header; None: the file has none.
+      label: the label's column, as the schema's files call it.
+      required: columns that are not stored with requests, and that the schema reads.
+      optional: columns that the schema ignores; in the file if they are known.
+    """
+
+    columns: tuple[str | None, ...]
+    header: tuple[str, ...] | None
+    label: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+
+
+def layout_of(schema: Schema, stored: tuple[str, ...]) -> FileLayout:
+    """The layout of files of a schema whose requests are stored with these columns.
+
+    Raises:
+      UsageError: the schema finds columns by name and by position, and names no columns.
+    """
+    csv = schema.csv
+    named = {item.name: names_of(item, schema) for item in schema.items}
+    split = () if schema.split.by in ("row", "file") else schema.split.by
+    needed = [f for f in schema.features if f.refs and (not isinstance(f, Ignore) or f.name in split)]
+    ignored = [f for f in schema.features if isinstance(f, Ignore) and f.name not in split]
+    required = tuple(n for f in needed for n in named[f.name] if n not in stored)
+    optional = tuple(n for f in ignored for n in named[f.name] if n not in stored)
+    (label,) = named[schema.label.name]
+    by_position = csv.columns is None and any(isinstance(ref, int) for item in schema.items for ref in item.refs)
+    if by_position and any(isinstance(ref, str) for item in schema.items for ref in item.refs):
+        raise UsageError(
+            f"{schema.name}: finds columns by name and by position; name all of them: csv: {{columns: [...]}}"
+        )
+    if by_position or (csv.header == "none"):
+        columns = _by_position(schema, named)
+        header = tuple(name or f"column_{i}" for i, name in enumerate(columns)) if csv.header == "present" else None
+        return FileLayout(columns, header, label, required, optional)
+    names = tuple(n for f in (*needed, *ignored, schema.label) for n in named[f.name])
+    return FileLayout(names, names, label, required, optional)
+
+
+def names_of(item: Feature | Label, schema: Schema) -> tuple[str, ...]:
+    """What the columns of a feature, or of the label, are called."""
+    return tuple(column_names(item, schema))
+
+
+def _by_position(schema: Schema, named: dict[str, tuple[str, ...]]) -> tuple[str | None, ...]:
+    known = schema.csv.columns
+    places: dict[int, str] = {}
+    for item in schema.items:
+        for ref, name in zip(item.refs, named[item.name], strict=True):
+            places[ref if isinstance(ref, int) else known.index(ref) if known else 0] = name
+    width = schema.csv.width or max(places) + 1
+    return tuple(places.get(i) for i in range(width))
+
 
 Reading = Callable[[int, float | None], None]  # is told of rows that were read, and of the share of all bytes
 
@@ -188,3 +253,80 @@ def _writer(schema: Schema, layout: FileLayout, known: KnownLabels) -> Callable[
         return text.lines(cells, csv)[0], rows
 
     return write
+
+
+LABEL = "label"
+
+
+def join_image_labels(
+    options: LabelOptions, segments: Sequence[StoredSegment], schema: ImageSchema, progress: Progress
+) -> Joined:
+    """Links or copies each image whose label is known into the folder of its class.
+
+    The files of labels have the column `label`, or of pairs a column for each image (`left`, `right`) with the identity
+    that it shows. The same file in the same folder is there once, so a run may be repeated.
+
+    Raises:
+      UsageError: a label that cannot be a folder's name.
+    """
+    names = schema.image_names
+    columns = (LABEL,) if len(names) == 1 else names
+    emitted, joined = Emitted(options.output), Joined()
+    with emitted.locked():
+        paths, on = storage.expand(options.join), options.on or ID
+        known = KnownLabels(paths, on, columns[:1], columns[1:], check=_no_folders, progress=progress)
+        try:
+            written: set[str] = set()
+            with storage.wrap_errors(options.output):
+                given = tuple(f"label {name}" for name in columns)
+                for rows in labelled_rows(segments, on, known, given, emitted, joined, progress):
+                    for name, of in zip(names, given, strict=True):
+                        pairs = zip(rows.columns[name].to_pylist(), rows.columns[of].to_pylist(), strict=True)
+                        for image, label in pairs:
+                            folder = os.path.join(options.output, _folder_name(label))
+                            _place(os.path.join(options.store, os.fsdecode(image)), folder)
+                            written.add(folder)
+                    emitted.add(rows.token, rows.places, rows.codes)
+                    joined.written += len(rows.places)
+                for folder in written:
+                    storage.sync_folder(folder)
+            joined.count(known)
+            if joined.written:
+                emitted.commit(emitted.next_number(), "", "")
+                joined.file = options.output
+            return joined
+        finally:
+            known.close()
+
+
+def _no_folders(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+    """The labels that cannot be a class, by row."""
+    found = {}
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            folder = _folder_name(value)
+            if not folder or "/" in folder or "\0" in folder or folder.startswith("."):
+                found[row] = f"{name}: {folder[:80]!r} cannot be the name of a folder, which is an image's class"
+    return found
+
+
+def _folder_name(label: bytes) -> str:
+    return label.decode("utf-8", "surrogateescape").strip()
+
+
+def _place(image: str, folder: str) -> None:
+    target = os.path.join(folder, os.path.basename(image))
+    if os.path.exists(target):
+        return
+    folders.make(folder)
+    try:
+        os.link(image, target)
+    except FileExistsError:
+        return
+    except OSError:  # another file system
+        aside = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
+        shutil.copyfile(image, aside)
+        with open(aside, "rb") as file:
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.rename(aside, target)

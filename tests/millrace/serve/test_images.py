@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from millrace.store.reading import stored_segments
+from millrace.store.segments import stored_segments
 from tests.support.model_server import Client, serving
 from trainer.export.saved_model import ServedModel
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.label import command
-from millrace.store.reading import stored_segments
+from millrace.store.segments import stored_segments
 from tests.millrace.serve.test_rest import GOOD
 from tests.support.model_server import Client, serving
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.reading import stored_segments
+from millrace.store.segments import stored_segments
 from tests.support.server_process import free_port, running
 from trainer.export.exporters import CheckedExport
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.reading import stored_segments
+from millrace.store.segments import stored_segments
 
 pytestmark = pytest.mark.long
 

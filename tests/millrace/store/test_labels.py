@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from millrace.label import command
+from millrace.label.rows import layout_of
 from millrace.store.columns import columns_of
-from millrace.store.file_layout import layout_of
 from millrace.store.options import StoreOptions
 from millrace.store.store import RequestStore
 from schemas.spec.features import CategoryLabel

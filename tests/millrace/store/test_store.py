@@ -14,13 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millrace.store import writing
 from millrace.store.ids import Ids
 from millrace.store.options import StoreOptions
-from millrace.store.reading import stored_segments
-from millrace.store.segment import read_journal
-from millrace.store.store import RequestStore
-from millrace.store.writing import DAY
+from millrace.store.segments import read_journal, stored_segments
+from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
@@ -235,7 +232,7 @@ def test_a_folder_with_something_else_is_refused(folder):
 
 
 def test_old_files_are_removed_with_their_ids(folder, monkeypatch):
-    monkeypatch.setattr(writing, "RETENTION_SECONDS", 0.0)
+    monkeypatch.setattr("millrace.store.store.RETENTION_SECONDS", 0.0)
     now = [1.8e9]
     store = opened(folder, segment_bytes=1, retain_days=2, clock=lambda: now[0])
     store.append(late_batch(["old"], at=now[0]))
@@ -249,7 +246,7 @@ def test_old_files_are_removed_with_their_ids(folder, monkeypatch):
 
 
 def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder, monkeypatch):
-    monkeypatch.setattr(writing, "RETENTION_SECONDS", 0.0)
+    monkeypatch.setattr("millrace.store.store.RETENTION_SECONDS", 0.0)
     now = [1.8e9]
     store = opened(folder, segment_bytes=1, retain_days=1, clock=lambda: now[0])
     for i, jump in enumerate((0, -400 * DAY, -1.9e9, 10)):

@@ -1,20 +1,21 @@
-"""The folder of a store: who may write there, what a killed process left, and which files are too old."""
+"""The folder of a store: who may write there, its schemas and image files, and which files are too old."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from millrace.store import image_files
+import numpy as np
+
 from millrace.store.columns import ID, SENT, Columns, digest_of_cells, inputs_of
 from millrace.store.ids import FILE as IDS
 from millrace.store.ids import Ids, Place, key_of
-from millrace.store.kept_schemas import PREFIX as SCHEMA
 from millrace.store.options import StoreError
-from millrace.store.segment import (
+from millrace.store.segments import (
     NAME,
     Segment,
     columns_in,
@@ -28,7 +29,108 @@ from millrace.store.segment import (
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.formats import text
+from schemas.spec.loader import AnySchema, load_schema
 from schemas.storage import folders
+
+FOLDER = "images"
+_MAGIC = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"))
+
+
+def folder_of(store: str, number: int) -> str:
+    """The folder of the images that a segment names."""
+    return os.path.join(store, FOLDER, f"{number:08d}")
+
+
+def write_images(store: str, number: int, values: Mapping[str, np.ndarray]) -> dict[str, list[bytes]]:
+    """Writes files, and has them on disk before it returns. The same bytes are one file.
+
+    Args:
+      store: the store's folder.
+      number: the segment whose lines will name them.
+      values: the files' bytes by input, `[rows]`.
+
+    Returns:
+      By input, each file's path relative to the store; empty where there are no bytes.
+
+    Raises:
+      OSError: they cannot be written.
+    """
+    folder = folder_of(store, number)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        storage.sync_folder(os.path.dirname(folder))
+        storage.sync_folder(store)
+    named: dict[str, list[bytes]] = {}
+    new = False
+    for name, files in values.items():
+        named[name] = []
+        for data in files:
+            file = f"{hashlib.sha256(data).hexdigest()[:32]}{_ending(data)}"
+            if data and not os.path.exists(os.path.join(folder, file)):
+                _write(os.path.join(folder, file), data)
+                new = True
+            named[name].append(f"{FOLDER}/{number:08d}/{file}".encode() if data else b"")
+    if new:
+        storage.sync_folder(folder)
+    return named
+
+
+def remove_images(store: str, number: int) -> None:
+    """Removes the images of a segment."""
+    folders.remove(folder_of(store, number))
+
+
+def remove_unnamed(store: str, number: int, named: set[str]) -> None:
+    """Removes the files that no line names: a kill came between a file and its line."""
+    folder = folder_of(store, number)
+    for name in storage.listdir(folder):
+        if f"{FOLDER}/{number:08d}/{name}" not in named:
+            storage.delete(os.path.join(folder, name))
+
+
+def _write(path: str, data: bytes) -> None:
+    temporary = f"{path}.tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.rename(temporary, path)
+
+
+def _ending(data: bytes) -> str:
+    return next((ending for magic, ending in _MAGIC if data.startswith(magic)), ".bin")
+
+
+PREFIX = "schema-"
+
+
+def keep_schema(store: str, schema: AnySchema, schema_yaml: bytes) -> None:
+    """Writes a schema, unless it is there."""
+    path = _path(store, schema.fingerprint)
+    if not os.path.exists(path):
+        storage.write_bytes(path, schema_yaml)
+        os.chmod(path, 0o600)
+
+
+def read_schema(store: str, fingerprint: str) -> AnySchema:
+    """Reads one.
+
+    Raises:
+      UsageError: it is not there.
+    """
+    path = _path(store, fingerprint)
+    if not os.path.exists(path):
+        raise UsageError(f"{path}: missing; put the export's assets.extra/schema.yaml there")
+    return load_schema(path)
+
+
+def _path(store: str, fingerprint: str) -> str:
+    return os.path.join(store, f"{PREFIX}{fingerprint[:16]}.yaml")
+
 
 LOCK = ".lock"
 
@@ -70,7 +172,7 @@ def locked(path: str) -> int:
 
 
 def _own(name: str) -> bool:
-    known = name in (LOCK, image_files.FOLDER) or name.startswith((IDS, SCHEMA, f".{SCHEMA}"))
+    known = name in (LOCK, FOLDER) or name.startswith((IDS, PREFIX, f".{PREFIX}"))
     return known or NAME.fullmatch(name) is not None
 
 
@@ -78,7 +180,7 @@ def complete_removals(path: str) -> None:
     """Removes the rest of files whose removal was killed: their lines go first."""
     for number in numbers(path):
         if not os.path.exists(csv_path(path, number)):
-            image_files.remove_images(path, number)
+            remove_images(path, number)
             storage.delete(journal_path(path, number))
 
 
@@ -93,7 +195,7 @@ def take_up_last(path: str, columns: Columns, head: Mapping[str, object]) -> Seg
         if columns.images:
             places = range(len(columns.inputs))
             named = {cells[i].decode() for _, _, cells in _lines(path, last) for i in places}
-            image_files.remove_unnamed(path, last, named)
+            remove_unnamed(path, last, named)
         return segment
     segment.close()
     return None
@@ -128,7 +230,7 @@ def remove_old(path: str, *, before: float, spared: Segment | None) -> None:
         last = read_journal(journal_path(path, number)).last
         if last and last < before:
             storage.delete(csv_path(path, number))
-            image_files.remove_images(path, number)
+            remove_images(path, number)
             storage.delete(journal_path(path, number))
 
 
