@@ -1,8 +1,7 @@
 """Which stored rows receive which label: each exactly once, through kills and however often labels come.
 
-Each run writes its rows under a temporary name, then a note of which rows these are (`.labels/<n>.pending`), then gives
-the rows their name, and then the note (`.done`). Rows whose note is pending have their name already, or get it from
-their temporary file, or were never written.
+Each run writes its rows under a temporary name, then a note of which rows these are, then gives the rows their name. A
+note whose rows still have the temporary name is of a run that was killed in between: they get their name.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from schemas.storage import folders
 from schemas.storage.json_files import read_object
 
 FOLDER = ".labels"
-PENDING, DONE = ".pending", ".done"
+UNNAMED = ".labelling"  # the end of the temporary names
+NOTES = (".done", ".pending")  # of notes; 0.2.0 wrote the second before a file had its name
 
 
 class Emitted:
@@ -58,9 +58,11 @@ class Emitted:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     raise MillraceError(f"{self._output}: another `millrace label` writes there") from None
-                self._complete()
-                for name in self._notes(DONE):
-                    self._read(os.path.join(self._folder, name))
+                for name in self._notes():
+                    self._take(os.path.join(self._folder, name))
+                for name in storage.listdir(self._output):
+                    if name.startswith(".") and name.endswith(UNNAMED):
+                        storage.delete(os.path.join(self._output, name))
                 yield
             finally:
                 os.close(handle)
@@ -76,58 +78,42 @@ class Emitted:
 
     def next_number(self) -> int:
         """Of the next run."""
-        return max((int(name.partition(".")[0]) for name in self._notes("")), default=0) + 1
+        return max((int(name.partition(".")[0]) for name in self._notes()), default=0) + 1
 
     def commit(self, number: int, temporary: str, final: str) -> None:
         """Gives a run's rows their name; `temporary` is complete and flushed. Empty names: the rows are in place."""
-        note = os.path.join(self._folder, f"{number:06d}")
         entry = {
             "temporary": os.path.basename(temporary),
             "file": os.path.basename(final),
             "rows": {token: _packed(np.concatenate(parts, axis=1)) for token, parts in self._new.items()},
         }
-        storage.write_bytes(note + PENDING, json.dumps(entry).encode() + b"\n")
-        self._finish(note, temporary, final)
-
-    def _finish(self, note: str, temporary: str, final: str) -> None:
+        note = os.path.join(self._folder, f"{number:06d}{NOTES[0]}")
+        storage.write_bytes(note, json.dumps(entry).encode() + b"\n")
         if final:
-            os.rename(temporary, final)
-            storage.sync_folder(self._output)
-        os.rename(note + PENDING, note + DONE)
-        storage.sync_folder(self._folder)
+            self._name(temporary, final)
 
-    def _complete(self) -> None:
-        """Completes what a killed run left, or removes it."""
-        pending = self._notes(PENDING)
-        for name in pending:
-            path = os.path.join(self._folder, name)
-            entry = read_object(path, "the rows that received their labels")
-            names = [str(entry.get(name, "")) for name in ("temporary", "file")]
-            if any(os.path.basename(name) != name for name in names):
-                raise MillraceError(f"{path}: names {', '.join(names)[:200]}; expected files of {self._output}")
-            temporary, final = (os.path.join(self._output, name) for name in names)
-            note = path.removesuffix(PENDING)
-            if names[1] and os.path.exists(temporary):
-                self._finish(note, temporary, final)
-            else:  # it has its name, under which it may have been taken away since
-                self._finish(note, "", "")
-        for name in storage.listdir(self._output):
-            if name.startswith(".") and name.endswith(".labelling"):
-                storage.delete(os.path.join(self._output, name))
+    def _name(self, temporary: str, final: str) -> None:
+        os.rename(temporary, final)
+        storage.sync_folder(self._output)
 
-    def _notes(self, ending: str) -> list[str]:
-        names = storage.listdir(self._folder)
-        return [name for name in names if name.endswith(ending) and name.endswith((PENDING, DONE))]
+    def _notes(self) -> list[str]:
+        return [name for name in storage.listdir(self._folder) if name.endswith(NOTES)]
 
-    def _read(self, path: str) -> None:
+    def _take(self, path: str) -> None:
+        """Reads a note, and completes what a killed run left."""
         entry = read_object(path, "the rows that received their labels")
+        names = [str(entry.get(name, "")) for name in ("temporary", "file")]
+        if any(os.path.basename(name) != name for name in names):
+            raise MillraceError(f"{path}: names {', '.join(names)[:200]}; expected files of {self._output}")
+        temporary, final = (os.path.join(self._output, name) for name in names)
+        if names[1] and os.path.exists(temporary):  # else it has its name, and may have been taken away since
+            self._name(temporary, final)
         for token, packed in entry["rows"].items():
-            places, codes = _unpacked(packed)
+            both = np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<i8").reshape(2, -1)
             known = self.labels.get(token, np.zeros(0, np.int64))
-            size = max(len(known), int(places.max(initial=-1)) + 1)
-            grown = np.zeros(size, np.int64)
+            grown = np.zeros(max(len(known), int(both[0].max(initial=-1)) + 1), np.int64)
             grown[: len(known)] = known
-            grown[places] = codes
+            grown[both[0]] = both[1]
             self.labels[token] = grown
 
 
@@ -138,11 +124,6 @@ def label_code(label: bytes) -> int:
 
 def _packed(rows: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(rows.astype("<i8").tobytes())).decode()
-
-
-def _unpacked(packed: str) -> tuple[np.ndarray, np.ndarray]:
-    both = np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<i8").reshape(2, -1)
-    return both[0], both[1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.serve.batcher import Answer, Outputs
+from millrace.serve.batcher import Answer
 from millrace.serve.interface import bad_request
 from millrace.serve.requests import Rows
+from millrace.store.columns import Outputs
 
 CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE = "class", "class_id", "error", "key", "probabilities", "value"
 

@@ -1,4 +1,4 @@
-"""A file of stored requests, and the journal beside it that says what was written at once.
+"""A file of stored requests, and the journal beside it that says what was written at once; also read while written.
 
 The file alone is flushed to disk before a group of rows counts, so that a group costs one flush. Every line ends with
 its own CRC-32: when the file is opened again after a kill or a power cut, lines are taken while they are whole, and the
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from schemas.storage.json_files import parse_json
 
 NAME = re.compile(r"requests-([0-9]{8})\.(csv|journal)")
 FORMAT = 1
+AT_ONCE = 4 << 20  # bytes of rows that are read together
 
 
 def csv_path(folder: str, number: int) -> str:
@@ -56,14 +57,28 @@ class Group:
     rows: int
     last: float
 
+    def wrote(self, data: bytes) -> bool:
+        """Whether these are the bytes that were written."""
+        return len(data) == self.end - self.start and zlib.crc32(data) == self.crc
+
 
 @dataclasses.dataclass(frozen=True)
 class Journal:
     """What a journal says: its first line, its groups, and how many of its bytes are whole lines."""
 
-    head: dict[str, object]
+    head: Mapping[str, Any]
     groups: tuple[Group, ...]
     size: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the segment."""
+        return tuple(map(str, self.head["columns"]))
+
+    @property
+    def csv(self) -> CsvOptions:
+        """How its lines are written."""
+        return CsvOptions.model_validate({name: self.head[name] for name in ("delimiter", "quote")})
 
     @property
     def end(self) -> int:
@@ -76,11 +91,11 @@ class Journal:
         return max((group.last for group in self.groups), default=0.0)
 
 
-def read_journal(path: str) -> Journal:
+def read_journal(folder: str, number: int) -> Journal:
     """Reads a journal up to its last whole line. An empty head: not even the first line is whole."""
-    head: dict[str, object] = {}
+    head: dict[str, Any] = {}
     groups, size = [], 0
-    for line in storage.read_bytes(path).splitlines(keepends=True):
+    for line in storage.read_bytes(journal_path(folder, number)).splitlines(keepends=True):
         if not line.endswith(b"\n") or line[8:9] != b" " or line[:8] != b"%08x" % zlib.crc32(line[9:]):
             break
         entry = parse_json(line[9:])
@@ -92,25 +107,25 @@ def read_journal(path: str) -> Journal:
     return Journal(head, tuple(groups), size)
 
 
-def read_groups(folder: str, number: int, *, after: int = 0) -> Iterator[tuple[Group, bytes]]:
-    """The groups of a segment that begin at byte `after` or later, with their bytes, checked.
+def read_groups(folder: str, number: int, journal: Journal, *, after: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The groups of rows of a segment that begin at byte `after` or later: where each begins, and its bytes, checked.
 
     Raises:
       MillraceError: bytes of a group have changed since they were written.
     """
     path = csv_path(folder, number)
-    journal = read_journal(journal_path(folder, number))
     with storage.wrap_errors(path), open(path, "rb") as file:
         for group in journal.groups:
             if group.start < after:
                 continue
             file.seek(group.start)
             data = file.read(group.end - group.start)
-            if zlib.crc32(data) != group.crc:
+            if not group.wrote(data):
                 raise MillraceError(
                     f"{path}: bytes {group.start:,} to {group.end:,} are not those that were written; restore the file"
                 )
-            yield group, data
+            if group.rows:  # else it is the header
+                yield group.start, data
 
 
 class Segment:
@@ -119,72 +134,63 @@ class Segment:
     Attributes:
       number: its place in the order.
       end: how many bytes of the file are complete.
+      torn: whether more was written, which must be cut off.
     """
 
-    def __init__(self, folder: str, number: int, handles: tuple[int, int], end: int, journal_end: int) -> None:
+    def __init__(self, number: int, handles: tuple[int, int], end: int, journal_end: int) -> None:
         self.number = number
         self.end = end
-        self._folder = folder
+        self.torn = False
         self._csv, self._journal = handles
         self._journal_end = journal_end
 
     @classmethod
-    def create(cls, folder: str, number: int, head: dict[str, object], header: bytes) -> Segment:
+    def create(cls, folder: str, number: int, head: Mapping[str, Any], header: bytes) -> Segment:
         """Begins a file, with its header. Nothing is left of it if this raises OSError."""
-        paths = journal_path(folder, number), csv_path(folder, number)
-        opened: list[int] = []
-        try:
-            for path in paths:
-                opened.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            journal, csv = opened
+        with contextlib.ExitStack() as undo:
+            handles = []
+            for path in (journal_path(folder, number), csv_path(folder, number)):
+                handles.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                undo.callback(os.unlink, path)
+                undo.callback(os.close, handles[-1])
+            journal, csv = handles
             line = _line({"format": FORMAT, **head})
             _write(journal, line, 0)
-            segment = cls(folder, number, (csv, journal), 0, len(line))
+            segment = cls(number, (csv, journal), 0, len(line))
             segment.append(header, rows=0, last=0.0)
             os.fsync(journal)
             storage.sync_folder(folder)
-        except BaseException:
-            for handle in opened:
-                os.close(handle)
-            for path in paths[: len(opened)]:
-                os.unlink(path)
-            raise
+            undo.pop_all()
         return segment
 
     @classmethod
     def reopen(cls, folder: str, number: int) -> Segment | None:
-        """Opens the last segment again, and cuts off what is not complete; None where not even its header is."""
-        paths = journal_path(folder, number), csv_path(folder, number)
-        journal = read_journal(paths[0]) if os.path.exists(paths[0]) else Journal({}, (), 0)
-        groups = list(journal.groups)
-        size = journal.size
-        if os.path.exists(paths[1]):
-            with open(paths[1], "rb") as file:
-                while groups and not _holds(file.fileno(), groups[-1]):
-                    size -= len(_line(dataclasses.asdict(groups.pop())))
-        else:
-            groups = []
-        if not journal.head or not groups:
+        """Opens the last segment again, and cuts off what is not complete; None where not even its header is.
+
+        Whole lines after the last group of the journal, which was not flushed with them, are taken.
+        """
+        paths = csv_path(folder, number), journal_path(folder, number)
+        journal = read_journal(folder, number) if os.path.exists(paths[1]) else Journal({}, (), 0)
+        groups, size = list(journal.groups), journal.size
+        csv = os.open(paths[0], os.O_RDWR)
+        while groups and not groups[-1].wrote(os.pread(csv, groups[-1].end - groups[-1].start, groups[-1].start)):
+            size -= len(_line(dataclasses.asdict(groups.pop())))
+        if not groups:
+            os.close(csv)
             for path in paths:
                 storage.delete(path)
             return None
-        handles = os.open(paths[1], os.O_RDWR), os.open(paths[0], os.O_RDWR)
-        segment = cls(folder, number, handles, groups[-1].end, size)
-        os.ftruncate(handles[1], size)
-        segment.take_up(journal.head)
+        handle = os.open(paths[1], os.O_RDWR)
+        os.ftruncate(handle, size)
+        segment = cls(number, (csv, handle), groups[-1].end, size)
+        data = os.pread(csv, os.fstat(csv).st_size - segment.end, segment.end)
+        data = data[: text.whole_records(data, journal.csv)]
+        received = journal.columns.index(RECEIVED)
+        times = [seconds_of(cells[received].decode()) for _, cells in text.records(data, journal.csv)]
+        if times:
+            segment.append(data, rows=len(times), last=max(times))
         segment.cut()
         return segment
-
-    def take_up(self, head: dict[str, object]) -> None:
-        """Takes the whole lines after the last group of the journal, which was not flushed with them."""
-        options, received = csv_of(head), columns_in(head).index(RECEIVED)
-        rest = os.fstat(self._csv).st_size - self.end
-        data = os.pread(self._csv, rest, self.end)
-        data = data[: text.whole_records(data, options)]
-        found = list(text.records(data, options))
-        if found:
-            last = max(seconds_of(cells[received].decode()) for _, cells in found)
-            self.append(data, rows=len(found), last=last)
 
     def append(self, data: bytes, *, rows: int, last: float) -> None:
         """Writes lines and has them on disk before it returns.
@@ -194,9 +200,11 @@ class Segment:
         """
         group = Group(self.end, self.end + len(data), zlib.crc32(data), rows, last)
         line = _line(dataclasses.asdict(group))
+        self.torn = True
         _write(self._csv, data, self.end)
         _write(self._journal, line, self._journal_end)
         os.fdatasync(self._csv)
+        self.torn = False
         self.end = group.end
         self._journal_end += len(line)
 
@@ -206,31 +214,12 @@ class Segment:
             os.ftruncate(handle, end)
             os.fsync(handle)
 
-    def read(self, start: int, size: int) -> bytes:
-        """Some bytes of the file."""
-        return os.pread(self._csv, size, start)
-
     def close(self) -> None:
         """Closes both files, after which they are complete on disk."""
         with contextlib.suppress(OSError):  # else the lines say it themselves
             os.fsync(self._journal)
         os.close(self._csv)
         os.close(self._journal)
-
-
-def csv_of(head: dict[str, object]) -> CsvOptions:
-    """How the lines of a segment are written."""
-    return CsvOptions.model_validate({name: head[name] for name in ("delimiter", "quote")})
-
-
-def columns_in(head: dict[str, object]) -> tuple[str, ...]:
-    """The columns of a segment."""
-    return tuple(str(name) for name in head["columns"])  # type: ignore[attr-defined]
-
-
-def _holds(handle: int, group: Group) -> bool:
-    data = os.pread(handle, group.end - group.start, group.start)
-    return len(data) == group.end - group.start and zlib.crc32(data) == group.crc
 
 
 def _line(entry: dict[str, object]) -> bytes:
@@ -245,28 +234,12 @@ def _write(handle: int, data: bytes, at: int) -> None:
         view, at = view[written:], at + written
 
 
-AT_ONCE = 4 << 20  # bytes of rows that are read together
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredRow:
-    """A stored row.
-
-    Attributes:
-      place: its place among the rows of its segment, from 0.
-      cells: by column.
-    """
-
-    place: int
-    cells: Mapping[str, bytes]
-
-
 @dataclasses.dataclass(frozen=True)
 class StoredRows:
     """Rows of a segment, one after the other.
 
     Attributes:
-      place: of the first.
+      place: of the first among all rows of the segment, from 0.
       columns: the cells, binary `[rows]`.
       size: bytes of the file that they take.
     """
@@ -277,12 +250,6 @@ class StoredRows:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
-
-    def __iter__(self) -> Iterator[StoredRow]:
-        names = tuple(self.columns)
-        rows = zip(*(column.to_pylist() for column in self.columns.values()), strict=True)
-        for place, cells in enumerate(rows, start=self.place):
-            yield StoredRow(place, dict(zip(names, cells, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,24 +263,20 @@ class StoredSegment:
     columns: tuple[str, ...]
 
     def groups(self) -> Iterator[StoredRows]:
-        """Its rows, in the order in which they were written.
+        """Its rows, in the order in which they were written, as cells by column.
 
         Raises:
           MillraceError: bytes have changed since they were written.
         """
-        place = size = 0
-        csv = csv_of(read_journal(journal_path(self.store, self.number)).head)
-        some: list[bytes] = []
-        for group, data in itertools.chain(read_groups(self.store, self.number), [(None, b"")]):
-            if group is not None and not group.rows:
-                continue  # the header
-            if some and (group is None or size + len(data) > AT_ONCE):
-                cells = text.columns(b"".join(some), csv, len(self.columns))
-                rows = StoredRows(place, dict(zip(self.columns, cells, strict=True)), size)
+        journal = read_journal(self.store, self.number)
+        place, some = 0, bytearray()
+        for start, data in read_groups(self.store, self.number, journal):
+            some += data
+            if len(some) >= AT_ONCE or start + len(data) == journal.end:
+                cells = text.columns(bytes(some), journal.csv, len(self.columns))
+                rows = StoredRows(place, dict(zip(self.columns, cells, strict=True)), len(some))
                 yield rows
-                place, size, some = place + len(rows), 0, []
-            some.append(data)
-            size += len(data)
+                place, some = place + len(rows), bytearray()
 
     def size(self) -> int:
         """How many bytes its rows take, about."""
@@ -328,9 +291,9 @@ def stored_segments(store: str) -> list[StoredSegment]:
     """
     if not os.path.isdir(store):
         raise UsageError(f"{store}: no such folder; give the --store of a server")
-    found = []
-    for number in numbers(store):
-        head = read_journal(journal_path(store, number)).head
-        if head:
-            found.append(StoredSegment(store, number, str(head["token"]), str(head["schema"]), columns_in(head)))
-    return found
+    journals = [(number, read_journal(store, number)) for number in numbers(store)]
+    return [
+        StoredSegment(store, number, str(journal.head["token"]), str(journal.head["schema"]), journal.columns)
+        for number, journal in journals
+        if journal.head
+    ]

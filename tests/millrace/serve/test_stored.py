@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.segments import stored_segments
 from tests.support.server_process import free_port, running
+from tests.support.stored_requests import stored_rows
 from trainer.export.exporters import CheckedExport
 
 pytestmark = pytest.mark.slow
@@ -58,8 +58,7 @@ def ask(port: int, name: str | None, age: float, rows: int = 1) -> tuple[int, di
 
 
 def stored(folder: Path) -> collections.Counter[str]:
-    segments = stored_segments(str(folder))
-    return collections.Counter(row.cells["_id"].decode() for s in segments for group in s.groups() for row in group)
+    return collections.Counter(row["_id"].decode() for row in stored_rows(folder))
 
 
 def test_every_answered_id_is_stored_once_through_kills(late_exports, tmp_path):
