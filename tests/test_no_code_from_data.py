@@ -25,7 +25,7 @@ import pytest
 from beam_jobs import preprocess
 from beam_jobs.output.result import read_result
 from millrace import promote
-from millrace.store.emitted import Emitted
+from millrace.label.joining import Emitted
 from schemas.errors import MillraceError
 from trainer import evaluate, verify
 

@@ -1,8 +1,18 @@
-"""Which stored rows receive which label, and what is counted of all others."""
+"""Which stored rows receive which label: each exactly once, through kills and however often labels come.
+
+Each run writes its rows under a temporary name, then a note of which rows these are, then gives the rows their name. A
+note whose rows still have the temporary name is of a run that was killed in between: they get their name.
+"""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import dataclasses
+import fcntl
+import json
+import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,10 +21,108 @@ import pyarrow.compute as pc
 
 from millrace.label.known_labels import CONFLICT, KNOWN, NONE, KnownLabels, Progress
 from millrace.store.columns import ERROR
-from millrace.store.emitted import Emitted, label_code
-from millrace.store.reading import StoredSegment
-from schemas import interrupts
+from millrace.store.segments import StoredSegment
+from schemas import interrupts, storage
+from schemas.errors import MillraceError
 from schemas.formats import text
+from schemas.storage import folders
+from schemas.storage.json_files import read_object
+
+FOLDER = ".labels"
+UNNAMED = ".labelling"  # the end of the temporary names
+NOTES = (".done", ".pending")  # of notes; 0.2.0 wrote the second before a file had its name
+
+
+class Emitted:
+    """The rows that an output folder has received. One process at a time.
+
+    Attributes:
+      labels: by segment, the CRC-32 of each row's label, plus 1; 0: the row has none yet.
+    """
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._folder = os.path.join(output, FOLDER)
+        self.labels: dict[str, np.ndarray] = {}
+        self._new: dict[str, list[np.ndarray]] = {}
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Takes the folder, completes what a killed run left, and reads the notes."""
+        with storage.wrap_errors(self._output):
+            folders.make(self._folder)
+            handle = os.open(self._folder, os.O_RDONLY)
+            try:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise MillraceError(f"{self._output}: another `millrace label` writes there") from None
+                for name in self._notes():
+                    self._take(os.path.join(self._folder, name))
+                for name in storage.listdir(self._output):
+                    if name.startswith(".") and name.endswith(UNNAMED):
+                        storage.delete(os.path.join(self._output, name))
+                yield
+            finally:
+                os.close(handle)
+
+    def codes(self, token: str, place: int, rows: int) -> np.ndarray:
+        """The CRC-32 of the label that each of some rows has received in earlier runs, plus 1; 0: none."""
+        known = self.labels.get(token, np.zeros(0, np.int64))[place : place + rows]
+        return np.concatenate([known, np.zeros(rows - len(known), np.int64)])
+
+    def add(self, token: str, places: np.ndarray, codes: np.ndarray) -> None:
+        """Notes that rows receive their labels in this run; `codes`: of `label_code`."""
+        self._new.setdefault(token, []).append(np.stack([places, codes]))
+
+    def next_number(self) -> int:
+        """Of the next run."""
+        return max((int(name.partition(".")[0]) for name in self._notes()), default=0) + 1
+
+    def commit(self, number: int, temporary: str, final: str) -> None:
+        """Gives a run's rows their name; `temporary` is complete and flushed. Empty names: the rows are in place."""
+        entry = {
+            "temporary": os.path.basename(temporary),
+            "file": os.path.basename(final),
+            "rows": {token: _packed(np.concatenate(parts, axis=1)) for token, parts in self._new.items()},
+        }
+        note = os.path.join(self._folder, f"{number:06d}{NOTES[0]}")
+        storage.write_bytes(note, json.dumps(entry).encode() + b"\n")
+        if final:
+            self._name(temporary, final)
+
+    def _name(self, temporary: str, final: str) -> None:
+        os.rename(temporary, final)
+        storage.sync_folder(self._output)
+
+    def _notes(self) -> list[str]:
+        return [name for name in storage.listdir(self._folder) if name.endswith(NOTES)]
+
+    def _take(self, path: str) -> None:
+        """Reads a note, and completes what a killed run left."""
+        entry = read_object(path, "the rows that received their labels")
+        names = [str(entry.get(name, "")) for name in ("temporary", "file")]
+        if any(os.path.basename(name) != name for name in names):
+            raise MillraceError(f"{path}: names {', '.join(names)[:200]}; expected files of {self._output}")
+        temporary, final = (os.path.join(self._output, name) for name in names)
+        if names[1] and os.path.exists(temporary):  # else it has its name, and may have been taken away since
+            self._name(temporary, final)
+        for token, packed in entry["rows"].items():
+            both = np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<i8").reshape(2, -1)
+            known = self.labels.get(token, np.zeros(0, np.int64))
+            grown = np.zeros(max(len(known), int(both[0].max(initial=-1)) + 1), np.int64)
+            grown[: len(known)] = known
+            grown[both[0]] = both[1]
+            self.labels[token] = grown
+
+
+def label_code(label: bytes) -> int:
+    """What is remembered of a label."""
+    return zlib.crc32(label) + 1
+
+
+def _packed(rows: np.ndarray) -> str:
+    return base64.b64encode(zlib.compress(rows.astype("<i8").tobytes())).decode()
 
 
 @dataclasses.dataclass

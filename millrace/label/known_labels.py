@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import json
 import os
 import sqlite3
 import sys
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from millrace.store.ids import rows_of
 from schemas import interrupts, storage
 from schemas.errors import UsageError
+from schemas.storage.json_files import parse_json
 
-_AT_ONCE = 500
 _BATCH = 10_000
 EXAMPLES = 5  # labels that cannot be used, of which the file and the row are told
 NONE, KNOWN, CONFLICT = range(3)
@@ -90,7 +92,7 @@ class KnownLabels:
         self._database = sqlite3.connect(os.path.join(self._folder.name, "labels.sqlite"), isolation_level=None)
         for setting in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE"):
             self._database.execute(f"PRAGMA {setting}")
-        self._database.execute("CREATE TABLE raw (key BLOB, value BLOB)")
+        self._database.execute("CREATE TABLE raw (key BLOB, value TEXT)")
         csv.field_size_limit(sys.maxsize)
         try:
             for path in paths:
@@ -137,12 +139,14 @@ class KnownLabels:
                 raise UsageError(f"{path}: line {rows.line_num}: {error}") from None
 
     def _add(self, path: str, batch: Sequence[tuple[int, list[str]]], on: int, places: Mapping[str, int]) -> None:
-        keys = [_bytes(row[on]).strip() for _, row in batch]
         columns = {name: [_bytes(row[place]) for _, row in batch] for name, place in places.items()}
         wrong = self._check(columns)
-        nothing = [b""] * len(batch)
-        values = map(_packed, zip(*(columns.get(name, nothing) for name in self._columns), strict=True))
-        pairs = [pair for i, pair in enumerate(zip(keys, values, strict=True)) if i not in wrong]
+        order = [places.get(name) for name in self._columns]
+        pairs = [
+            (_bytes(row[on]).strip(), json.dumps(["" if place is None else row[place] for place in order]))
+            for i, (_, row) in enumerate(batch)
+            if i not in wrong
+        ]
         self._database.executemany("INSERT INTO raw VALUES (?, ?)", pairs)
         self.rows += len(batch)
         self.invalid += len(wrong)
@@ -156,14 +160,11 @@ class KnownLabels:
         places = {key: place for place, key in enumerate(distinct)}
         state, which = np.full(len(distinct), NONE, np.int8), np.zeros(len(distinct), np.int64)
         values: list[tuple[bytes, ...]] = []
-        for start in range(0, len(distinct), _AT_ONCE):
-            some = distinct[start : start + _AT_ONCE]
-            asked = ",".join("?" * len(some))
-            query = f"SELECT rowid, key, value, kinds FROM labels WHERE key IN ({asked})"  # noqa: S608
-            for row, key, value, kinds in self._database.execute(query, some):
-                self._used[row] = 1
-                state[places[key]], which[places[key]] = CONFLICT if kinds > 1 else KNOWN, len(values)
-                values.append(_unpacked(value))
+        query = "SELECT rowid, key, value, kinds FROM labels WHERE key IN ({})"
+        for row, key, value, kinds in rows_of(self._database, query, distinct):
+            self._used[row] = 1
+            state[places[key]], which[places[key]] = CONFLICT if kinds > 1 else KNOWN, len(values)
+            values.append(tuple(map(_bytes, parse_json(value))))
         rows = encoded.indices.to_numpy()
         return Found(state[rows], which[rows], values)
 
@@ -188,17 +189,3 @@ def _whole(path: str, rows: Iterator[list[str]], width: int) -> Iterator[tuple[i
 
 def _bytes(cell: str) -> bytes:
     return cell.encode("utf-8", "surrogateescape")
-
-
-def _packed(values: Sequence[bytes]) -> bytes:
-    return b"".join(b"%d:" % len(value) + value for value in values)
-
-
-def _unpacked(data: bytes) -> tuple[bytes, ...]:
-    values, start = [], 0
-    while start < len(data):
-        colon = data.index(b":", start)
-        end = colon + 1 + int(data[start:colon])
-        values.append(data[colon + 1 : end])
-        start = end
-    return tuple(values)

@@ -1,31 +1,89 @@
-"""Joins labels that came later to stored requests: files that preprocessing takes, each row in one of them only."""
+"""Joins labels to stored requests: files, or folders of images, that preprocessing takes, each row once."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import secrets
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.label.images import join_image_labels
-from millrace.label.joining import Joined, Labelled, labelled_rows
+from millrace.label.joining import UNNAMED, Emitted, Joined, Labelled, labelled_rows
 from millrace.label.known_labels import Check, KnownLabels, Progress
 from millrace.label.options import LabelOptions
-from millrace.store.columns import ID, MARK, inputs_of
-from millrace.store.emitted import Emitted
-from millrace.store.file_layout import FileLayout, layout_of, names_of
-from millrace.store.kept_schemas import read_schema
-from millrace.store.reading import StoredSegment, stored_segments
+from millrace.store.columns import ID, MARK, column_names, inputs_of
+from millrace.store.folder import read_schema
+from millrace.store.segments import stored_segments
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import text
-from schemas.spec.table import CsvOptions, Schema
+from schemas.spec.features import Ignore
+from schemas.spec.table import Schema
+from schemas.storage import folders
 
+LABEL = "label"
 Reading = Callable[[int, float | None], None]  # is told of rows that were read, and of the share of all bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class FileLayout:
+    """A file's columns.
+
+    Attributes:
+      columns: for each place the name of a stored column or of a column of labels; None: an empty cell.
+      header: the header; None: the file has none.
+      label: the label's column, as the schema's files call it.
+      required: columns that are not stored with requests, and that the schema reads.
+      optional: columns that the schema ignores; in the file if they are known.
+    """
+
+    columns: tuple[str | None, ...]
+    header: tuple[str, ...] | None
+    label: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+
+
+def layout_of(schema: Schema, stored: tuple[str, ...]) -> FileLayout:
+    """The layout of files of a schema whose requests are stored with these columns.
+
+    Raises:
+      UsageError: the schema finds columns by name and by position, and names no columns.
+    """
+    csv = schema.csv
+    named = {item.name: tuple(column_names(item, schema)) for item in schema.items}
+    split = () if schema.split.by in ("row", "file") else schema.split.by
+    needed = [f for f in schema.features if f.refs and (not isinstance(f, Ignore) or f.name in split)]
+    ignored = [f for f in schema.features if isinstance(f, Ignore) and f.name not in split]
+    required = tuple(n for f in needed for n in named[f.name] if n not in stored)
+    optional = tuple(n for f in ignored for n in named[f.name] if n not in stored)
+    (label,) = named[schema.label.name]
+    by_position = csv.columns is None and any(isinstance(ref, int) for item in schema.items for ref in item.refs)
+    if by_position and any(isinstance(ref, str) for item in schema.items for ref in item.refs):
+        raise UsageError(
+            f"{schema.name}: finds columns by name and by position; name all of them: csv: {{columns: [...]}}"
+        )
+    if by_position or (csv.header == "none"):
+        columns = _by_position(schema, named)
+        header = tuple(name or f"column_{i}" for i, name in enumerate(columns)) if csv.header == "present" else None
+        return FileLayout(columns, header, label, required, optional)
+    names = tuple(n for f in (*needed, *ignored, schema.label) for n in named[f.name])
+    return FileLayout(names, names, label, required, optional)
+
+
+def _by_position(schema: Schema, named: dict[str, tuple[str, ...]]) -> tuple[str | None, ...]:
+    known = schema.csv.columns
+    places: dict[int, str] = {}
+    for item in schema.items:
+        for ref, name in zip(item.refs, named[item.name], strict=True):
+            places[ref if isinstance(ref, int) else known.index(ref) if known else 0] = name
+    width = schema.csv.width or max(places) + 1
+    return tuple(places.get(i) for i in range(width))
 
 
 def join_labels(options: LabelOptions, reading: Reading = lambda rows, share: None) -> Joined:
@@ -42,37 +100,51 @@ def join_labels(options: LabelOptions, reading: Reading = lambda rows, share: No
     segments = stored_segments(options.store)
     if not segments:
         raise UsageError(f"{options.store}: holds no requests")
-    schemas = Counter(segment.schema for segment in segments)
-    newest = segments[-1]
-    if any(inputs_of(segment.columns) != inputs_of(newest.columns) for segment in segments):
+    stored = segments[-1].columns
+    if any(inputs_of(segment.columns) != inputs_of(stored) for segment in segments):
         raise MillraceError(
-            f"{options.store}: holds requests of {len(schemas)} schemas with different columns; move the files of all "
-            "but one elsewhere"
+            f"{options.store}: holds requests of {len({segment.schema for segment in segments})} schemas with "
+            "different columns; move the files of all but one elsewhere"
         )
-    schema = read_schema(options.store, newest.schema)
+    schema = read_schema(options.store, segments[-1].schema)
     paths = storage.expand(options.join)
     progress = _progress(reading, sum(map(os.path.getsize, paths)) + sum(segment.size() for segment in segments))
-    if not isinstance(schema, Schema):
-        return join_image_labels(options, segments, schema, progress)
-    layout = layout_of(schema, newest.columns)
-    on = _key_column(options, schema, newest, paths[0])
-    storage.check_apart(options.join, options.output, inside=[options.name.format("000001")])
-    emitted = Emitted(options.output)
+    if isinstance(schema, Schema):
+        layout, check, delimiter = layout_of(schema, stored), _checked(schema), schema.csv.delimiter
+        names = given = (layout.label, *layout.required, *layout.optional)
+        labels: Sequence[str] = (layout.label, schema.label.name)
+        on = _key_column(options.on, schema, stored, paths[0])
+        storage.check_apart(options.join, options.output, inside=[options.name.format("000001")])
+    else:
+        names = (LABEL,) if len(schema.image_names) == 1 else schema.image_names
+        layout, check, delimiter = FileLayout((), None, names[0], names[1:], ()), _no_folders, ","
+        given = tuple(f"label {name}" for name in names)
+        labels, on = names[:1], options.on or ID
+    emitted, joined = Emitted(options.output), Joined()
     with emitted.locked():
-        known = KnownLabels(
-            paths,
-            on,
-            (layout.label, schema.label.name),
-            layout.required,
-            layout.optional,
-            delimiter=schema.csv.delimiter,
-            check=_checked(schema),
-            progress=progress,
-        )
-        try:
-            return _join(options, segments, schema, layout, on, known, emitted, progress)
-        finally:
-            known.close()
+        required, optional = layout.required, layout.optional
+        known = KnownLabels(paths, on, labels, required, optional, delimiter=delimiter, check=check, progress=progress)
+        number, temporary, final = emitted.next_number(), "", ""
+        with contextlib.closing(known), contextlib.ExitStack() as ended:
+            rows = labelled_rows(segments, on, known, given, emitted, joined, progress)
+            if isinstance(schema, Schema):
+                final = os.path.join(options.output, options.name.format(f"{number:06d}"))
+                if os.path.lexists(final):
+                    raise UsageError(f"{final}: exists already; give another --name")
+                temporary = os.path.join(options.output, f".{secrets.token_hex(8)}{UNNAMED}")
+                ended.callback(storage.delete, temporary)
+                written = _write_lines(temporary, rows, schema, layout, known.lacking, joined)
+            else:
+                written = _place_images(options, rows, schema.image_names, given)
+            for some in written:
+                emitted.add(some.token, some.places, some.codes)
+                joined.written += len(some.places)
+            joined.count(known)
+            if joined.written:
+                ended.pop_all()  # from here on the next run completes it
+                emitted.commit(number, temporary, final)
+                joined.file = final or options.output
+    return joined
 
 
 def _progress(reading: Reading, size: int) -> Progress:
@@ -88,7 +160,7 @@ def _progress(reading: Reading, size: int) -> Progress:
 
 def _checked(schema: Schema) -> Check:
     """Why preprocessing would reject what labels bring: the label itself, a weight, what the split is by."""
-    named = {item.name: names_of(item, schema) for item in schema.items if item.raw is not None}
+    named = {item.name: column_names(item, schema) for item in schema.items if item.raw is not None}
 
     def check(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
         cells = {
@@ -102,27 +174,16 @@ def _checked(schema: Schema) -> Check:
     return check
 
 
-def _key_column(options: LabelOptions, schema: Schema, segment: StoredSegment, path: str) -> str:
+def _key_column(on: str | None, schema: Schema, stored: Sequence[str], path: str) -> str:
     """The column that says which request a label is of."""
-    on = options.on
     if on is None:
-        first = ID in _header(path, schema.csv.delimiter) or schema.key is None
-        on = ID if first else str(segment.columns[_key_place(schema, segment)])
-    elif on in ("id", "request_id", "_id") and on not in segment.columns:
+        by_id = schema.key is None or ID in _header(path, schema.csv.delimiter)
+        on = ID if schema.key is None or by_id else column_names(schema.key, schema)[0]
+    elif on in ("id", "request_id", "_id") and on not in stored:
         on = ID
-    if on not in segment.columns:
-        raise UsageError(f"--on {on}: stored requests have no such column; they have {', '.join(segment.columns)}")
+    if on not in stored:
+        raise UsageError(f"--on {on}: stored requests have no such column; they have {', '.join(stored)}")
     return on
-
-
-def _key_place(schema: Schema, segment: StoredSegment) -> int:
-    if schema.key is None:
-        raise UsageError("--on: the schema has no key; name the column that both have, or _id")
-    name = str(schema.key.refs[0])
-    known = schema.csv.columns
-    if isinstance(schema.key.refs[0], int):
-        name = known[schema.key.refs[0]] if known else schema.key.name
-    return segment.columns.index(name)
 
 
 def _header(path: str, delimiter: str) -> list[str]:
@@ -131,61 +192,90 @@ def _header(path: str, delimiter: str) -> list[str]:
     return [name.strip().strip('"') for part in first.split(delimiter) for name in part.split(",")]
 
 
-def _join(
-    options: LabelOptions,
-    segments: Sequence[StoredSegment],
-    schema: Schema,
-    layout: FileLayout,
-    on: str,
-    known: KnownLabels,
-    emitted: Emitted,
-    progress: Progress,
-) -> Joined:
-    number = emitted.next_number()
-    final = os.path.join(options.output, options.name.format(f"{number:06d}"))
-    if os.path.lexists(final):
-        raise UsageError(f"{final}: exists already; give another --name")
-    temporary = os.path.join(options.output, f".{secrets.token_hex(8)}.labelling")
-    joined, given = Joined(), (layout.label, *layout.required, *layout.optional)
-    write = _writer(schema, layout, known)
-    with storage.wrap_errors(temporary):
-        try:
-            with open(temporary, "xb") as file:
-                file.write(b"" if schema.csv.encoding == "utf-8" else MARK)
-                if layout.header is not None:
-                    file.write(text.header_line([n for n in layout.header if n not in known.lacking], schema.csv))
-                for rows in labelled_rows(segments, on, known, given, emitted, joined, progress):
-                    lines, written = write(rows)
-                    file.write(lines)
-                    emitted.add(written.token, written.places, written.codes)
-                    joined.written += len(written.places)
-                    joined.not_writable += len(rows.places) - len(written.places)
-                file.flush()
-                os.fsync(file.fileno())
-            joined.count(known)
-            if joined.written:
-                emitted.commit(number, temporary, final)
-                joined.file = final
-        finally:
-            storage.delete(temporary)
-    return joined
-
-
-def _writer(schema: Schema, layout: FileLayout, known: KnownLabels) -> Callable[[Labelled], tuple[bytes, Labelled]]:
-    """Writes rows as lines; gives those that were written: not the ones whose line ends would not be read back."""
-    columns = [name for name in layout.columns if name not in known.lacking]
+def _write_lines(
+    path: str, labelled: Iterable[Labelled], schema: Schema, layout: FileLayout, lacking: Set[str], joined: Joined
+) -> Iterator[Labelled]:
+    """Writes rows to a file, on disk at the end; gives those that were written, and counts those whose line ends would
+    not be read back. `lacking`: the columns that no file of labels has."""
+    csv = schema.csv
+    columns = [name for name in layout.columns if name not in lacking]
     if layout.header is None:
-        columns = [None if name in known.lacking else name for name in layout.columns]
-    csv: CsvOptions = schema.csv
+        columns = [None if name in lacking else name for name in layout.columns]
     named = [name for name in columns if name is not None]
+    with storage.wrap_errors(path), open(path, "xb") as file:
+        file.write(b"" if csv.encoding == "utf-8" else MARK)
+        if layout.header is not None:
+            file.write(text.header_line([name for name in layout.header if name not in lacking], csv))
+        for chosen in labelled:
+            rows = chosen
+            if not csv.quoted_newlines:
+                ends = [pc.match_substring(rows.columns[name], "\n").to_numpy(zero_copy_only=False) for name in named]
+                several = np.any(ends, axis=0)
+                joined.not_writable += int(several.sum())
+                rows = chosen.where(~several) if several.any() else chosen
+            nothing = pa.array([b""] * len(rows.places), pa.binary())
+            cells = [text.string_cells(nothing if name is None else rows.columns[name], csv) for name in columns]
+            file.write(text.lines(cells, csv)[0])
+            yield rows
+        file.flush()
+        os.fsync(file.fileno())
 
-    def write(rows: Labelled) -> tuple[bytes, Labelled]:
-        if not csv.quoted_newlines:
-            ends = [pc.match_substring(rows.columns[name], "\n").to_numpy(zero_copy_only=False) for name in named]
-            several = np.any(ends, axis=0)
-            rows = rows.where(~several) if several.any() else rows
-        nothing = pa.array([b""] * len(rows.places), pa.binary())
-        cells = [text.string_cells(nothing if name is None else rows.columns[name], csv) for name in columns]
-        return text.lines(cells, csv)[0], rows
 
-    return write
+def _place_images(
+    options: LabelOptions, labelled: Iterable[Labelled], names: Sequence[str], given: Sequence[str]
+) -> Iterator[Labelled]:
+    """Links or copies each image whose label is known into the folder of its class, or of the identity that it shows.
+
+    The same file in the same folder is there once, so a run may be repeated.
+
+    Args:
+      options: of the run.
+      labelled: the rows.
+      names: the columns of images.
+      given: those of their labels.
+    """
+    filled: set[str] = set()
+    with storage.wrap_errors(options.output):
+        for rows in labelled:
+            for image_column, label_column in zip(names, given, strict=True):
+                images, labels = (rows.columns[name].to_pylist() for name in (image_column, label_column))
+                for image, label in zip(images, labels, strict=True):
+                    folder = os.path.join(options.output, _folder_name(label))
+                    _place(os.path.join(options.store, os.fsdecode(image)), folder)
+                    filled.add(folder)
+            yield rows
+        for folder in filled:
+            storage.sync_folder(folder)
+
+
+def _no_folders(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+    """The labels that cannot be a class, by row."""
+    found = {}
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            folder = _folder_name(value)
+            if not folder or "/" in folder or "\0" in folder or folder.startswith("."):
+                found[row] = f"{name}: {folder[:80]!r} cannot be the name of a folder, which is an image's class"
+    return found
+
+
+def _folder_name(label: bytes) -> str:
+    return label.decode("utf-8", "surrogateescape").strip()
+
+
+def _place(image: str, folder: str) -> None:
+    target = os.path.join(folder, os.path.basename(image))
+    if os.path.exists(target):
+        return
+    folders.make(folder)
+    try:
+        os.link(image, target)
+    except FileExistsError:
+        return
+    except OSError:  # another file system
+        aside = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
+        shutil.copyfile(image, aside)
+        with open(aside, "rb") as file:
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.rename(aside, target)

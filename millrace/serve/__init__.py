@@ -5,4 +5,4 @@ of the export's `interface`; `batcher` has the model answer, `sink` stores what 
 `server` runs all this, `pages` answers everything else, `model` loads exports and `versions` exchanges them.
 """
 
-__all__ = ["options", "server", "sink"]
+__all__ = ["options", "server"]

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.serve.batcher import Answer, Outputs
+from millrace.serve.batcher import Answer
 from millrace.serve.interface import bad_request
 from millrace.serve.requests import Rows
+from millrace.store.columns import Outputs
 from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
 
 

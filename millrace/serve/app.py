@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMa
 from typing import Any, Literal
 
 from millrace.serve.answers import answer_of
-from millrace.serve.batcher import Answer, Ask, Batcher, Outputs
+from millrace.serve.batcher import Answer, Ask, Batcher
 from millrace.serve.bodies import parse, plain_rows
 from millrace.serve.connections import Guard, Headers
 from millrace.serve.interface import Refused, bad_request, refuse_images
 from millrace.serve.options import RequestLimits
 from millrace.serve.requests import label_rows, predict_rows
 from millrace.serve.versions import Versions
+from millrace.store.columns import Outputs
 from millrace.store.store import RequestStore
 from schemas.spec.images import ImageSchema
 

@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Protocol
 
 import numpy as np
 
@@ -21,11 +23,24 @@ from millrace.serve.interface import Interface, Refused
 from millrace.serve.model import Loaded
 from millrace.serve.options import BatchLimits
 from millrace.serve.requests import Rows
-from millrace.serve.sink import MODEL, RequestSink, ServedBatch, SinkThread
+from millrace.store.columns import MODEL, Outputs, ServedBatch
 from schemas.errors import MillraceError
 from schemas.exports.model import ERROR, spread
 
-Outputs = Mapping[str, np.ndarray]
+
+class RequestSink(Protocol):
+    """Takes answered batches: a store of requests. The model's thread calls it."""
+
+    def submit(self, batch: ServedBatch) -> Future[Outputs]:
+        """No answer of the batch leaves before the future is done. Waits where too many are on their way.
+
+        Returns:
+          What to answer with: the batch's outputs, or others where an id was answered before, with `MODEL` among them.
+          A MillraceError if the batch was not taken; its requests are then answered with it.
+        """
+
+    def close(self) -> None:
+        """Called once, after the last `submit`, when every answer has been given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +116,7 @@ class Batcher:
         self._named = named
         self._interface = interface
         self._limits = limits
-        self._sink = None if sink is None else SinkThread(sink)
+        self._sink = sink
         self._unstored = 0  # batches that the sink has not taken yet
         self._watch = watch
         self._waiting: collections.deque[Waiting] = collections.deque()
@@ -219,15 +234,16 @@ class Batcher:
         sent = {start + row: data for start, rows in placed for row, data in rows.sent.items()}
         received = [waiting.received for waiting in batch for _ in waiting.ask.ids]
 
-        def stored(result: Outputs | Exception) -> None:
+        def stored(done: Future[Outputs]) -> None:
             self._in_loop(self._count_unstored, -1)
-            answers: list[Answer | Exception]
-            answers = [result] * len(batch) if isinstance(result, Exception) else _parts(result, ends, loaded)
+            error = done.exception()
+            answers = [error] * len(batch) if isinstance(error, Exception) else _parts(done.result(), ends, loaded)
             self._in_loop(self._give, batch, answers)
 
+        served = ServedBatch(ids, given, columns, outputs, loaded.version, received, time.time(), sent)
+        done = self._sink.submit(served)
         self._in_loop(self._count_unstored, 1)
-        served = ServedBatch(ids, given, columns, sent, outputs, loaded.version, received, time.time())
-        self._sink.put(served, stored)
+        done.add_done_callback(stored)
         return None
 
     def _count_unstored(self, more: int) -> None:
@@ -290,8 +306,6 @@ class Batcher:
             await asyncio.sleep(0.005)
         self._work.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
-        if self._sink is not None:
-            await self._loop.run_in_executor(None, self._sink.close)
 
 
 def _parts(outputs: Outputs, ends: Sequence[int], loaded: Loaded) -> list[Answer | Exception]:

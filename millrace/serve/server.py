@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from millrace.serve.app import Application, Metrics, State
-from millrace.serve.batcher import Batcher
+from millrace.serve.batcher import Batcher, RequestSink
 from millrace.serve.connections import Guard, end_late_connections, protocol_with, read_tokens
 from millrace.serve.model import Loaded, find_source
 from millrace.serve.options import ServeOptions
 from millrace.serve.pages import make_pages
-from millrace.serve.sink import RequestSink
 from millrace.serve.versions import Versions, Watcher
 from millrace.store.store import RequestStore
 from schemas import storage

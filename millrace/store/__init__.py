@@ -2,14 +2,9 @@
 
 __all__ = [
     "columns",
-    "emitted",
-    "file_layout",
+    "folder",
     "ids",
-    "image_files",
-    "kept_schemas",
     "options",
-    "reading",
-    "segment",
+    "segments",
     "store",
-    "store_folder",
 ]

@@ -25,7 +25,36 @@ from schemas.storage.json_files import parse_json
 ID, PREDICTION, PROBABILITIES, ERROR, MODEL = "_id", "_prediction", "_probabilities", "_error", "_model"
 RECEIVED, ANSWERED, SENT, CHECK = "_received", "_answered", "_sent", "_check"
 ANSWER = (ID, PREDICTION, PROBABILITIES, ERROR, MODEL, RECEIVED, ANSWERED, SENT, CHECK)
+Outputs = Mapping[str, np.ndarray]
 MARK = b"\xef\xbb\xbf"  # says that a file is in UTF-8, whatever the schema's encoding
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedBatch:
+    """Rows that one model answered together.
+
+    Attributes:
+      ids: one a row: the request's id, followed by `/0`, `/1`, ... where the request has several rows.
+      given: one a row: whether the client gave the id, and so may send it again.
+      columns: the raw values by the export's input names, float32 `[rows]` or `[rows, width]`, or objects of `bytes`
+        `[rows]`, as in the signature `serving_default`. A key that a request does not send is b"". Of a row that could
+        not be read they are NaN and b"".
+      outputs: the model's outputs by name, `[rows, ...]`, as in `trainer.export.outputs`. Where `error` is not b"", the
+        row has no prediction.
+      version: the name of the export that answered.
+      received: one a row: when its request arrived, seconds since 1970.
+      answered: when the model had answered, seconds since 1970.
+      sent: the rows that could not be read, as JSON, by row.
+    """
+
+    ids: Sequence[str]
+    given: Sequence[bool]
+    columns: Mapping[str, np.ndarray]
+    outputs: Outputs
+    version: str
+    received: Sequence[float]
+    answered: float
+    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,22 +141,12 @@ class Encoded:
         return self.data[self.starts[row] : self.starts[row + 1]]
 
 
-def encode(
-    columns: Columns,
-    values: Mapping[str, Any],
-    sent: Mapping[int, bytes],
-    answer: Mapping[str, np.ndarray],
-    *,
-    ids: Sequence[str],
-    model: str,
-    received: Sequence[float],
-    answered: float,
-    digests: bool,
-) -> Encoded:
-    """Encodes answered rows. `values` are the raw columns by input; of images, the paths of their files. `sent`: the
-    rows that could not be read, in JSON, by row; what of them has a column stands there as it was sent.
+def encode(columns: Columns, batch: ServedBatch, values: Mapping[str, Any]) -> Encoded:
+    """Encodes answered rows. `values` are the raw columns by input; of images, the paths of their files. Of a row that
+    could not be read, what has a column stands there as it was sent.
     """
-    csv, rows = columns.csv, len(ids)
+    csv, rows, sent, outputs = columns.csv, len(batch.ids), batch.sent, batch.outputs
+    empty = pa.array([b""] * rows, pa.binary())
     cells = [
         text.string_cells(values[c.name], csv) if c.dtype == "string" else text.number_cells(values[c.name], csv)
         for c in columns.inputs
@@ -140,25 +159,23 @@ def encode(
                 found[row] = each[i]
             cells[i] = pa.array(found, pa.binary())
     hashes: list[bytes] = []
-    if digests:
+    if any(batch.given):
         data, starts = text.lines(cells, csv)
         if columns.images:  # the same file may lie in several folders
             names = [[path.rpartition(b"/")[2] for path in values[c.name]] for c in columns.inputs]
             data, starts = text.lines([text.string_cells(name, csv) for name in names], csv)
         hashes = [digest(columns, sent.get(i) or data[starts[i] : starts[i + 1]]) for i in range(rows)]
-    times = np.array([*received, answered]) * 1e6
-    stamps = np.datetime_as_string(times.astype("datetime64[us]")).astype(object)
+    times = np.array([*batch.received, batch.answered]) * 1e6
+    stamps = [f"{stamp}Z".encode() for stamp in np.datetime_as_string(times.astype("datetime64[us]"))]
     cells += [
-        text.string_cells([each.encode() for each in ids], csv),
-        _prediction(answer, csv, rows),
-        _probabilities(answer, rows),
-        text.string_cells(answer["error"] if "error" in answer else [b""] * rows, csv),
-        text.string_cells([model.encode()] * rows, csv),
-        pa.array([f"{stamp}Z".encode() for stamp in stamps[:-1]], pa.binary()),
-        pa.array([f"{stamps[-1]}Z".encode()] * rows, pa.binary()),
-        text.string_cells([sent.get(i, b"") for i in range(rows)], csv)
-        if sent
-        else pa.array([b""] * rows, pa.binary()),
+        text.string_cells([each.encode() for each in batch.ids], csv),
+        _prediction(outputs, csv, empty),
+        _probabilities(outputs, empty),
+        text.string_cells(outputs.get("error", empty), csv),
+        text.string_cells([batch.version.encode()] * rows, csv),
+        pa.array(stamps[:-1], pa.binary()),
+        pa.array(stamps[-1:] * rows, pa.binary()),
+        text.string_cells([sent.get(i, b"") for i in range(rows)], csv) if sent else empty,
     ]
     return Encoded(*text.lines(cells, csv, checked=True), hashes)
 
@@ -204,25 +221,21 @@ def digest_of_cells(columns: Columns, cells: Sequence[bytes], sent: bytes) -> by
     return digest(columns, delimiter.join(written) + b"\n")
 
 
-def _prediction(answer: Mapping[str, np.ndarray], csv: CsvOptions, rows: int) -> pa.BinaryArray:
+def _prediction(answer: Outputs, csv: CsvOptions, empty: pa.BinaryArray) -> pa.BinaryArray:
     if "class" in answer:
         return text.string_cells(answer["class"], csv)
-    if "value" in answer:
-        return text.number_cells(answer["value"].astype(np.float32), csv)
-    return pa.array([b""] * rows, pa.binary())
+    return text.number_cells(answer["value"].astype(np.float32), csv) if "value" in answer else empty
 
 
-def _probabilities(answer: Mapping[str, np.ndarray], rows: int) -> pa.BinaryArray:
+def _probabilities(answer: Outputs, empty: pa.BinaryArray) -> pa.BinaryArray:
     """The probabilities of the classes in the order of their ids, with spaces between; NaN where there are none."""
     if "probabilities" not in answer:
-        return pa.array([b""] * rows, pa.binary())
+        return empty
     spaced = CsvOptions(delimiter=" ", missing=("nan",))
     return text.number_cells(answer["probabilities"].astype(np.float32), spaced)
 
 
-def stored_answer(
-    cells: Mapping[str, bytes], answer: Mapping[str, np.ndarray], row: int, classes: Sequence[str]
-) -> None:
+def stored_answer(cells: Mapping[str, bytes], answer: Outputs, row: int, classes: Sequence[str]) -> None:
     """Puts a stored answer in place of a row of `answer`, whose arrays are changed; other outputs are withheld."""
     _withhold(answer, row, cells[ERROR])
     if cells[ERROR]:
@@ -239,12 +252,12 @@ def stored_answer(
             answer["probabilities"][row] = found
 
 
-def refuse_taken_id(answer: Mapping[str, np.ndarray], row: int, name: str) -> None:
+def refuse_taken_id(answer: Outputs, row: int, name: str) -> None:
     """Puts an error in place of a row of `answer`, whose arrays are changed."""
     _withhold(answer, row, f"{ID}: {name[:80]} is the id of another request, with other values".encode())
 
 
-def _withhold(answer: Mapping[str, np.ndarray], row: int, error: bytes) -> None:
+def _withhold(answer: Outputs, row: int, error: bytes) -> None:
     for name, values in answer.items():
         if name == "error":
             values[row] = error

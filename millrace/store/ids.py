@@ -1,16 +1,17 @@
 """Which ids are stored already, and where: a SQLite file, which can be made again from the segments.
 
 It is not written with each group: after a kill it may lack the last ones, and says up to where it is complete, so that
+the rest is read from the segments.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from millrace.store.options import StoreError
 from schemas import storage
@@ -43,6 +44,13 @@ def key_of(name: str) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=16).digest()
 
 
+def rows_of(database: sqlite3.Connection, query: str, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query in which `{}` stands for some of the keys, as many as it takes at once."""
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
+        yield from database.execute(query.format(",".join("?" * len(some))), some)
+
+
 class Ids:
     """The ids of one store. Used by one thread at a time."""
 
@@ -63,7 +71,7 @@ class Ids:
 
     def _open(self) -> None:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        self._database = sqlite3.connect(self._path, check_same_thread=False)
         for setting in (
             "journal_mode=WAL",
             "synchronous=NORMAL",
@@ -75,23 +83,15 @@ class Ids:
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
         """The places of those that are stored."""
-        found = {key: self._late[key] for key in keys if key in self._late}
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            asked = ",".join("?" * len(some))
-            for key, *place in self._database.execute(
-                f"SELECT id, segment, start, size, digest FROM ids WHERE id IN ({asked})",  # noqa: S608
-                some,
-            ):
-                found[key] = Place(*place)
-        return found
+        query = "SELECT id, segment, start, size, digest FROM ids WHERE id IN ({})"
+        found = {key: Place(*place) for key, *place in rows_of(self._database, query, keys)}
+        return found | {key: self._late[key] for key in keys if key in self._late}
 
-    def add(self, places: Iterable[tuple[bytes, Place]], *, segment: int, upto: int) -> None:
+    def add(self, places: Mapping[bytes, Place], *, segment: int, upto: int) -> None:
         """Adds rows that are on disk. `upto`: how many bytes of their segment are then known here."""
-        before = len(self._late)
-        self._late |= dict(places)
+        self._late |= places
         self._ends[segment] = upto
-        self._waiting += 1 + len(self._late) - before
+        self._waiting += 1 + len(places)
         if self._waiting >= _LATE:
             self.flush()
 
@@ -99,22 +99,16 @@ class Ids:
         """Adds what waits."""
         if not self._ends:
             return
-        with contextlib.suppress(sqlite3.OperationalError):  # a full disk: they are added with the next ones
-            self._database.execute("BEGIN")
-            try:
-                self._database.executemany(
-                    "INSERT OR IGNORE INTO ids VALUES (?, ?, ?, ?, ?)",
-                    [(key, *dataclasses.astuple(place)) for key, place in self._late.items()],
-                )
+        rows = [(key, *dataclasses.astuple(place)) for key, place in self._late.items()]
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?, ?, ?, ?)", rows)
                 self._database.executemany("INSERT OR REPLACE INTO upto VALUES (?, ?)", list(self._ends.items()))
-                self._database.execute("COMMIT")
-            except sqlite3.OperationalError:
-                with contextlib.suppress(sqlite3.OperationalError):
-                    self._database.execute("ROLLBACK")
-                raise
-            self._late.clear()
-            self._ends.clear()
-            self._waiting = 0
+        except sqlite3.OperationalError:  # a full disk: they are added with the next ones
+            return
+        self._late.clear()
+        self._ends.clear()
+        self._waiting = 0
 
     def upto(self, segment: int) -> int:
         """How many bytes of a segment are known here."""
@@ -123,17 +117,18 @@ class Ids:
 
     def cut(self, segment: int, end: int) -> None:
         """Forgets the ids of a segment that are behind its end: the disk has lost what it said to have."""
-        self.flush()
-        self._database.execute("DELETE FROM ids WHERE segment = ? AND start >= ?", (segment, end))
-        self._database.execute("UPDATE upto SET byte = ? WHERE segment = ?", (end, segment))
+        with self._database:
+            self._database.execute("DELETE FROM ids WHERE segment = ? AND start >= ?", (segment, end))
+            self._database.execute("UPDATE upto SET byte = ? WHERE segment = ?", (end, segment))
 
     def forget_all_but(self, segments: Sequence[int]) -> None:
         """Removes the ids of segments that are gone."""
         self.flush()
         known = {row[0] for row in self._database.execute("SELECT segment FROM upto")}
-        for segment in known - set(segments):
-            self._database.execute("DELETE FROM ids WHERE segment = ?", (segment,))
-            self._database.execute("DELETE FROM upto WHERE segment = ?", (segment,))
+        with self._database:
+            for segment in known - set(segments):
+                self._database.execute("DELETE FROM ids WHERE segment = ?", (segment,))
+                self._database.execute("DELETE FROM upto WHERE segment = ?", (segment,))
 
     def close(self) -> None:
         self.flush()

@@ -16,8 +16,8 @@ from scipy.spatial.distance import jensenshannon
 
 from beam_jobs.compare import main
 from beam_jobs.core.options import JobOptions
-from beam_jobs.runs.job import run_job
 from beam_jobs.raw_files import read_rows
+from beam_jobs.runs.job import run_job
 from schemas.comparison import compare
 from schemas.dataset import Dataset
 from schemas.errors import UsageError

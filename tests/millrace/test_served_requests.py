@@ -15,13 +15,11 @@ from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.runs.append import run_append
 from beam_jobs.runs.job import run_job
 from millrace.label import command
-from millrace.store.options import StoreOptions
-from millrace.store.store import RequestStore
+from millrace.store.columns import ServedBatch
 from schemas.dataset import open_dataset
 from schemas.samples.tables import covertype_rows
-from schemas.spec.loader import parse_schema
 from tests.support.built_once import built_once
-from tests.support.stored_requests import Batch
+from tests.support.stored_requests import write_store
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "covertype.yaml"
 ROWS, BATCH = 400, 100
@@ -50,15 +48,14 @@ def preprocess(folder: Path, name: str, rows: np.ndarray, output: str) -> None:
 
 def store(folder: Path, rows: np.ndarray) -> Path:
     """Stores requests with these rows, whose ids are their places."""
-    data = SCHEMA.read_bytes()
-    stored = RequestStore(StoreOptions(path=str(folder)), parse_schema(data, str(SCHEMA)), schema_yaml=data)
+    batches = []
     for start in range(0, len(rows), BATCH):
         some = rows[start : start + BATCH].astype(np.float32)
         ids = [f"r{start + i}" for i in range(len(some))]
         columns = {"terrain": some[:, :10], "wilderness_area": some[:, 10:14], "soil_type": some[:, 14:54]}
         outputs = {"class": np.full(len(some), b"1", object), "error": np.full(len(some), b"", object)}
-        stored.append(Batch(ids, [True] * len(some), columns, outputs, "7", [1.8e9] * len(some), 1.8e9))
-    stored.close()
+        batches.append(ServedBatch(ids, [True] * len(some), columns, outputs, "7", [1.8e9] * len(some), 1.8e9))
+    write_store(folder, SCHEMA.read_bytes(), *batches, classes=())
     return folder
 
 
@@ -100,8 +97,6 @@ def test_rows_that_could_not_be_read_are_rejected_where_they_are_compared(
 ) -> None:
     """As the job would reject them: they are no values of any feature."""
     folder = store(tmp_path / "store", rows)
-    data = SCHEMA.read_bytes()
-    stored = RequestStore(StoreOptions(path=str(folder)), parse_schema(data, str(SCHEMA)), schema_yaml=data)
     widths = {"terrain": 10, "wilderness_area": 4, "soil_type": 40}
     row = {name: [1] + [0] * (width - 1) for name, width in widths.items()}
     wrong = [{**row, "terrain": ["high", *row["terrain"][1:]]}, {**row, "soil_type": 1}, {"terrain": [0] * 10}, None]
@@ -109,8 +104,8 @@ def test_rows_that_could_not_be_read_are_rejected_where_they_are_compared(
     outputs = {"class": np.full(len(wrong), b"", object), "error": np.full(len(wrong), b"wrong", object)}
     ids, times = list("abcd"), [1.8e9] * len(wrong)
     sent = {i: json.dumps(each).encode() for i, each in enumerate(wrong)}
-    stored.append(Batch(ids, [True] * len(wrong), columns, outputs, "7", times, 1.8e9, sent))
-    stored.close()
+    batch = ServedBatch(ids, [True] * len(wrong), columns, outputs, "7", times, 1.8e9, sent)
+    write_store(folder, SCHEMA.read_bytes(), batch, classes=())
     assert compare([str(dataset), str(folder / "*.csv"), "--drift", "0.1", "--json", "--quiet"]) == 0
     raw: dict[str, Any] = json.loads(capsys.readouterr().out)["raw"]
     assert (raw["read"], sum(raw["rejected"].values())) == (ROWS + len(wrong), len(wrong))

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from millrace.serve.batcher import RequestSink
 from millrace.serve.options import ServeOptions
 from millrace.serve.server import Server
-from millrace.serve.sink import RequestSink
 
 ROOT = Path(__file__).parent.parent.parent
 _PORT = re.compile(r"^serving \w+, version \d+: http://127\.0\.0\.1:(\d+)\n", re.MULTILINE)

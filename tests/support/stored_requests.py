@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from millrace.store.columns import ServedBatch
+from millrace.store.options import StoreOptions
+from millrace.store.segments import stored_segments
+from millrace.store.store import RequestStore
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
 
@@ -14,18 +19,22 @@ SCHEMA = parse_schema(LATE.encode(), "late.yaml")
 CLASSES = ("no", "yes")
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Rows that a model answered together."""
+def write_store(
+    folder: str | Path, schema_yaml: bytes, *batches: ServedBatch, classes: Sequence[str] = CLASSES, **settings: Any
+) -> None:
+    """Stores batches of requests of a schema."""
+    schema = parse_schema(schema_yaml, "schema.yaml")
+    store = RequestStore(StoreOptions(path=str(folder), **settings), schema, classes=classes, schema_yaml=schema_yaml)
+    for batch in batches:
+        store.append(batch)
+    store.close()
 
-    ids: Sequence[str]
-    given: Sequence[bool]
-    columns: Mapping[str, np.ndarray]
-    outputs: Mapping[str, np.ndarray]
-    version: str
-    received: Sequence[float]
-    answered: float
-    sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
+
+def stored_rows(folder: str | Path) -> list[dict[str, bytes]]:
+    """All rows of a store, by column."""
+    groups = [group.columns for segment in stored_segments(str(folder)) for group in segment.groups()]
+    rows = [zip(*(cells.to_pylist() for cells in columns.values()), strict=True) for columns in groups]
+    return [dict(zip(columns, row, strict=True)) for columns, some in zip(groups, rows, strict=True) for row in some]
 
 
 def late_batch(
@@ -36,7 +45,7 @@ def late_batch(
     share: float = 0.25,
     at: float = 1.8e9,
     work: bytes = b"a",
-) -> Batch:
+) -> ServedBatch:
     """A batch of LATE's requests; `share` is the probability of the class `yes`."""
     rows = len(ids)
     second = np.full(rows, share, np.float32)
@@ -53,4 +62,4 @@ def late_batch(
         "logits": np.zeros((rows, 1), np.float32),
         "error": np.array([b""] * rows, object),
     }
-    return Batch(ids, [given] * rows, columns, outputs, "7", [at] * rows, at + 0.01)
+    return ServedBatch(ids, [given] * rows, columns, outputs, "7", [at] * rows, at + 0.01)

@@ -9,9 +9,9 @@ import zlib
 import numpy as np
 import pytest
 
-from millrace.store.reading import stored_segments
 from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
+from tests.support.stored_requests import stored_rows
 
 
 def b64(data: bytes) -> dict[str, str]:
@@ -85,7 +85,7 @@ def test_what_is_stored_of_images_that_are_refused(stripes_model, files, tmp_pat
             "_id: "
         )
     assert given == [files[0]] * 2
-    rows = [row.cells for segment in stored_segments(str(tmp_path / "store")) for g in segment.groups() for row in g]
+    rows = stored_rows(tmp_path / "store")
     assert [row["_id"] for row in rows] == [b"a", b"b", b"c", b"d", b"e"]
     assert [bool(row["_error"]) for row in rows] == [True, True, True, False, True]
     assert [row["_sent"] for row in rows] == [b"", b"", b"", b"", b'{"image":"text"}']

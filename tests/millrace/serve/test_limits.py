@@ -9,12 +9,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
 
 from millrace.serve.server import Server
-from millrace.serve.sink import ServedBatch
+from millrace.store.columns import Outputs, ServedBatch
 from schemas.errors import MillraceError
 from tests.support import hostile_clients
 from tests.support.hostile_clients import converse, read_all, statuses
@@ -465,8 +466,10 @@ class Failing:
 
     closed = False
 
-    def append(self, batch: ServedBatch) -> None:
-        raise MillraceError("the disk is full")
+    def submit(self, batch: ServedBatch) -> Future[Outputs]:
+        done: Future[Outputs] = Future()
+        done.set_exception(MillraceError("the disk is full"))
+        return done
 
     def close(self) -> None:
         self.closed = True
@@ -485,8 +488,11 @@ class Keeping:
     def __init__(self) -> None:
         self.batches: list[ServedBatch] = []
 
-    def append(self, batch: ServedBatch) -> None:
+    def submit(self, batch: ServedBatch) -> Future[Outputs]:
         self.batches.append(batch)
+        done: Future[Outputs] = Future()
+        done.set_result(batch.outputs)
+        return done
 
     def close(self) -> None:
         pass

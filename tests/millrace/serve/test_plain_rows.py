@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from millrace.label import command
-from millrace.store.reading import stored_segments
 from tests.millrace.serve.test_rest import GOOD
 from tests.support.model_server import Client, serving
+from tests.support.stored_requests import stored_rows
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,7 @@ def test_what_is_stored_of_rows_without_a_prediction(people_export, tmp_path, ca
             assert "is the id of another request, with other values" in other[0]["error"]
             assert client.post("/predict", {"rows": [4], "id": f"alone-{again}"})[0] == 200
     assert answers[0] == answers[1] == answers[2]
-    lines = [row.cells for segment in stored_segments(str(folder)) for g in segment.groups() for row in g]
-    found = {line["_id"].decode(): line for line in lines}
+    found = {row["_id"].decode(): row for row in stored_rows(folder)}
     assert list(found) == [*ids, "alone-0", "alone-1", "alone-2"]
     for row_id, row, said in zip(ids, sent, answers[0], strict=True):
         line = found[row_id]

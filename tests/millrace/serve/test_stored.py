@@ -17,25 +17,22 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.reading import stored_segments
 from tests.support.server_process import free_port, running
-from trainer.export.exporters import CheckedExport
+from tests.support.small_exports import write_export
+from tests.support.stored_requests import stored_rows
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
+MODEL = "numbers"
 
 
-@pytest.fixture(scope="session")
-def late_exports(share, late, make_estimator) -> Path:
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory) -> Path:
     """A folder with one export."""
-
-    def write(folder: Path) -> None:
-        estimator = make_estimator(late, model_dir=str(folder / "model"))
-        exports = str(folder / "exports")
-        CheckedExport(late).write(estimator, export_path=exports, checkpoint_path=estimator.latest_checkpoint())
-
-    return share("late_served", write) / "exports"
+    folder: Path = tmp_path_factory.mktemp("exports")
+    write_export(folder, 1)
+    return folder
 
 
 def command(exports: Path, store: Path, port: int, *flags: str) -> list[str]:
@@ -43,14 +40,13 @@ def command(exports: Path, store: Path, port: int, *flags: str) -> list[str]:
     return [sys.executable, "-m", "millrace", "serve", *argv]
 
 
-def ask(port: int, name: str | None, age: float, rows: int = 1) -> tuple[int, dict]:
+def ask(port: int, name: str | None, x: float, rows: int = 1) -> tuple[int, dict]:
     """Sends a request; its status and answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    instance = {"id": "k", "age": age, "hours": 3, "work": "a"}
     headers = {} if name is None else {"X-Request-Id": name}
     try:
-        body = json.dumps({"instances": [instance] * rows})
-        connection.request("POST", "/v1/models/late:predict", body, headers)
+        body = json.dumps({"instances": [{"x": x}] * rows})
+        connection.request("POST", f"/v1/models/{MODEL}:predict", body, headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -58,11 +54,10 @@ def ask(port: int, name: str | None, age: float, rows: int = 1) -> tuple[int, di
 
 
 def stored(folder: Path) -> collections.Counter[str]:
-    segments = stored_segments(str(folder))
-    return collections.Counter(row.cells["_id"].decode() for s in segments for group in s.groups() for row in group)
+    return collections.Counter(row["_id"].decode() for row in stored_rows(folder))
 
 
-def test_every_answered_id_is_stored_once_through_kills(late_exports, tmp_path):
+def test_every_answered_id_is_stored_once_through_kills(exports, tmp_path):
     """Clients send a request again, with its id, until it is answered."""
     chance, port, done = random.Random(1), free_port(), threading.Event()
     answered: list[str] = []
@@ -88,7 +83,7 @@ def test_every_answered_id_is_stored_once_through_kills(late_exports, tmp_path):
     try:
         for _ in range(3):
             before = len(answered)
-            argv = command(late_exports, tmp_path / "store", port)
+            argv = command(exports, tmp_path / "store", port)
             with running(argv, port=port, log=tmp_path / "log", cwd=ROOT) as server:
                 while len(answered) < before + 20:
                     assert server.poll() is None
@@ -104,16 +99,16 @@ def test_every_answered_id_is_stored_once_through_kills(late_exports, tmp_path):
     assert [name for name, count in found.items() if count > 1] == []
 
 
-def test_repeats_full_disks_and_the_end(late_exports, tmp_path):
+def test_repeats_full_disks_and_the_end(exports, tmp_path):
     port = free_port()
-    argv = command(late_exports, tmp_path / "store", port, "--retain_days", "30")
+    argv = command(exports, tmp_path / "store", port, "--retain_days", "30")
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "
     limited += "runpy.run_module('millrace.serve.command', run_name='__main__', alter_sys=True)"
-    argv = [sys.executable, "-c", limited, *argv[3:]]
+    argv = [sys.executable, "-c", limited, *argv[4:]]
     with running(argv, port=port, log=tmp_path / "log", cwd=ROOT) as server:
         first, again = ask(port, "a", 33), ask(port, "a", 33)
         assert (first[0], again[0]) == (200, 200)
-        assert again[1]["predictions"][0]["class"] == first[1]["predictions"][0]["class"]
+        assert again[1]["predictions"][0]["value"] == first[1]["predictions"][0]["value"] == 34
         assert "is the id of another request" in ask(port, "a", 34)[1]["predictions"][0]["error"]
         assert ask(port, None, 33)[0] == 200
         status, refused = ask(port, "large", 33, rows=5000)  # of more bytes than a file may have
@@ -132,9 +127,9 @@ def test_repeats_full_disks_and_the_end(late_exports, tmp_path):
     assert not any(name.startswith("large") for name in found)
 
 
-def test_options_that_belong_to_a_store(late_exports, capfd):
+def test_options_that_belong_to_a_store(exports, capfd):
     for flags in (["--store_async"], ["--retain_days", "3"]):
-        argv = [sys.executable, "-m", "millrace", "serve", "--model_dir", str(late_exports), *flags]
+        argv = [sys.executable, "-m", "millrace", "serve", "--model_dir", str(exports), *flags]
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert "belong to --store" in done.stderr

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from millrace.label import command
-from millrace.store.columns import columns_of
-from millrace.store.file_layout import layout_of
-from millrace.store.options import StoreOptions
-from millrace.store.store import RequestStore
+from millrace.label.rows import layout_of
+from millrace.store.columns import ServedBatch, columns_of
 from schemas.spec.features import CategoryLabel
-from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import LATE, write_dataset
 from tests.support.image_bytes import png
-from tests.support.stored_requests import CLASSES, SCHEMA, Batch, late_batch
+from tests.support.stored_requests import late_batch, write_store
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,25 +29,20 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def store(tmp_path) -> Path:
     """200 requests in several files."""
-    folder = tmp_path / "store"
-    stored = RequestStore(
-        StoreOptions(path=str(folder), segment_bytes=5000), SCHEMA, classes=CLASSES, schema_yaml=LATE.encode()
-    )
-    for i in range(20):
-        stored.append(late_batch([f"{i}-{k}" for k in range(10)], age=20 + i))
-    stored.close()
-    return folder
+    batches = [late_batch([f"{i}-{k}" for k in range(10)], age=20 + i) for i in range(20)]
+    write_store(tmp_path / "store", LATE.encode(), *batches, segment_bytes=5000)
+    return tmp_path / "store"
 
 
 @pytest.fixture
-def join(capfd, tmp_path, store):
+def join(capfd, tmp_path):
     """`join(lines, *flags)`: the exit code and the counts, or the error."""
 
-    def join(lines: list[str], *flags: str) -> tuple[int, dict]:
-        (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-        argv = ["--store", str(store), "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
+    def join(lines: Sequence[str], *flags: str) -> tuple[int, dict]:
+        (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in lines))
+        argv = ["--store", str(tmp_path / "store"), "--output", str(tmp_path / "out"), "--json", *flags]
         capfd.readouterr()
-        code = command.main([*argv, "--json", *flags])
+        code = command.main([*argv, "--join", str(tmp_path / "labels.csv")])
         return code, json.loads(capfd.readouterr().out)
 
     return join
@@ -63,6 +56,7 @@ def emitted(tmp_path: Path) -> list[dict[str, str]]:
     return rows
 
 
+@pytest.mark.usefixtures("store")
 def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
     some = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]
     code, first = join(["id,late", *some, "unknown,yes"], "--on", "id")
@@ -80,6 +74,7 @@ def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
     }
 
 
+@pytest.mark.usefixtures("store")
 def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
     code, found = join(["_id,late", "0-0,yes", "0-0,yes", "0-1,yes", "0-1,no", "0-2,no"])
     assert (code, found["written"], found["duplicate_labels"], found["conflicting_keys"]) == (0, 2, 1, 1)
@@ -88,6 +83,7 @@ def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
     assert [(row["id"], row["late"]) for row in emitted(tmp_path)] == [("0-0", "yes"), ("0-2", "no"), ("0-1", "no")]
 
 
+@pytest.mark.usefixtures("store")
 def test_a_label_that_preprocessing_would_reject_waits_for_a_right_one(join, tmp_path):
     lines = ["id,late", "0-0,yes", "0-1,maybe", "0-2,", "0-3,YES", "0-4,no", "0-4,perhaps", "0-5, no "]
     code, found = join(lines, "--on", "id")
@@ -131,25 +127,15 @@ MARKED = LATE.replace("{header: present}", "{header: present, delimiter: ';', mi
         (MARKED, "id,late", {"yes": "", "?": "missing_label", "yes;": "label_not_in_values"}),
     ],
 )
-def test_which_labels_preprocessing_would_reject(tmp_path, capfd, schema_yaml, header, labels):
-    folder = str(tmp_path / "store")
-    schema = parse_schema(schema_yaml.encode(), "s.yaml")
-    stored = RequestStore(StoreOptions(path=folder), schema, schema_yaml=schema_yaml.encode())
-    stored.append(late_batch([f"r{i}" for i in range(len(labels))]))
-    stored.close()
-    mark = header[2]
+def test_which_labels_preprocessing_would_reject(tmp_path, join, schema_yaml, header, labels):
+    write_store(tmp_path / "store", schema_yaml.encode(), late_batch([f"r{i}" for i in range(len(labels))]))
     (tmp_path / "first.csv").write_text("id,late,w,month\n")  # of another form than the one that follows it
-    (tmp_path / "l.csv").write_text("\n".join([header, *(f"r{i}{mark}{text}" for i, text in enumerate(labels))]) + "\n")
-    files = [str(tmp_path / "first.csv"), str(tmp_path / "l.csv")]
-    assert (
-        command.main(["--store", folder, "--join", *files, "--on", "id", "--output", str(tmp_path / "out"), "--json"])
-        == 0
-    )
-    found = json.loads(capfd.readouterr().out)
+    lines = [header, *(f"r{i}{header[2]}{text}" for i, text in enumerate(labels))]
+    code, found = join(lines, "--on", "id", "--join", str(tmp_path / "first.csv"))
     wrong = {i: reason for i, reason in enumerate(labels.values(), start=1) if reason}
-    assert (found["written"], found["invalid_labels"]) == (len(labels) - len(wrong), len(wrong))
+    assert (code, found["written"], found["invalid_labels"]) == (0, len(labels) - len(wrong), len(wrong))
     for (i, reason), example in zip(wrong.items(), found["examples"], strict=True):
-        assert example.startswith(f"{tmp_path / 'l.csv'}: row {i}: ")
+        assert example.startswith(f"{tmp_path / 'labels.csv'}: row {i}: ")
         assert reason in example
 
 
@@ -165,6 +151,7 @@ def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, mon
         assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in told.out
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.slow
 def test_preprocessing_takes_the_files(join, tmp_path):
     labels = [f"{i}-{k},{'yes' if i > 9 else 'no'}" for i in range(20) for k in range(10)]
@@ -174,6 +161,7 @@ def test_preprocessing_takes_the_files(join, tmp_path):
     assert (dataset.manifest.written, dataset.manifest.rejected) == (200, 0)
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("header", "flags", "message"),
     [
@@ -210,7 +198,7 @@ def test_a_kill_at_any_moment_leaves_each_row_in_one_file(store, tmp_path):
     assert sorted(row["id"] for row in emitted(tmp_path)) == sorted(wanted)
 
 
-def answered(schema: Schema, rows: int) -> Batch:
+def answered(schema: Schema, rows: int) -> ServedBatch:
     """Requests of a schema, of zeros and empty strings, with an error in the last row."""
     from schemas.spec.table import serving_columns
 
@@ -222,30 +210,22 @@ def answered(schema: Schema, rows: int) -> Batch:
     }
     errors = np.array([b""] * (rows - 1) + [b"x: missing_value"], object)
     outputs = {"class": np.array([b"1"] * rows, object), "error": errors}
-    return Batch([f"r{i}" for i in range(rows)], [True] * rows, columns, outputs, "1", [1.0] * rows, 2.0)
+    return ServedBatch([f"r{i}" for i in range(rows)], [True] * rows, columns, outputs, "1", [1.0] * rows, 2.0)
 
 
 @pytest.mark.parametrize("name", ["covertype", "census", "titanic"])
-def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, capfd):
+def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, join):
     """By position without a header, by names that the schema gives, and by a header."""
     path = ROOT / "schemas" / f"{name}.yaml"
     schema = load_schema(str(path))
     assert isinstance(schema, Schema)
-    folder = str(tmp_path / "store")
-    stored = RequestStore(StoreOptions(path=folder), schema, classes=("1", "2"), schema_yaml=path.read_bytes())
-    stored.append(answered(schema, 4))
-    stored.close()
-    more = layout_of(schema, columns_of(schema).names).required  # which the split is by
-    lines = [",".join(["_id", schema.label.name, *more])]
     assert isinstance(schema.label, CategoryLabel)
+    write_store(tmp_path / "store", path.read_bytes(), answered(schema, 4), classes=("1", "2"))
+    more = layout_of(schema, columns_of(schema).names).required  # which the split is by
     (known, *_) = schema.label.values or ()
-    lines += [",".join([f"r{i}", known, *("x" for _ in more)]) for i in range(4)]
-    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-    argv = ["--store", folder, "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
-    code = command.main([*argv, "--json"])
-    found = json.loads(capfd.readouterr().out)
-    assert code == 0, found
-    assert (found["written"], found["not_predicted"]) == (3, 1)
+    rows = [[f"r{i}", known, *("x" for _ in more)] for i in range(4)]
+    code, found = join([",".join(row) for row in (["_id", schema.label.name, *more], *rows)])
+    assert (code, found["written"], found["not_predicted"]) == (0, 3, 1)
     from schemas.formats import row_format
 
     form = row_format(schema)
@@ -256,31 +236,17 @@ def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, capf
     assert {r.reason for d in read for r in d.rejects} <= {"not_one_hot", "label_not_in_values", "not_a_bool"}
 
 
-def test_images_go_into_the_folder_of_their_class(tmp_path, capfd):
+def test_images_go_into_the_folder_of_their_class(tmp_path, join):
     schema_yaml = b"name: s\nformat: image_folder\nimages: {resize: {exact: [8, 8]}}\n"
-    schema = parse_schema(schema_yaml, "s.yaml")
-    folder = str(tmp_path / "store")
-    stored = RequestStore(StoreOptions(path=folder), schema, classes=("cat", "dog"), schema_yaml=schema_yaml)
     images = [png(np.full((8, 8, 3), i, np.uint8)) for i in range(3)]
-    for _ in range(2):  # the second time it is stored already
-        batch = Batch(
-            ["a", "b", "c"],
-            [True] * 3,
-            {"image": np.array(images, object)},
-            {"class": np.array([b"cat"] * 3, object), "error": np.array([b""] * 3, object)},
-            "1",
-            [1.0] * 3,
-            2.0,
-        )
-        stored.append(batch)
-    stored.close()
-    (tmp_path / "labels.csv").write_text("_id,label\na,cat\nb,dog\nc,dog/cat\nc,..\n")
-    argv = ["--store", folder, "--join", str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
+    outputs = {"class": np.array([b"cat"] * 3, object), "error": np.array([b""] * 3, object)}
+    batch = ServedBatch(["a", "b", "c"], [True] * 3, {"image": np.array(images, object)}, outputs, "1", [1.0] * 3, 2.0)
+    write_store(tmp_path / "store", schema_yaml, batch, batch, classes=("cat", "dog"))  # again: it is stored already
     for written in (2, 0):
-        assert command.main([*argv, "--json"]) == 0
-        told = json.loads(capfd.readouterr().out)
-        assert (told["written"], told["invalid_labels"], told["unlabelled"]) == (written, 2, 1)
-        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in told["examples"][0]
-    found = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
-    assert found == {"cat": images[0], "dog": images[1]}
-    assert sum(len(files) for _, _, files in os.walk(Path(folder, "images"))) == 3
+        code, found = join(["_id,label", "a,cat", "b,dog", "c,dog/cat", "c,.."])
+        counts = [found[name] for name in ("written", "invalid_labels", "unlabelled")]
+        assert (code, counts) == (0, [written, 2, 1])
+        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in found["examples"][0]
+    placed = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
+    assert placed == {"cat": images[0], "dog": images[1]}
+    assert len(list((tmp_path / "store").glob("images/*/*"))) == 3

@@ -8,23 +8,22 @@ import os
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from millrace.store import writing
+from millrace.store.columns import Outputs, ServedBatch
 from millrace.store.ids import Ids
 from millrace.store.options import StoreOptions
-from millrace.store.reading import stored_segments
-from millrace.store.segment import read_journal
-from millrace.store.store import RequestStore
-from millrace.store.writing import DAY
+from millrace.store.segments import stored_segments
+from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
-from tests.support.stored_requests import CLASSES, SCHEMA, late_batch
+from tests.support.stored_requests import CLASSES, SCHEMA, late_batch, stored_rows
 
 
 @pytest.fixture
@@ -38,19 +37,22 @@ def opened(folder: Path, **settings) -> RequestStore:
     return RequestStore(options, SCHEMA, classes=CLASSES, schema_yaml=LATE.encode(), **clock)
 
 
-def rows(folder: Path) -> list[dict[str, bytes]]:
-    return [dict(row.cells) for segment in stored_segments(str(folder)) for group in segment.groups() for row in group]
+def store(folder: Path, *batches: ServedBatch, **settings) -> list[Outputs]:
+    """Opens a store, stores some batches, and closes it: what each is answered with."""
+    opening = opened(folder, **settings)
+    try:
+        return [opening.append(batch) for batch in batches]
+    finally:
+        opening.close()
 
 
 def ids(folder: Path) -> list[str]:
-    return [row["_id"].decode() for row in rows(folder)]
+    return [row["_id"].decode() for row in stored_rows(folder)]
 
 
 def test_what_is_stored_of_a_request(folder):
-    store = opened(folder)
-    store.append(late_batch(["r1"], age=30.5, share=0.75))
-    store.close()
-    (row,) = rows(folder)
+    store(folder, late_batch(["r1"], age=30.5, share=0.75))
+    (row,) = stored_rows(folder)
     assert row["_check"]
     assert {name: cell for name, cell in row.items() if name not in ("_check", "_answered")} == {
         "id": b"r1",
@@ -69,44 +71,26 @@ def test_what_is_stored_of_a_request(folder):
 
 def test_files_are_for_this_user_alone(folder):
     folder.mkdir(mode=0o755)
-    store = opened(folder)
-    store.append(late_batch(["a"]))
-    store.close()
+    store(folder, late_batch(["a"]))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_repeated_id_gets_its_stored_answer_and_is_stored_once(folder, restart):
-    store = opened(folder)
-    store.append(late_batch(["a", "b"], share=0.75))
-    if restart:
-        store.close()
-        store = opened(folder)
-    answer = store.append(late_batch(["c", "b"], share=0.25))
-    store.close()
-    assert answer["class"].tolist() == [b"no", b"yes"]
-    assert answer["error"].tolist() == [b"", b""]
+    """Whatever the model says now. Outputs that are not stored, such as logits, are withheld."""
+    first, then = late_batch(["a", "b"], share=0.75), late_batch(["c", "b"], share=0.125)
+    answers = [*store(folder, first), *store(folder, then)] if restart else store(folder, first, then)
+    assert answers[1]["class"].tolist() == [b"no", b"yes"]
+    assert answers[1]["class_id"].tolist() == [0, 1]
+    assert answers[1]["probabilities"].tolist() == [[0.875, 0.125], [0.25, 0.75]]
+    assert np.isnan(answers[1]["logits"][:, 0]).tolist() == [False, True]
+    assert answers[1]["error"].tolist() == [b"", b""]
     assert ids(folder) == ["a", "b", "c"]
 
 
-def test_the_stored_answer_stands_whatever_the_model_says_now(folder):
-    store = opened(folder)
-    store.append(late_batch(["a"], share=0.75))
-    answer = store.append(late_batch(["a"], share=0.125))
-    store.close()
-    assert answer["class"].tolist() == [b"yes"]
-    assert answer["class_id"].tolist() == [1]
-    assert answer["probabilities"].tolist() == [[0.25, 0.75]]
-    assert np.isnan(answer["logits"]).all()  # which are not stored
-    assert len(rows(folder)) == 1
-
-
 def test_an_id_with_other_values_gets_an_error_and_harms_nobody_else(folder):
-    store = opened(folder)
-    store.append(late_batch(["a"]))
-    answer = store.append(late_batch(["a", "b"], age=99))
-    store.close()
+    _, answer = store(folder, late_batch(["a"]), late_batch(["a", "b"], age=99))
     assert b"is the id of another request" in answer["error"][0]
     assert answer["class"].tolist() == [b"", b"no"]
     assert ids(folder) == ["a", "b"]
@@ -116,101 +100,86 @@ def test_the_same_id_twice_in_a_batch_is_stored_once(folder):
     batch = late_batch(["a", "b"])
     batch.columns["hours"][:] = 0
     batch.columns["id"][:] = b"same"
-    store = opened(folder)
-    store.append(dataclasses.replace(batch, ids=["a", "a"]))
-    store.close()
+    store(folder, dataclasses.replace(batch, ids=["a", "a"]))
     assert ids(folder) == ["a"]
 
 
 def test_ids_that_the_server_makes_are_not_looked_up(folder):
-    store = opened(folder)
-    for _ in range(2):
-        store.append(late_batch(["a"], given=False))
-    store.close()
+    store(folder, *[late_batch(["a"], given=False)] * 2)
     assert ids(folder) == ["a", "a"]
 
 
 def test_many_threads_store_each_row_once(folder):
-    store = opened(folder, segment_bytes=5000)
+    stored = opened(folder, segment_bytes=5000)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: store.append(late_batch([f"{i}/0", f"{i}/1"])), range(100)))
-    counts = store.counts
-    store.close()
+        list(pool.map(lambda i: stored.append(late_batch([f"{i}/0", f"{i}/1"])), range(100)))
+    stored.close()
     assert sorted(ids(folder)) == sorted(f"{i}/{k}" for i in range(100) for k in range(2))
-    assert counts.rows == 200
-    assert counts.flushes < 200  # several at once
+    assert stored.counts.rows == 200
+    assert stored.counts.flushes <= 100
     assert len(stored_segments(str(folder))) > 2
 
 
-@pytest.mark.parametrize("lost", [1, 3, 40, 100_000])
-@pytest.mark.parametrize("of", ["csv", "journal", "both"])
-def test_a_torn_end_is_cut_off(folder, lost, of):
-    """Whatever of both files a power cut leaves: what is whole stays, and writing goes on behind it."""
-    store = opened(folder)
-    for i in range(4):
-        store.append(late_batch([f"{i}"]))
-    store.close()
-    for path in folder.glob("requests-*"):
-        if of in (path.suffix[1:], "both"):
-            os.truncate(path, max(0, path.stat().st_size - lost))
-    store = opened(folder)
-    store.append(late_batch(["new"]))
-    store.close()
+def shortened(lost: int, *endings: str) -> Callable[[Path], None]:
+    def shorten(folder: Path) -> None:
+        for path in folder.glob("requests-*"):
+            if path.suffix[1:] in endings:
+                os.truncate(path, max(0, path.stat().st_size - lost))
+
+    return shorten
+
+
+def with_zeros(folder: Path) -> None:
+    (path,) = folder.glob("*.csv")
+    path.write_bytes(path.read_bytes()[:-60] + bytes(60))
+
+
+def without_index(folder: Path) -> None:
+    for path in folder.glob("ids.sqlite*"):
+        path.unlink()
+
+
+def with_damaged_index(folder: Path) -> None:
+    without_index(folder)
+    (folder / "ids.sqlite").write_bytes(b"no database" * 1000)
+
+
+def with_an_index_that_is_behind(folder: Path) -> None:
+    without_index(folder)
+    shutil.copy(folder.parent / "old.sqlite", folder / "ids.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        *[(shortened(lost, "csv"), 3) for lost in (1, 3, 40)],
+        *[(shortened(lost, "journal"), 4) for lost in (1, 3, 40)],  # the lines say themselves that they are whole
+        *[(shortened(lost, "csv", "journal"), None) for lost in (1, 3, 40)],
+        *[(shortened(100_000, *of), None) for of in (["csv"], ["journal"], ["csv", "journal"])],
+        (with_zeros, 3),
+        (without_index, 4),
+        (with_damaged_index, 4),
+        (with_an_index_that_is_behind, 4),
+    ],
+)
+def test_what_a_kill_or_a_power_cut_leaves(folder, damage, left):
+    """What is whole stays, each id once, and what is torn is cut off; writing goes on behind it."""
+    store(folder, late_batch(["0"]), late_batch(["1"]))
+    shutil.copy(folder / "ids.sqlite", folder.parent / "old.sqlite")
+    store(folder, late_batch(["2"]), late_batch(["3"]))
+    damage(folder)
+    answers = store(folder, *[late_batch([each]) for each in ("new", *map(str, range(left or 0)), "3")])
+    assert [answer["error"].tolist() for answer in answers] == [[b""]] * len(answers)
     found = ids(folder)
-    assert found[-1] == "new"
-    assert found[:-1] == [str(i) for i in range(len(found) - 1)]
-    if of == "journal" and lost < 1000:  # the lines say themselves that they are whole
-        assert len(found) == 5
-    if of == "csv" and lost < 40:
-        assert len(found) == 4
+    kept = found.index("new")
+    assert left in (None, kept)
+    assert found == [*map(str, range(kept)), "new", *["3"] * (kept < 4)]
     data = b"".join(path.read_bytes() for path in folder.glob("*.csv"))
     assert data.count(b"\n") == len(found) + len(list(folder.glob("*.csv")))
 
 
-def test_zeros_in_place_of_the_last_lines_are_cut_off(folder):
-    store = opened(folder)
-    for i in range(3):
-        store.append(late_batch([f"{i}"]))
-    store.close()
-    (path,) = folder.glob("*.csv")
-    size = path.stat().st_size
-    with open(path, "r+b") as file:
-        file.seek(size - 60)
-        file.write(bytes(60))
-    store = opened(folder)
-    answer = store.append(late_batch(["2"]))
-    store.close()
-    assert answer["error"][0] == b""
-    assert ids(folder) == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("damage", ["lost", "damaged", "behind"])
-def test_the_index_of_ids_is_made_again(folder, damage, tmp_path):
-    store = opened(folder)
-    store.append(late_batch(["a"]))
-    store.close()
-    shutil.copy(folder / "ids.sqlite", tmp_path / "old.sqlite")
-    store = opened(folder)
-    store.append(late_batch(["b"]))
-    store.close()
-    for path in folder.glob("ids.sqlite*"):
-        path.unlink()
-    if damage == "damaged":
-        (folder / "ids.sqlite").write_bytes(b"no database" * 1000)
-    elif damage == "behind":
-        shutil.copy(tmp_path / "old.sqlite", folder / "ids.sqlite")
-    store = opened(folder)
-    store.append(late_batch(["a"]))
-    store.append(late_batch(["b"]))
-    store.close()
-    assert ids(folder) == ["a", "b"]
-
-
 def test_damage_in_the_middle_is_noticed(folder):
-    store = opened(folder)
-    for name in "abc":
-        store.append(late_batch([name]))
-    store.close()
+    store(folder, *[late_batch([name]) for name in "abc"])
     (path,) = folder.glob("*.csv")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -220,10 +189,10 @@ def test_damage_in_the_middle_is_noticed(folder):
 
 
 def test_one_process_writes(folder):
-    store = opened(folder)
+    stored = opened(folder)
     with pytest.raises(UsageError, match="another server writes there"):
         opened(folder)
-    store.close()
+    stored.close()
     opened(folder).close()
 
 
@@ -234,54 +203,62 @@ def test_a_folder_with_something_else_is_refused(folder):
         opened(folder)
 
 
-def test_old_files_are_removed_with_their_ids(folder, monkeypatch):
-    monkeypatch.setattr(writing, "RETENTION_SECONDS", 0.0)
+@pytest.fixture
+def always_looking(monkeypatch) -> None:
+    """Files that are too old are looked for with each batch."""
+    monkeypatch.setattr("millrace.store.store.RETENTION_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("always_looking")
+def test_old_files_are_removed_with_their_ids(folder):
     now = [1.8e9]
-    store = opened(folder, segment_bytes=1, retain_days=2, clock=lambda: now[0])
-    store.append(late_batch(["old"], at=now[0]))
+    stored = opened(folder, segment_bytes=1, retain_days=2, clock=lambda: now[0])
+    stored.append(late_batch(["old"], at=now[0]))
     now[0] += 3 * DAY
-    store.append(late_batch(["new"], at=now[0]))
-    store.append(late_batch(["newer"], at=now[0]))
+    stored.append(late_batch(["new"], at=now[0]))
+    stored.append(late_batch(["newer"], at=now[0]))
     assert ids(folder) == ["new", "newer"]
-    store.append(late_batch(["old"], at=now[0]))
-    store.close()
+    stored.append(late_batch(["old"], at=now[0]))
+    stored.close()
     assert ids(folder) == ["new", "newer", "old"]
 
 
-def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder, monkeypatch):
-    monkeypatch.setattr(writing, "RETENTION_SECONDS", 0.0)
+@pytest.mark.usefixtures("always_looking")
+def test_a_file_is_as_old_as_its_latest_request(folder):
+    store(folder, late_batch(["new"], at=1.8e9), late_batch(["old"], at=1.8e9 - 9 * DAY))
+    store(folder, *[late_batch([f"{i}"], at=1.8e9) for i in range(2)], segment_bytes=1)
+    store(folder, late_batch(["2"], at=1.8e9), segment_bytes=1, retain_days=2, clock=lambda: 1.8e9 + DAY)
+    assert ids(folder) == ["new", "old", "0", "1", "2"]
+
+
+@pytest.mark.usefixtures("always_looking")
+def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder):
     now = [1.8e9]
-    store = opened(folder, segment_bytes=1, retain_days=1, clock=lambda: now[0])
+    stored = opened(folder, segment_bytes=1, retain_days=1, clock=lambda: now[0])
     for i, jump in enumerate((0, -400 * DAY, -1.9e9, 10)):
         now[0] += jump
-        store.append(late_batch([f"{i}"], at=now[0]))
-    store.close()
-    store = opened(folder, clock=lambda: 5.0)
-    store.append(late_batch(["0"], at=5.0))
-    store.close()
+        stored.append(late_batch([f"{i}"], at=now[0]))
+    stored.close()
+    store(folder, late_batch(["0"], at=5.0), clock=lambda: 5.0)
     assert ids(folder) == ["0", "1", "2", "3"]
 
 
 def test_another_schema_begins_another_file(folder):
-    store = opened(folder)
-    store.append(late_batch(["a"]))
-    store.close()
-    other = parse_schema(LATE.replace("name: hours", "name: minutes").encode(), "other.yaml")
-    store = RequestStore(StoreOptions(path=str(folder)), other, classes=CLASSES)
-    batch = late_batch(["b"])
-    batch = dataclasses.replace(batch, columns={**batch.columns, "minutes": batch.columns["hours"]})
-    store.append(batch)
-    again = late_batch(["a"])
-    again = dataclasses.replace(again, columns={**again.columns, "minutes": again.columns["hours"]})
-    answer = store.append(again)
-    store.close()
+    store(folder, late_batch(["a"]))
+    schema_yaml = LATE.replace("name: hours", "name: minutes").encode()
+    stored = RequestStore(StoreOptions(path=str(folder)), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
+    for name in "ba":
+        batch = late_batch([name])
+        columns = {**batch.columns, "minutes": batch.columns["hours"]}
+        answer = stored.append(dataclasses.replace(batch, columns=columns))
+    stored.close()
     assert b"is the id of another request" in answer["error"][0]
     assert [segment.columns[1] for segment in stored_segments(str(folder))] == ["hours", "minutes"]
 
 
 def test_a_full_disk_stores_nothing_of_a_batch_and_goes_on_when_there_is_room(folder, monkeypatch):
-    store = opened(folder)
-    store.append(late_batch(["a"]))
+    stored = opened(folder)
+    stored.append(late_batch(["a"]))
     write, room = os.pwrite, [100]
 
     def full(handle: int, data: bytes, at: int) -> int:
@@ -294,25 +271,22 @@ def test_a_full_disk_stores_nothing_of_a_batch_and_goes_on_when_there_is_room(fo
     monkeypatch.setattr(os, "pwrite", full)
     for _ in range(2):
         with pytest.raises(MillraceError, match="No space left on device; the requests were not stored"):
-            store.append(late_batch(["b", "c"]))
+            stored.append(late_batch(["b", "c"]))
     monkeypatch.setattr(os, "pwrite", write)
-    store.append(late_batch(["b", "c"]))
-    store.close()
+    stored.append(late_batch(["b", "c"]))
+    stored.close()
     assert ids(folder) == ["a", "b", "c"]
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.csv")))
     assert data.count(b'"b"') == 2  # its key and its id, once each: nothing of the failed ones is left
 
 
 def test_a_store_that_does_not_wait_writes_everything_by_its_end(folder):
-    store = opened(folder, asynchronous=True)
-    for i in range(50):
-        store.append(late_batch([f"{i}"]))
-    store.close()
+    store(folder, *[late_batch([f"{i}"]) for i in range(50)], asynchronous=True)
     assert ids(folder) == [str(i) for i in range(50)]
 
 
 def test_more_than_may_wait_is_refused(folder, monkeypatch):
-    store = opened(folder, asynchronous=True, pending_bytes=1000)
+    stored = opened(folder, asynchronous=True, pending_bytes=1000)
     go_on, find = threading.Event(), Ids.find
 
     def find_later(self: Ids, keys: list[bytes]) -> dict:
@@ -320,22 +294,11 @@ def test_more_than_may_wait_is_refused(folder, monkeypatch):
         return find(self, keys)
 
     monkeypatch.setattr(Ids, "find", find_later)
-    asked = [store.submit(late_batch([f"{i}"])) for i in range(100)]
+    asked = [stored.submit(late_batch([f"{i}"])) for i in range(100)]
     assert asked[0].exception() is None
     assert "wait to be stored" in str(asked[-1].exception())
     go_on.set()
-    store.close()
+    stored.close()
     found = ids(folder)
     assert found == [str(i) for i in range(len(found))]
     assert found
-
-
-def test_the_journal_knows_every_group(folder):
-    store = opened(folder)
-    store.append(late_batch(["a", "b"], at=5.0))
-    store.append(late_batch(["c"], at=3.0))
-    store.close()
-    journal = read_journal(str(folder / "requests-00000001.journal"))
-    assert [group.rows for group in journal.groups] == [0, 2, 1]
-    assert journal.last == 5.0
-    assert journal.end == (folder / "requests-00000001.csv").stat().st_size
