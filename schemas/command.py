@@ -268,8 +268,10 @@ class _Shown:
         name = flag_of(self.field)
         if name.startswith("-"):
             group.add_argument(name, dest=self.field.name, required=required, **settings)
-        else:
-            group.add_argument(self.field.name, **settings)
+            return
+        if settings.get("nargs") == "?":
+            settings["default"] = default  # argparse compares a text with the choices
+        group.add_argument(self.field.name, **settings)
 
 
 def flag_of(field: dataclasses.Field[Any]) -> str:

@@ -105,27 +105,6 @@ def test_batches_made_ahead_do_not_become_more_from_turn_to_turn(people):
 
 class TestRefuses:
     @pytest.mark.parametrize(
-        ("argv", "message"),
-        [
-            (["--rounds", "1"], "--rounds 1: must be 2 or more"),
-            (["--seconds", "inf"], "--seconds inf: must be 1 or more, and finite"),
-            (["--seconds", "nan"], "--seconds nan: must be 1 or more"),
-            (["--json", "/"], "/: is a folder, which a file would replace; give a file name"),
-            (["--json", "/dev/null"], "/dev/null: is a pipe, a socket or a device"),
-            (["--json", __file__], f"{__file__}: already exists; give --overwrite to replace it"),
-            (["--json", __file__, "--overwrite"], "d: no manifest.json"),
-            (["--json", "-"], "d: no manifest.json"),
-            (["--json", "/dev/stdout"], "/dev/stdout: is a link"),
-            (["--json", "/dev/null/a/b.json"], "/dev/null is not a writable folder"),
-        ],
-    )
-    def test_in_one_line(self, argv, message, capsys):
-        assert doctor.main(["--data_dir", "d", *argv]) == 2
-        said = capsys.readouterr().err
-        assert message in said
-        assert len(said.splitlines()) == 1
-
-    @pytest.mark.parametrize(
         ("argv", "code", "message"),
         [
             (["--help"], 0, "hidden_units=256,256,128"),

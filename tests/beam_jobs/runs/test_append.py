@@ -179,26 +179,6 @@ def test_what_cannot_be_added_is_refused_and_the_dataset_stays_as_it_was(days, c
     assert {name.partition("/")[0] for name in runs} == {json.loads(before)["run"]}
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--append_to", "out"], "--input"),
-        (["--skip_known", "--input", "a.csv"], "--append_to"),
-        (["--append_to", "out", "--input", "a.csv", "--schema", "s.yaml"], "--schema: not with --append_to"),
-        (["--append_to", "out", "--input", "a.csv", "--output", "o"], "--output: not with --append_to"),
-        (["--append_to", "out", "--input", "a.csv", "--overwrite"], "--overwrite: not with --append_to"),
-        (["--append_to", "out", "--input", "a.csv", "--no_statistics"], "--no_statistics: not with --append_to"),
-        (["--append_to", "out", "--input", "a.csv", "--no_leakage"], "--no_leakage: not with --append_to"),
-        (["--append_to", "out", "--input", "a.csv", "--no_wait"], "--no_wait: not with --append_to"),
-        (["--append_to", "none", "--input", "a.csv"], "--append_to none: none: no manifest.json"),
-        (["--append_to", "out", "--input", "a.csv", "--max_rejects", "-1"], "--max_rejects -1: must be 0 or more"),
-    ],
-)
-def test_a_wrong_command_line_is_a_usage_error(argv, message, capsys):
-    assert main(argv) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_rejects_of_all_runs_are_kept_and_can_be_replayed_after_an_append(days):
     from beam_jobs.core.options import ReplayOptions
     from beam_jobs.runs.replay import run_replay

@@ -155,22 +155,6 @@ def test_prune_names_the_remote_job_that_holds_an_output_and_removes_nothing(unw
     assert {path.name for path in unwritten.iterdir()} == {CRASHED, SUBMITTED.run, "lease.json"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "required: COMMAND"),
-        (["verify"], "DIR --data_dir is required"),
-        (["look", "out"], "invalid choice: 'look'"),
-        (["verify", "/nowhere/at/all"], "/nowhere/at/all: no such folder"),
-        (["verify", "/tmp", "--threads", "0"], "--threads 0: must be 1 or more"),
-        (["prune", "/tmp", "--al"], "unrecognized arguments: --al"),
-    ],
-)
-def test_usage_errors_exit_with_2(arguments, said, capsys):
-    assert main(arguments) == 2
-    assert said in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["verify", "show", "prune"])
 def test_a_file_in_place_of_a_folder(tmp_path, capsys, command):
     file = tmp_path / "raw.csv"

@@ -62,20 +62,6 @@ def test_classes_drift_to_lower_places_and_other_soils() -> None:
     assert before[:, 0].mean() > half[:, 0].mean() > after[:, 0].mean()
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["covertype", "x.csv", "--drift", "1.5"], "--drift 1.5: must be 0 to 1"),
-        (["covertype", "x.csv", "--drift", "nan"], "--drift nan: must be 0 to 1"),
-        (["census", "x.csv", "--drift", "1"], "--drift is for covertype, not for census"),
-        (["shapes", "x", "--drift", "1"], "--drift is for covertype, not for shapes"),
-    ],
-)
-def test_what_cannot_drift_is_refused(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv) == 2
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("make", [covertype_rows, pytest.param(mnist_csv_rows, marks=pytest.mark.slow)])
 def test_the_label_depends_on_the_features(make: object) -> None:
     rows = covertype_rows(4000, rng()) if make is covertype_rows else mnist_csv_rows(4000, rng())
@@ -161,20 +147,6 @@ def test_a_sample_is_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest
     assert path.read_text() == "mine"
     assert main(["covertype", str(path), "--rows", "10", "--overwrite"]) == 0
     assert path.read_bytes() == b"".join(sample_blocks("covertype", rows=10, seed=1))
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["iris", "x.csv"], "invalid choice: 'iris'"),
-        (["census"], "the following arguments are required: FILE"),
-        (["census", "x.csv", "--rows", "0"], "--rows must be 1 or more"),
-        (["census", "x.csv", "--seed", "-1"], "--seed 0 or more"),
-    ],
-)
-def test_usage_errors_of_the_command(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(args) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

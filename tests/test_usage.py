@@ -1,0 +1,352 @@
+"""Wrong use, command by command: one line that says what is wrong, exit code 2, and nothing is left behind."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from string import Template
+
+import pytest
+
+from millrace import cli
+from tests.support.light_commands import assert_light
+
+SHORT = {
+    "HERE": __file__,
+    "JOB": "--schema s.yaml --input a.csv --output out",
+    "APPEND": "--append_to out --input a.csv",
+    "BULK": "--saved_model m --input a.csv --output out",
+    "STUDY": "--data_dir nowhere --study study",
+    "GOOD": "--space dropout=double:0:0.5",
+    "DATA": "--data_dir d",
+    "SEARCH": "vertex --project p --region us-central1 --staging_bucket gs://b/s --any_region "
+    "--image us-docker.pkg.dev/p/r/millrace:1 --output_dir gs://b/study",
+    "MACHINES": "vertex --project p --region us-central1 --staging_bucket gs://b/s --any_region "
+    "--image us-docker.pkg.dev/p/r/millrace:1",
+    "VERTEX": "vertex --project p --region us-central1 --staging_bucket gs://b/s --any_region",
+    "IMAGE": "--image us-docker.pkg.dev/p/r/millrace:1",
+    "TUNE": "--tune dropout=double:0:0.5",
+    "TRAIN": "train --data_dir gs://b/data --model_dir gs://b/model",
+    "METRIC": "train --data_dir gs://b/data --best_metric accuracy",
+    "CLOUD_DATA": "train --data_dir gs://b/data",
+    "ON_DISK": "train --data_dir data --model_dir model",
+}
+USES = [
+    # preprocess
+    ("preprocess", "required: --schema, --input, --output"),
+    ("preprocess $JOB --num_shards 0", "--num_shards 0: must be 1 or more"),
+    ("preprocess $JOB --num_shards two", "invalid int value: 'two'"),
+    ("preprocess $JOB --num_shards 2 --shard_size_mb 3", "not allowed with argument"),
+    ("preprocess $JOB --shard_size_mb 0", "must be more than 0"),
+    ("preprocess $JOB --max_reject_fraction 1.5", "must be from 0 to 1"),
+    ("preprocess $JOB --max_input_ratio 0", "--max_input_ratio 0: must be more than 0"),
+    (
+        "preprocess $JOB --input hdfs://b/x.csv",
+        "--input hdfs://b/x.csv: unsupported address; use a local path, gs:// or s3://",
+    ),
+    (
+        "preprocess $JOB --output hdfs://b/out",
+        "--output hdfs://b/out: unsupported address; use a local path, gs:// or s3://",
+    ),
+    (
+        "preprocess $JOB --transform_from hdfs://b/out",
+        "--transform_from hdfs://b/out: unsupported address; use a local path, gs:// or s3://",
+    ),
+    ("preprocess $JOB --output gs:/b/out", "--output gs:/b/out: is no address of a bucket; did you mean gs://b/out?"),
+    ("preprocess $JOB --output s3:/b/out", "--output s3:/b/out: is no address of a bucket; did you mean s3://b/out?"),
+    ("preprocess $JOB --input GS://b/*", "--input GS://b/*: is no address of a bucket; did you mean gs://b/*?"),
+    (
+        "preprocess $JOB --output s3://b/out --runner DataflowRunner",
+        "s3://b/out: TensorFlow cannot read or write s3://, and writes the transform there on DataflowRunner; "
+        "use gs://, or leave out --runner",
+    ),
+    ("preprocess $JOB --output s3://b/out --runner PrismRunner", "use a local folder or gs://, or leave out"),
+    ("preprocess $JOB --max_rejects -1", "must be 0 or more"),
+    ("preprocess $JOB --start_timeout -1", "--start_timeout -1.0: must be 0 or more"),
+    ("preprocess $JOB --start_timeout nan", "--start_timeout nan: must be 0 or more"),
+    ("preprocess $JOB --compression zip", "invalid choice: 'zip'"),
+    ("preprocess $JOB --preprocessing_fn module", "must be package.module:function"),
+    ("preprocess $JOB --preprocessing_fn a:b --transform_from o", "give only one"),
+    ("preprocess $JOB --runner DataflowRuner", "unknown runner; did you mean DataflowRunner?"),
+    ("preprocess $JOB --num-shards 3", "did you mean --num_shards?"),
+    ("preprocess $JOB --overwite", "did you mean --overwrite?"),
+    ("preprocess $JOB --append-to x", "did you mean --append_to?"),
+    ("preprocess --append_to out", "--input"),
+    ("preprocess --skip_known --input a.csv", "--append_to"),
+    ("preprocess $APPEND --schema s.yaml", "--schema: not with --append_to"),
+    ("preprocess $APPEND --output o", "--output: not with --append_to"),
+    ("preprocess $APPEND --overwrite", "--overwrite: not with --append_to"),
+    ("preprocess $APPEND --no_statistics", "--no_statistics: not with --append_to"),
+    ("preprocess $APPEND --no_leakage", "--no_leakage: not with --append_to"),
+    ("preprocess $APPEND --no_wait", "--no_wait: not with --append_to"),
+    ("preprocess --append_to none --input a.csv", "--append_to none: none: no manifest.json"),
+    ("preprocess $APPEND --max_rejects -1", "--max_rejects -1: must be 0 or more"),
+    # batch-predict
+    ("batch-predict $BULK --batch_size 0", "--batch_size 0: must be 1 or more"),
+    ("batch-predict $BULK --shard_size_mb nan", "--shard_size_mb nan: must be more than 0"),
+    ("batch-predict $BULK --range_mb 0", "--range_mb 0: must be more than 0"),
+    ("batch-predict $BULK --max_reject_fraction 2", "--max_reject_fraction from 0 to 1"),
+    ("batch-predict $BULK --pass_through a,b,a", "'a' is named twice"),
+    ("batch-predict $BULK --pass_through a,,b", "a name is empty"),
+    ("batch-predict $BULK --format xml", "invalid choice: 'xml'"),
+    ("batch-predict $BULK --runner DataflowRuner", "did you mean DataflowRunner?"),
+    ("batch-predict $BULK --runner DataflowRunner --region r", "--project: missing"),
+    ("batch-predict $BULK --pass_trough a", "--pass_trough: unknown option; did you mean --pass_through?"),
+    ("batch-predict $BULK --start_timeout -1", "--start_timeout -1.0: must be 0 or more"),
+    # dataset
+    ("dataset", "required: COMMAND"),
+    ("dataset verify", "DIR --data_dir is required"),
+    ("dataset look out", "invalid choice: 'look'"),
+    ("dataset verify /nowhere/at/all", "/nowhere/at/all: no such folder"),
+    ("dataset verify /tmp --threads 0", "--threads 0: must be 1 or more"),
+    ("dataset prune /tmp --al", "unrecognized arguments: --al"),
+    # samples
+    ("samples covertype x.csv --drift 1.5", "--drift 1.5: must be 0 to 1"),
+    ("samples covertype x.csv --drift nan", "--drift nan: must be 0 to 1"),
+    ("samples census x.csv --drift 1", "--drift is for covertype, not for census"),
+    ("samples shapes x --drift 1", "--drift is for covertype, not for shapes"),
+    ("samples iris x.csv", "invalid choice: 'iris'"),
+    ("samples census", "the following arguments are required: FILE"),
+    ("samples census x.csv --rows 0", "--rows must be 1 or more"),
+    ("samples census x.csv --seed -1", "--seed 0 or more"),
+    # tune
+    ("tune $STUDY", "the following arguments are required: --space"),
+    ("tune $STUDY --space", "argument --space: expected at least one argument"),
+    ("tune $STUDY --space dropout", "--space dropout: expected NAME=double:MIN:MAX"),
+    ("tune $STUDY --space none.yaml", "--space none.yaml: no such file"),
+    ("tune $STUDY --space dropout=float:0:1", "--space dropout=float:0:1: expected NAME=double:MIN:MAX"),
+    ("tune $STUDY --space dropout=double:0", "expected dropout=double:MIN:MAX, or with one of :linear"),
+    ("tune $STUDY --space dropout=double:0:x", "--space dropout=double:0:x: x is no number"),
+    ("tune $STUDY --space dropout=double:0:inf", "inf is no number"),
+    ("tune $STUDY --space batch_size=integer:8:9.5", "9.5 is no whole number"),
+    ("tune $STUDY --space dropout=double:0.5:0.1", "the range ends at 0.1, which is not above 0.5, where it begins"),
+    ("tune $STUDY --space dropout=double:0:0.5:log", "a log scale has no place for 0; begin above 0, or use linear"),
+    ("tune $STUDY --space dropout=discrete:0.2:0.1", "expected two or more numbers that rise"),
+    ("tune $STUDY --space decay=categorical:true", "expected two or more different values, such as decay=categorical"),
+    ("tune $STUDY $GOOD $GOOD", "--space dropout=double:0:0.5: dropout is given twice"),
+    (
+        "tune $STUDY --space drop=double:0:1",
+        "--space drop: a trial with 0 would end with: --hparams: model 'dnn' has no",
+    ),
+    ("tune $STUDY --space dropout=double:0:1", "a trial with 1 would end with: --hparams of model 'dnn': dropout=1.0"),
+    ("tune $STUDY --space batch_size=double:8:64", "--space batch_size: a trial with 42.608 would end with: argument"),
+    ("tune $STUDY --space hidden_units=categorical:64:a", "a trial with a would end with: --hparams hidden_units=a"),
+    ("tune $STUDY $GOOD --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
+    ("tune $STUDY --space deterministic=categorical:true:false", "a trial with true would end with: unrecognized"),
+    ("tune $STUDY --space model_dir=categorical:a:b", "--space model_dir: is the same for all trials of a study"),
+    ("tune $STUDY --space best_metric=categorical:auc:loss", "--space best_metric: is the same for all trials"),
+    ("tune $STUDY $GOOD --trials 0", "--trials 0: must be 1 or more"),
+    ("tune $STUDY $GOOD --parallel_trials 0", "--parallel_trials 0: must be 1 or more"),
+    ("tune $STUDY $GOOD --failed_trials 0", "--failed_trials 0: must be 1 or more"),
+    ("tune $STUDY $GOOD --timeout_hours nan", "--timeout_hours nan: must be more than 0, and finite"),
+    ("tune $STUDY $GOOD --search grid", "--search grid: dropout is a double, of which there is no grid"),
+    ("tune $STUDY $GOOD --search best", "argument --search: invalid choice: 'best'"),
+    ("tune $STUDY $GOOD --model_dir m", "unrecognized arguments: --model_dir m"),
+    ("tune $STUDY $GOOD --model dn", "--model dn: unknown model; choose from linear, dnn"),
+    ("tune $STUDY $GOOD --max_steps 0", "--max_steps 0: must be 1 or more"),
+    ("tune $STUDY $GOOD --strategy multi_worker", "--strategy multi_worker: a trial is one process"),
+    ("tune $STUDY $GOOD --study gs://b/study", "--study gs://b/study: must be on local disk"),
+    ("tune $STUDY $GOOD --study a[0]", "--study a[0]: TensorFlow takes [0] for a pattern"),
+    ("tune $STUDY $GOOD", "nowhere"),
+    # doctor
+    ("doctor $DATA --rounds 1", "--rounds 1: must be 2 or more"),
+    ("doctor $DATA --seconds inf", "--seconds inf: must be 1 or more, and finite"),
+    ("doctor $DATA --seconds nan", "--seconds nan: must be 1 or more"),
+    ("doctor $DATA --json /", "/: is a folder, which a file would replace; give a file name"),
+    ("doctor $DATA --json /dev/null", "/dev/null: is a pipe, a socket or a device"),
+    ("doctor $DATA --json $HERE", "$HERE: already exists; give --overwrite to replace it"),
+    ("doctor $DATA --json $HERE --overwrite", "d: no manifest.json"),
+    ("doctor $DATA --json -", "d: no manifest.json"),
+    ("doctor $DATA --json /dev/stdout", "/dev/stdout: is a link"),
+    ("doctor $DATA --json /dev/null/a/b.json", "/dev/null is not a writable folder"),
+    # submit
+    ("submit local", "expected the training after --, such as -- train --data_dir ... --model_dir ...; found nothing"),
+    ("submit local -- preprocess", "expected the training after --"),
+    ("submit local -- train --model_dir m", "the following arguments are required: --data_dir"),
+    ("submit local -- $ON_DISK --max_step 1", "unrecognized arguments: --max_step 1"),
+    ("submit local -- $ON_DISK --max_steps 0", "--max_steps 0: must be 1 or more"),
+    ("submit local -- $ON_DISK --model dn", "--model dn: unknown model; choose from linear, dnn"),
+    ("submit local -- $ON_DISK --hparams depth=3", "model 'dnn' has no hyper-parameter 'depth'"),
+    ("submit local -- $ON_DISK --json", "--json: stands before --"),
+    ("submit local -- $ON_DISK --help", "see millrace train --help"),
+    (
+        "submit local --workers 2 -- $ON_DISK",
+        "--workers 2: nobody would hold the variables that workers share; add --ps 1, or train with --strategy",
+    ),
+    (
+        "submit local --workers 1 --ps 1 -- $ON_DISK --strategy multi_worker",
+        "--strategy multi_worker: TF_CONFIG names chief, ps, worker; expected a cluster of chief and worker",
+    ),
+    ("submit local --ps -1 -- $ON_DISK", "--ps -1: must be 0 or more"),
+    ("submit local -- $ON_DISK --strategy parameter_server", "--strategy parameter_server: TF_CONFIG names no cluster"),
+    ("submit local --ps 1 -- $ON_DISK --strategy mirrored", "--strategy mirrored: replicas on one machine, but"),
+    ("submit $MACHINES -- $TRAIN --strategy multi_worker", "--strategy multi_worker: TF_CONFIG names no cluster"),
+    ("submit local --env A -- $ON_DISK", "--env A: expected KEY=VALUE"),
+    ("submit local --env TF_CONFIG={} -- $ON_DISK", "--env TF_CONFIG=...: is set for each process"),
+    ("submit local --env A=1 A=2 -- $ON_DISK", "--env A=2: A is given twice"),
+    (
+        "submit local --job_name 'My job' -- $ON_DISK",
+        "--job_name My job: expected a letter, then letters, digits and hyphens",
+    ),
+    ("submit vertex -- $TRAIN", "the following arguments are required: --project, --region, --staging_bucket"),
+    (
+        "submit $VERTEX -- $TRAIN",
+        "--image: missing; the machines need an image with the pinned dependencies: docker/worker",
+    ),
+    ("submit $MACHINES --staging_bucket here -- $TRAIN", "--staging_bucket here: must be in a bucket"),
+    ("submit $MACHINES --output_dir here -- $TRAIN", "--output_dir here: must be in a bucket"),
+    (
+        "submit $MACHINES -- $ON_DISK",
+        "--data_dir data: the machines of Vertex AI have disks of their own; use a folder in a",
+    ),
+    (
+        "submit $MACHINES -- $CLOUD_DATA --model_dir m",
+        "--model_dir m: the machines of Vertex AI have disks of their own",
+    ),
+    ("submit $MACHINES -- $CLOUD_DATA", "the following arguments are required: --model_dir"),
+    ("submit $MACHINES -- $TRAIN --warm_start_from m", "--warm_start_from m: the machines of Vertex AI"),
+    ("submit $MACHINES -- $TRAIN --model own.models:net", "--model own.models:net: own.models has to be on the other"),
+    (
+        "submit $MACHINES --package own.zip -- $TRAIN",
+        "--package own.zip: expected a wheel (.whl) or an sdist (.tar.gz)",
+    ),
+    ("submit $MACHINES --package own.whl -- $TRAIN", "--package own.whl: no such file"),
+    ("submit $MACHINES --machine_type boss=n1-standard-4 -- $TRAIN", "boss is no role; choose from chief, worker, ps"),
+    (
+        "submit $MACHINES --machine_type ps=n1-standard-4 -- $TRAIN",
+        "--machine_type ps=n1-standard-4: the job has no ps",
+    ),
+    (
+        "submit $MACHINES --machine_type big -- $TRAIN",
+        "--machine_type big: expected the name of a machine type for chief",
+    ),
+    ("submit $MACHINES --machine_type n1-standard-4 n1-standard-8 -- $TRAIN", "given twice for chief, evaluator"),
+    (
+        "submit $MACHINES --accelerator NVIDIA_L4 -- $TRAIN",
+        "--accelerator NVIDIA_L4: expected TYPE:N, such as NVIDIA_L4:1",
+    ),
+    ("submit $MACHINES --accelerator GPU:1 -- $TRAIN", "--accelerator GPU: no accelerator of Vertex AI; choose from"),
+    ("submit $MACHINES --disk_gb 10 -- $TRAIN", "--disk_gb 10: must be 100 or more"),
+    ("submit $MACHINES --timeout_hours 0 -- $TRAIN", "--timeout_hours 0: must be more than 0, and finite"),
+    ("submit $MACHINES --labels Team=x -- $TRAIN", "--labels Team=x: expected up to 63 lower-case letters"),
+    ("submit $MACHINES --env 1A=x -- $TRAIN", "--env 1A=...: is no name of an environment variable"),
+    ("submit $MACHINES --env AIP_MODEL_DIR=x -- $TRAIN", "--env AIP_MODEL_DIR=...: is set for each process"),
+    (
+        "submit $MACHINES --service_account me -- $TRAIN",
+        "--service_account me: expected the form of trainer@my-project",
+    ),
+    ("submit $MACHINES --network default -- $TRAIN", "--network default: expected the form of projects/12345/global"),
+    ("submit $MACHINES --tensorboard 7 -- $TRAIN", "--tensorboard: needs --service_account"),
+    ("submit $MACHINES --trials 3 -- $TRAIN", "--trials: is for a study; say what to tune with --tune NAME=double"),
+    ("submit $MACHINES $TUNE -- $METRIC", "--tune: each trial has a model directory of its own; give --output_dir"),
+    ("submit $SEARCH $TUNE -- $METRIC --model_dir gs://b/m", "--model_dir: all trials would write there; leave it out"),
+    ("submit $SEARCH $TUNE --ps 1 -- $METRIC", "--tune: a trial is one process, which reports the metric; leave out"),
+    (
+        "submit $SEARCH $TUNE -- $CLOUD_DATA",
+        "--tune: the tuner needs the name of the metric; add --best_metric to the training",
+    ),
+    ("submit $SEARCH --tune dropout -- $METRIC", "--tune dropout: expected NAME=double:MIN:MAX"),
+    ("submit $SEARCH --tune dropout=float:0:1 -- $METRIC", "--tune dropout=float:0:1: expected NAME=double:MIN:MAX"),
+    (
+        "submit $SEARCH --tune dropout=double:0 -- $METRIC",
+        "=double:0: expected dropout=double:MIN:MAX, or with one of :linear",
+    ),
+    (
+        "submit $SEARCH --tune dropout=double:0:0.5:lg -- $METRIC",
+        "--tune dropout=double:0:0.5:lg: expected dropout=double:MIN",
+    ),
+    ("submit $SEARCH --tune dropout=double:0:x -- $METRIC", "--tune dropout=double:0:x: x is no number"),
+    ("submit $SEARCH --tune dropout=double:0:nan -- $METRIC", "--tune dropout=double:0:nan: nan is no number"),
+    ("submit $SEARCH --tune batch_size=integer:8:9.5 -- $METRIC", "batch_size=integer:8:9.5: 9.5 is no whole number"),
+    (
+        "submit $SEARCH --tune dropout=double:0.5:0.5 -- $METRIC",
+        "the range ends at 0.5, which is not above 0.5, where it begins",
+    ),
+    (
+        "submit $SEARCH --tune dropout=double:0:0.5:log -- $METRIC",
+        "a log scale has no place for 0; begin above 0, or use linear",
+    ),
+    ("submit $SEARCH --tune dropout=discrete:0.2:0.1 -- $METRIC", "expected two or more numbers that rise"),
+    (
+        "submit $SEARCH --tune decay=categorical:true:true -- $METRIC",
+        "expected two or more different values, such as decay=",
+    ),
+    ("submit $SEARCH $TUNE $TUNE -- $METRIC", "--tune dropout=double:0:0.5: dropout is given twice"),
+    (
+        "submit $SEARCH --tune drop=double:0:1 -- $METRIC",
+        "--tune drop: a trial with 0 would end with: --hparams: model 'dnn' has",
+    ),
+    (
+        "submit $SEARCH --tune dropout=double:0:1 -- $METRIC",
+        "--tune dropout: a trial with 1 would end with: --hparams of model",
+    ),
+    (
+        "submit $SEARCH --tune batch_size=double:8:64 -- $METRIC",
+        "--tune batch_size: a trial with 42.608 would end with: argument",
+    ),
+    ("submit $SEARCH $TUNE -- $METRIC --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
+    (
+        "submit $SEARCH --tune best_metric=categorical:a:b -- $METRIC",
+        "--tune best_metric: is the same for all trials of a study",
+    ),
+    ("submit $SEARCH $TUNE --trials 0 -- $METRIC", "--trials 0: must be 1 or more"),
+    ("submit $SEARCH $TUNE --parallel_trials 11 -- $METRIC", "--parallel_trials 11: there are only --trials 10"),
+    ("submit $SEARCH $TUNE --failed_trials 11 -- $METRIC", "--failed_trials 11: must be 0 to 10, the number of trials"),
+    ("submit $SEARCH $TUNE --search grid -- $METRIC", "--search grid: dropout is a double, of which there is no grid"),
+    ("submit kubernetes -- $TRAIN", "--image: missing; the containers need an image with the pinned dependencies"),
+    (
+        "submit kubernetes $IMAGE -- $ON_DISK",
+        "--data_dir data: the containers have disks of their own, and there is no --volume",
+    ),
+    ("submit kubernetes $IMAGE --volume c=/mnt -- $ON_DISK", "--data_dir data: must be in a bucket, or below /mnt"),
+    ("submit kubernetes $IMAGE --volume mnt -- $TRAIN", "--volume mnt: expected CLAIM=DIR, such as data=/mnt/data"),
+    ("submit kubernetes $IMAGE --namespace My -- $TRAIN", "--namespace My: expected lower-case letters"),
+    ("submit kubernetes $IMAGE --memory '16 GB' -- $TRAIN", "--memory 16 GB: expected a quantity, such as 16Gi"),
+    ("submit kubernetes $IMAGE --restarts -1 -- $TRAIN", "--restarts -1: must be 0 or more"),
+    ("submit kubernetes $IMAGE --labels a_=b -- $TRAIN", "--labels a_=b: expected up to 63 letters"),
+    ("submit kubernetes $IMAGE --staging_bucket here -- $TRAIN", "--staging_bucket here: must be in a bucket"),
+    ("submit kubernetes $IMAGE --package $HERE -- $TRAIN", "expected a wheel (.whl) or an sdist (.tar.gz)"),
+]
+
+
+def words(line: str) -> list[str]:
+    return shlex.split(Template(line).substitute(SHORT))
+
+
+@pytest.mark.parametrize(("line", "said"), USES, ids=[f"{line.split()[0]}: {said[:60]}" for line, said in USES])
+def test_a_mistake_is_answered_in_one_line(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AIP_MODEL_DIR", raising=False)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")  # who asks a bucket gets another error
+    assert cli.main(words(line)) == 2
+    error = capsys.readouterr().err
+    assert Template(said).safe_substitute(SHORT) in error
+    (only,) = (each for each in error.splitlines() if not each.startswith("See "))
+    assert only.startswith("error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "said"),
+    [
+        ("millrace.tune.command", "--data_dir d --study s --space dropout=double:0:1", "a trial with 1 would end with"),
+        ("millrace.submit", "$MACHINES -- $TRAIN --max_steps 0", "--max_steps 0: must be 1 or more"),
+    ],
+)
+def test_a_mistake_is_answered_before_anything_heavy_is_imported(module: str, line: str, said: str) -> None:
+    assert_light(module, words(line), code=2, message=said)
+
+
+def test_a_package_may_not_have_the_name_of_this_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from schemas.source_distribution import archive_name
+
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own-1.tar.gz").touch()
+    (tmp_path / archive_name()).touch()
+    for files in ((tmp_path / archive_name(),), (tmp_path / "a" / "own-1.tar.gz", tmp_path / "b" / "own-1.tar.gz")):
+        given = " ".join(f"--package {file}" for file in files)
+        assert cli.main(words(f"submit $MACHINES {given} -- $TRAIN")) == 2
+        assert "another package has this file name" in capsys.readouterr().err
