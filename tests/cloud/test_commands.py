@@ -15,7 +15,8 @@ from schemas.dataset import command, open_dataset
 from tests.support import training
 from tests.support.light_commands import assert_light
 from tests.support.people import LEAN_SCHEMA, people_csv
-from trainer import doctor, predict, verify
+from trainer import predict, verify
+from trainer.doctor import command as doctor
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 

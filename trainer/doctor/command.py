@@ -2,8 +2,8 @@
 
     python -m trainer.doctor --data_dir out/ --model dnn
 
-Measures training steps fed from the dataset, and fed with one batch from memory; the input alone, stage by stage; and
-the input with other settings. They run in turn, and the medians are reported. No files are left behind.
+Measures training steps fed from the dataset, and fed with one batch from memory, and the input alone, stage by stage.
+They run in turn, and the medians are reported. No files are left behind.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
@@ -25,15 +25,15 @@ from schemas import command, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import how_ended, interruptible
+from trainer.doctor.rounds import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.flags import as_options, check_model, step_parser
 from trainer.local_data import local_data
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
-from trainer.profiling.turns import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.spec.options import TrainOptions
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.profiling.diagnosis import Diagnosis
+    from trainer.doctor.diagnosis import Diagnosis
 
 PROG = "python -m trainer.doctor"
 SECONDS, ROUNDS = 40.0, 5
@@ -47,11 +47,10 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."
 
 @dataclasses.dataclass(frozen=True)
 class DoctorOptions:
-    """What to measure, for how long, in other processes too or not, and the JSON file for the figures (None: none)."""
+    """What to measure, for how long, and the JSON file for the figures (None: none)."""
 
     training: TrainOptions
     length: Length
-    processes: bool
     json: str | None
 
 
@@ -65,8 +64,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         options = parse_options(argv, prog)
         check_model(options.training)
         with interruptible(sigterm=True), tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder:
-            diagnosis = diagnose(options.training, options.length, folder, processes=options.processes)
-        text, figures = told(diagnosis), diagnosis.as_json()
+            diagnosis = diagnose(options.training, options.length, folder)
+        text, figures = diagnosis.as_text(), diagnosis.as_json()
         if options.json is not None:
             print(text)  # first: it is not lost where the file cannot be written
             text = ""
@@ -76,13 +75,6 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     except KeyboardInterrupt as error:
         raise command.Interrupted(*how_ended(error)) from None
     return command.Report(text, figures)
-
-
-def told(diagnosis: Diagnosis) -> str:
-    """The figures, and what follows from them, for people."""
-    lines = [diagnosis.table(), f"\n{diagnosis.verdict}"]
-    lines += [f"  {line}" for line in diagnosis.advice or [diagnosis.why_none]]
-    return "\n".join([*lines, *([diagnosis.caution] if diagnosis.caution else [])])
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -149,13 +141,13 @@ def parse_options(argv: Sequence[str], prog: str = PROG) -> DoctorOptions:
     if "cluster" in os.environ.get("TF_CONFIG", ""):
         raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
     figures, overwrite = arguments.pop("json"), arguments.pop("overwrite", False)
-    processes = not arguments.pop("one_process", False)
+    arguments.pop("one_process", False)  # which nothing takes any longer
     if figures in ("", STANDARD_OUTPUT):
         figures = None
     if figures is not None:
         check_writable(figures, overwrite=overwrite)
     training = TrainOptions(model_dir="", **arguments)
-    return DoctorOptions(json=figures, length=length, processes=processes, training=training)
+    return DoctorOptions(json=figures, length=length, training=training)
 
 
 def check_writable(path: str, *, overwrite: bool) -> None:
@@ -174,9 +166,7 @@ def check_writable(path: str, *, overwrite: bool) -> None:
         raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
-def diagnose(
-    options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK, processes: bool = True
-) -> Diagnosis:
+def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Args:
@@ -184,7 +174,6 @@ def diagnose(
       length: how long to measure.
       folder: the folder.
       clock: times what this process does.
-      processes: also try settings that take a process of their own.
 
     Raises:
       MillraceError: there is no such dataset or model, or training failed.
@@ -196,17 +185,13 @@ def diagnose(
         print("starting TensorFlow", file=sys.stderr, flush=True)
     threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
     start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+    from trainer.doctor.measure import examine
     from trainer.loop.early_stopping import Display, rate_limited
     from trainer.model_dir.failures import explain_failures
-    from trainer.profiling.examination import examine
 
     with (
         local_data(dataset, options, ("train",)) as data,
         explain_failures(data, options),
         contextlib.closing(Display(quiet=options.quiet)) as display,
     ):
-        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock, processes=processes)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock)
