@@ -16,7 +16,7 @@ from typing import Any
 
 from millrace.submit.flags import TFJOB, settings_of
 from millrace.submit.package import FOLDER, Packages, check_labels, check_variables, own_packages
-from millrace.submit.training import Pools, Training, check_own_model, check_strategy, read_training
+from millrace.submit.training import Pools, Training, check_bucket, check_own_model, check_strategy, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from trainer.replica.cluster import CHIEF, EVALUATOR, PS, WORKER
@@ -171,9 +171,7 @@ def submit(options: argparse.Namespace, given: Sequence[str] | None, prog: str) 
         raise UsageError(
             "--image: missing; the containers need an image with the pinned dependencies: docker/worker builds one"
         )
-    if options.staging_bucket is not None and not options.staging_bucket.startswith("gs://"):
-        where = options.staging_bucket
-        raise UsageError(f"--staging_bucket {where}: must be in a bucket, such as gs://my-bucket/folder")
+    check_bucket("--staging_bucket", options.staging_bucket)
     training = read_training(given, prog)
     own = own_packages(options.package)
     if own and options.staging_bucket is None:
