@@ -13,7 +13,6 @@ from schemas.command import Options, option
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from beam_jobs.core.options import JobOptions
     from beam_jobs.planning.report import Plan
 
 PROG = "python -m beam_jobs.plan"
@@ -71,9 +70,9 @@ def plan(given: PlanOptions) -> Plan:
       UsageError: an argument, the schema or the input is invalid.
       MillraceError: the input cannot be read, or the job on a sample failed.
     """
+    from beam_jobs.core.options import JobOptions
     from beam_jobs.planning import prices, report
-    from beam_jobs.planning.estimate import fleet, needs, shards_of
-    from beam_jobs.planning.measure import measure
+    from beam_jobs.planning.estimate import measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
     from beam_jobs.runs.job import check_inputs, plan_shards
@@ -87,7 +86,15 @@ def plan(given: PlanOptions) -> Plan:
     if min(given.workers) < 1:
         raise UsageError(f"--workers {min(given.workers)}: must be 1 or more")
     with tempfile.TemporaryDirectory(prefix="millrace-plan-") as folder:
-        options = _options(given, os.path.join(folder, "never-written"))
+        options = JobOptions(
+            schema=given.schema,
+            input=tuple(given.input),
+            output=os.path.join(folder, "never-written"),
+            shard_size_mb=given.shard_size_mb,
+            compression=given.compression,
+            max_rejects=given.max_rejects,
+            max_reject_fraction=given.max_reject_fraction,
+        )
         source = check_inputs(options)
         schema = parse_schema(source.schema_text, options.schema)
         listing = storage.list_files(options.input, on_duplicate=lambda *_: None)
@@ -107,20 +114,13 @@ def plan(given: PlanOptions) -> Plan:
     return Plan(
         needs=found,
         records=schema.records,
-        sample=measured[-1].share,
         input_files=len(listing),
         input_bytes=listing.bytes,
         machine=kind if on_dataflow else None,
         currency=table.currency,
-        fleets=[fleet(found, n, kind, table, images=images) for n in given.workers] if on_dataflow else [],
+        fleets=[prices.fleet(found, n, kind, table, images=images) for n in given.workers] if on_dataflow else [],
         limit=max(options.max_rejects, options.max_reject_fraction * found.read),
     )
-
-
-def _options(given: PlanOptions, output: str) -> JobOptions:
-    from beam_jobs.core.options import JobOptions
-
-    return JobOptions(output=output, **{**command.only(vars(given), JobOptions), "runner": "FnApiRunner"})
 
 
 COMMAND = command.Command(prog=PROG, options=PlanOptions, work=_run, description=_DESCRIPTION, epilog=_EPILOG)

@@ -43,7 +43,7 @@ COMMANDS = {
     "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
     "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
     "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
-    "doctor": Command("trainer.doctor", "find out what limits the speed of a training"),
+    "doctor": Command("trainer.doctor.command", "find out what limits the speed of a training"),
     "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
     "tune": Command("millrace.tune.command", "search for hyper-parameters, by many trainings"),
     "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),

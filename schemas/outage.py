@@ -107,11 +107,6 @@ class Outage:
         self._latest = -math.inf  # the latest failure
         self._said = -math.inf
 
-    @property
-    def lasts(self) -> bool:
-        """Whether the latest request has failed."""
-        return self._since is not None
-
     def wait(self) -> float:
         """How many seconds a connection, or the next bytes of an answer, may take now."""
         now, once = time.monotonic(), getattr(_thread, "once", False)

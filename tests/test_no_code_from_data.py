@@ -38,10 +38,9 @@ MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "mar
 NAMES = {"eval", "exec", "compile", "__import__"}
 YAML = {"load", "load_all", "unsafe_load", "unsafe_load_all", "full_load", "full_load_all"}
 METHODS = {"PickleCoder", "DillCoder", "load_model", "read_pickle"}
-OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's body, and a line from the parent process
+OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's body
     "schemas/storage/json_files.py",
     "millrace/serve/bodies.py",
-    "trainer/profiling/training_process.py",
 }
 KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True
 

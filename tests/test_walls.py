@@ -57,7 +57,6 @@ ORDER = """
     trainer.predicting
     trainer.promotion
     trainer.loop
-    trainer.profiling
     trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
     trainer.replica
     millrace.version

@@ -1,6 +1,6 @@
 """A dataset directory to a trained, exported and served model. Never imports Beam.
 
-task, tune, predict, verify, doctor    the commands
+task, predict, evaluate, verify    the commands
 spec        options, hyper-parameters, the task spec of a model
 data        shards to batches of examples
 images      stored images to model inputs: decode, crop, augment, normalize
@@ -11,6 +11,6 @@ model_dir   the model directory: checkpoints, `model.json`, clean-up, failures e
 export      served models: receivers, outputs, the checks before an export gets its number
 predicting  rows and images through an exported model
 tuning      a search for hyper-parameters: many trainings
-profiling   what limits the speed of a training
+doctor      what limits the speed of a training
 estimator   TensorFlow's Estimator on a TensorFlow that no longer ships it
 """

@@ -1,3 +1,7 @@
-"""What a job on all of the data would need, from jobs on two samples of it: time, memory, disk, shards and money."""
+"""What a job on all of the data would need, from jobs on two samples of it: time, memory, disk, shards and money.
 
-__all__ = ["estimate", "measure", "prices", "report", "sample"]
+A schema and a listing go in; `sample` takes two small inputs from it, `estimate` runs the job on them and draws a line
+through what they needed, `prices` adds machines and money, and `report` says it to people or programs.
+"""
+
+__all__ = ["estimate", "prices", "report", "sample"]

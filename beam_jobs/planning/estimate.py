@@ -1,38 +1,151 @@
-"""From jobs on two samples to the whole input: each need is a straight line through the two."""
+"""Runs the job on samples in processes of their own, measures it, and estimates the needs of the whole input.
+
+Each need is a straight line through those of two samples.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from beam_jobs.core.shuffle_plan import ShardOptions
-from beam_jobs.planning.measure import Measured
-from beam_jobs.planning.prices import Machine, Prices
+from beam_jobs.planning.sample import Sample
+from schemas.dataset.manifest import read_manifest
+from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
+from schemas.storage.json_files import parse_json
 
-# Assumptions about a cluster, since none was measured. Its cores may be slower, and gs:// and TLS cost CPU time, so the
-# work takes from one to three times the CPU time that was measured here. Its machines take minutes to start.
-SLOWER = (1.0, 3.0)
-START_SECONDS = (120.0, 360.0)
-SHUFFLE_OVERHEAD = 4  # bytes with each record
-READS_PER_IMAGE = 2  # its size, and its bytes
+_LOOK_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-    """fixed + slope x share of the input."""
+class Measured:
+    """What the job on a sample needed and wrote.
 
-    fixed: float
-    slope: float
+    Attributes:
+      share: how much of the whole input the sample is, from 0 to 1.
+      read, rejected: records.
+      split_rows, split_bytes: of each split's shards.
+      seconds: from the start of the process to its end.
+      cpu_seconds: of all its threads.
+      memory: the peak of its resident memory, in bytes.
+      disk: the peak of what lay in its temporary folder and in its output, in bytes.
+    """
+
+    share: float
+    read: int
+    rejected: int
+    split_rows: Mapping[str, int]
+    split_bytes: Mapping[str, int]
+    seconds: float
+    cpu_seconds: float
+    memory: int
+    disk: int
+
+
+def measure(sample: Sample, flags: Sequence[str], folder: str) -> Measured:
+    """Runs the job.
+
+    Args:
+      sample: its input.
+      flags: further options of `beam_jobs.preprocess`.
+      folder: a local folder for its output and its temporary files; it is removed afterwards.
+
+    Raises:
+      MillraceError: the job failed.
+    """
+    output, temporary = os.path.join(folder, "out"), os.path.join(folder, "tmp")
+    os.makedirs(temporary)
+    command = [sys.executable, "-m", "beam_jobs.preprocess", "--schema", sample.schema, "--input", *sample.input]
+    # How much is rejected is told; whether the job would fail by it is not the sample's to say.
+    command += ["--output", output, "--json", "--quiet", "--max_reject_fraction", "1", *flags]
+    begun = time.monotonic()
+    with open(os.path.join(folder, "printed"), "w+b") as printed:
+        process = subprocess.Popen(  # noqa: S603 - this package's own command
+            command, stdout=printed, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": temporary}
+        )
+        try:
+            disk = 0
+            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+                disk = max(disk, used(folder))
+                time.sleep(_LOOK_SECONDS)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        process.returncode = os.waitstatus_to_exitcode(ended[1])
+        seconds = time.monotonic() - begun
+        printed.seek(0)
+        said = printed.read()
+    if process.returncode:
+        raise MillraceError(f"the job on a sample failed: {_error(said, sample)}")
+    manifest = read_manifest(output)
+    shutil.rmtree(folder)
+    return Measured(
+        share=sample.share,
+        read=manifest.read,
+        rejected=manifest.rejected,
+        split_rows={name: split.rows for name, split in manifest.splits.items()},
+        split_bytes={name: sum(s.bytes for s in split.shards) for name, split in manifest.splits.items()},
+        seconds=seconds,
+        cpu_seconds=ended[2].ru_utime + ended[2].ru_stime,
+        memory=ended[2].ru_maxrss * 1024,
+        disk=disk,
+    )
+
+
+def _error(said: bytes, sample: Sample) -> str:
+    """What the job said, of the files that the sample was taken from; without files that are gone by then."""
+    try:
+        found: Any = parse_json(said)
+        told = str(found["error"])
+    except (ValueError, KeyError, TypeError):
+        return "it ended without a result; run beam_jobs.preprocess on a part of the input to see why"
+    for copy, whole in sample.input.items():
+        told = told.replace(copy, whole)
+    return "\n".join(line for line in told.splitlines() if "/failed/" not in line)
+
+
+def used(folder: str) -> int:
+    """How many bytes the files under a folder have, as far as they are still there."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(root, name)).st_size
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs(Measured):
+    """About what the job on the whole input would read, write and need.
+
+    Beside what is measured, `seconds` include the start, `memory` is the peak of the samples (it is bounded, and does
+    not grow with the input), and `disk` is what is in use at once, with the dataset itself.
+
+    Attributes:
+      split_shards: by split.
+      start: of `seconds`, what does not grow with the input.
+    """
+
+    split_shards: Mapping[str, int]
+    start: float
 
     @property
-    def whole(self) -> float:
-        """For the whole input."""
-        return self.fixed + self.slope
+    def bytes(self) -> int:
+        """Of the dataset."""
+        return sum(self.split_bytes.values())
 
 
-def line(small: tuple[float, float], large: tuple[float, float]) -> Line:
-    """The line through two points (share, need).
+def line(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:
+    """The line through two points (share, need): the need at share 0, and at share 1.
 
     Where the larger sample did not need more, or needed more than in proportion, the line begins at 0 and goes through
     the larger one: a need is then rather estimated too high than too low, or as if there were no fixed part.
@@ -40,38 +153,7 @@ def line(small: tuple[float, float], large: tuple[float, float]) -> Line:
     (x1, y1), (x2, y2) = small, large
     slope = (y2 - y1) / (x2 - x1) if x2 > x1 else 0.0
     fixed = y2 - slope * x2
-    return Line(fixed, slope) if slope > 0 and fixed >= 0 else Line(0.0, y2 / x2)
-
-
-@dataclasses.dataclass(frozen=True)
-class Needs:
-    """What the job on the whole input would read, write and need, about.
-
-    Attributes:
-      read, rejected: records.
-      split_rows, split_bytes, split_shards: by split.
-      seconds: on this machine, with what it takes to start.
-      cpu_seconds: of all threads, here.
-      memory: the peak of the samples, in bytes: it is bounded, and does not grow with the input.
-      disk: what is in use at once, here, with the dataset itself, in bytes.
-      start: of `seconds`, what does not grow with the input.
-    """
-
-    read: int
-    rejected: int
-    split_rows: Mapping[str, int]
-    split_bytes: Mapping[str, int]
-    split_shards: Mapping[str, int]
-    seconds: float
-    cpu_seconds: float
-    memory: int
-    disk: int
-    start: float
-
-    @property
-    def bytes(self) -> int:
-        """Of the dataset."""
-        return sum(self.split_bytes.values())
+    return (fixed, fixed + slope) if slope > 0 and fixed >= 0 else (0.0, y2 / x2)
 
 
 def needs(small: Measured, large: Measured, shards: Callable[[str, int], int]) -> Needs:
@@ -82,24 +164,28 @@ def needs(small: Measured, large: Measured, shards: Callable[[str, int], int]) -
       shards: from a split and the bytes of its examples to its shards.
     """
 
-    def whole(need: Callable[[Measured], float]) -> Line:
+    def whole(name: str) -> tuple[float, float]:
         if large.share >= 1:
-            return Line(0.0, need(large))
-        return line((small.share, need(small)), (large.share, need(large)))
+            return 0.0, getattr(large, name)
+        return line((small.share, getattr(small, name)), (large.share, getattr(large, name)))
 
-    seconds = whole(lambda job: job.seconds)
-    split_bytes = {name: round(size / large.share) for name, size in large.split_bytes.items()}
+    def grown(counts: Mapping[str, int]) -> dict[str, int]:
+        return {name: round(count / large.share) for name, count in counts.items()}
+
+    start, seconds = whole("seconds")
+    split_bytes = grown(large.split_bytes)
     return Needs(
+        share=large.share,
         read=round(large.read / large.share),
         rejected=round(large.rejected / large.share),
-        split_rows={name: round(rows / large.share) for name, rows in large.split_rows.items()},
+        split_rows=grown(large.split_rows),
         split_bytes=split_bytes,
         split_shards={name: shards(name, size) for name, size in split_bytes.items()},
-        seconds=seconds.whole,
-        cpu_seconds=whole(lambda job: job.cpu_seconds).whole,
+        seconds=seconds,
+        cpu_seconds=whole("cpu_seconds")[1],
         memory=max(small.memory, large.memory),
-        disk=round(whole(lambda job: job.disk).whole),
-        start=seconds.fixed,
+        disk=round(whole("disk")[1]),
+        start=start,
     )
 
 
@@ -112,28 +198,3 @@ def shards_of(options: ShardOptions) -> Callable[[str, int], int]:
         return len(options.group(place, [size // max(buckets, 1)] * buckets))
 
     return count
-
-
-@dataclasses.dataclass(frozen=True)
-class Fleet:
-    """The job on some machines: seconds and cost, each from the least to the most."""
-
-    workers: int
-    seconds: tuple[float, float]
-    cost: tuple[float, float]
-
-
-def fleet(found: Needs, workers: int, kind: Machine, prices: Prices, *, images: bool) -> Fleet:
-    """The job on `workers` machines of a kind, by the assumptions above. `images`: each record is a file of its own."""
-    cores = workers * kind.vcpus
-    both = (0, 1)
-    seconds = [START_SECONDS[i] + SLOWER[i] * found.cpu_seconds / cores for i in both]
-    shuffled = (found.bytes + SHUFFLE_OVERHEAD * (found.read - found.rejected)) / 1e9
-    reads = found.read * READS_PER_IMAGE / 10_000 if images else 0.0
-    cost = [
-        workers * seconds[i] / 3600 * (kind.vcpus * prices.vcpu_hour[i] + kind.memory_gb * prices.memory_gb_hour[i])
-        + shuffled * prices.shuffled_gb[i]
-        + reads * prices.ten_thousand_reads[i]
-        for i in both
-    ]
-    return Fleet(workers, (seconds[0], seconds[1]), (cost[0], cost[1]))

@@ -1,4 +1,4 @@
-"""What machines are made of, and what they cost: a table that users replace by their own prices."""
+"""What machines are made of and what they cost, by prices that users replace by their own; a job on some of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
+from beam_jobs.planning.estimate import Needs
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.forms import Strict, first_mistake
@@ -26,6 +27,13 @@ _MEMORY = {
     "n4": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
     "t2d": {"standard": 4.0},
 }
+
+# Assumptions about a cluster, since none was measured. Its cores may be slower, and gs:// and TLS cost CPU time, so the
+# work takes from one to three times the CPU time that was measured here. Its machines take minutes to start.
+SLOWER = (1.0, 3.0)
+START_SECONDS = (120.0, 360.0)
+SHUFFLE_OVERHEAD = 4  # bytes with each record
+READS_PER_IMAGE = 2  # its size, and its bytes
 
 Price = Annotated[tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]], Field()]
 
@@ -87,3 +95,28 @@ def machine(name: str) -> Machine:
             f"{', '.join(_MEMORY)}, such as n2-standard-4"
         )
     return Machine(name, int(found[3]), int(found[3]) * per_vcpu)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """The job on some machines: seconds and cost, each from the least to the most."""
+
+    workers: int
+    seconds: tuple[float, float]
+    cost: tuple[float, float]
+
+
+def fleet(found: Needs, workers: int, kind: Machine, prices: Prices, *, images: bool) -> Fleet:
+    """The job on `workers` machines of a kind, by the assumptions above. `images`: each record is a file of its own."""
+    cores = workers * kind.vcpus
+    both = (0, 1)
+    seconds = [START_SECONDS[i] + SLOWER[i] * found.cpu_seconds / cores for i in both]
+    shuffled = (found.bytes + SHUFFLE_OVERHEAD * (found.read - found.rejected)) / 1e9
+    reads = found.read * READS_PER_IMAGE / 10_000 if images else 0.0
+    cost = [
+        workers * seconds[i] / 3600 * (kind.vcpus * prices.vcpu_hour[i] + kind.memory_gb * prices.memory_gb_hour[i])
+        + shuffled * prices.shuffled_gb[i]
+        + reads * prices.ten_thousand_reads[i]
+        for i in both
+    ]
+    return Fleet(workers, (seconds[0], seconds[1]), (cost[0], cost[1]))

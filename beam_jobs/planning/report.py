@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from beam_jobs.planning.estimate import Fleet, Needs
-from beam_jobs.planning.prices import Machine
+from beam_jobs.planning.estimate import Needs
+from beam_jobs.planning.prices import Fleet, Machine
 from schemas.command import duration
 
 
@@ -18,7 +18,6 @@ class Plan:
     Attributes:
       needs: of the whole input.
       records: what a record is called: rows or images.
-      sample: the larger sample's share of the input.
       input_files, input_bytes: the whole input.
       machine: the type of a worker; None: only this machine was asked about.
       currency: of the fleets' costs.
@@ -28,7 +27,6 @@ class Plan:
 
     needs: Needs
     records: str
-    sample: float
     input_files: int
     input_bytes: int
     machine: Machine | None
@@ -41,7 +39,7 @@ def as_text(plan: Plan) -> str:
     """The plan, line by line."""
     needs, records = plan.needs, plan.records
     lines = [
-        f"input      {plan.input_files:,} file(s), {size(plan.input_bytes)}; planned from {percent(plan.sample)} of it",
+        f"input      {plan.input_files:,} file(s), {size(plan.input_bytes)}; planned from {percent(needs.share)} of it",
         f"read       about {about(needs.read)} {records}",
         f"rejected   about {about(needs.rejected)} {records}",
     ]
@@ -71,10 +69,11 @@ def as_text(plan: Plan) -> str:
 
 def as_data(plan: Plan) -> dict[str, Any]:
     """The plan with all of its numbers, in records, bytes and seconds."""
+    needs = dataclasses.asdict(plan.needs)
     return {
         "input": {"files": plan.input_files, "bytes": plan.input_bytes},
-        "sample": plan.sample,
-        **dataclasses.asdict(plan.needs),
+        "sample": needs.pop("share"),
+        **needs,
         "machine_type": plan.machine.name if plan.machine else None,
         "currency": plan.currency,
         "workers": [dataclasses.asdict(fleet) for fleet in plan.fleets],

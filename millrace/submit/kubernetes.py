@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import re
@@ -9,11 +10,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from millrace.submit.flags import TFJOB, KubernetesOptions, settings_of
 from millrace.submit.package import FOLDER, Packages, check_labels, check_variables, own_packages
-from millrace.submit.training import Pools, Training, check_own_model, check_strategy, read_training
+from millrace.submit.training import Pools, Training, check_bucket, check_own_model, check_strategy, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from trainer.replica.cluster import CHIEF, EVALUATOR, PS, WORKER
@@ -68,118 +70,74 @@ class PodSettings:
         check_variables(self.variables, SET_THERE)
         check_labels(self.labels, _LABEL, _NO_LABEL, "up to 63 letters, digits, dots, hyphens and underscores")
 
-    @property
-    def claim(self) -> str | None:
-        """The PersistentVolumeClaim of --volume."""
-        return None if self.volume is None else self.volume.partition("=")[0]
 
-    @property
-    def mount(self) -> str | None:
-        """The folder that it is mounted at."""
-        return None if self.volume is None else self.volume.partition("=")[2]
+_ROLES = {CHIEF: "Chief", WORKER: "Worker", PS: "PS", EVALUATOR: "Evaluator"}  # as a TFJob names them
 
 
-def pod_spec(
-    settings: PodSettings,
-    role: str,
-    command: Sequence[str],
-    *,
-    container: str = "trainer",
-    port: str = "tensorflow",
-    env: Sequence[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    """The specification of a role's pods.
+def manifests(settings: PodSettings, command: Sequence[str], *, kind: str) -> list[dict[str, Any]]:
+    """The documents to apply: a Service and a Job for each role, or a TFJob.
 
     Args:
-      settings: what they are given.
-      role: their role.
-      command: what runs in the container.
-      container: the container's name.
-      port: the name of the port that the processes talk by.
-      env: variables that stand before the settings' own.
+      settings: what the pods are given.
+      command: what runs in each container.
+      kind: what starts the pods.
     """
-    fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", **settings.variables}
-    trainer: dict[str, Any] = {
-        "name": container,
+    import yaml
+
+    parts = yaml.safe_load(storage.read_bytes(str(Path(__file__).with_name("kubernetes.yaml"))))
+    own = {"millrace-job": settings.name}
+    values: dict[str, Any] = {
+        "name": settings.name,
+        "namespace": settings.namespace,
+        "labels": {**settings.labels, **own},
         "image": settings.image,
         "command": [_literal(part) for part in command],
-        "env": [*env, *({"name": name, "value": _literal(value)} for name, value in fixed.items())],
-        "ports": [{"name": port, "containerPort": PORT}],
-        "resources": _resources(settings, role),
+        "service_account": settings.service_account,
+        # The operator looks for a container and a port of these names.
+        "container": "tensorflow" if kind == TFJOB else "trainer",
+        "port": "tfjob-port" if kind == TFJOB else "tensorflow",
     }
-    pod: dict[str, Any] = {"containers": [trainer]}
-    if settings.service_account is not None:
-        pod["serviceAccountName"] = settings.service_account
-    if settings.claim is not None:
-        trainer["volumeMounts"] = [{"name": "data", "mountPath": settings.mount}]
-        pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": settings.claim}}]
-    return pod
+    if settings.volume is not None:
+        claim, _, mount = settings.volume.partition("=")
+        values["mounts"] = [{"name": "data", "mountPath": mount}]
+        values["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+
+    def of_role(part: str, role: str, count: int) -> dict[str, Any]:
+        """A document of a role, with the specification of its pods."""
+        fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", **settings.variables}
+        env = [{"name": name, "value": _literal(value)} for name, value in fixed.items()]
+        limits = {"cpu": settings.cpu, "memory": settings.memory}
+        if settings.gpus and role in (CHIEF, WORKER):
+            limits["nvidia.com/gpu"] = str(settings.gpus)
+        of_pod = {"limits": limits, "env": env if kind == TFJOB else [*_tf_config(settings, role), *env]}
+        counted = {"count": count, "restarts": settings.restarts * count, "role_name": f"{settings.name}-{role}"}
+        labels = {**values["labels"], "millrace-role": role}
+        made: dict[str, Any] = _filled(parts[part], {**values, **counted, "role_labels": labels})
+        of_pods = (made if kind == TFJOB else made["spec"])["template"]
+        of_pods["spec"] = {**of_pods.get("spec", {}), **_filled(parts["pod"], {**values, **of_pod})}
+        return made
+
+    sizes = settings.pools.sizes.items()
+    if kind == TFJOB:
+        replicas = {_ROLES[role]: of_role("replicas", role, count) for role, count in sizes}
+        return [_filled(parts["tfjob"], {**values, "restarts": settings.restarts, "replicas": replicas})]
+    return [_filled(parts["service"], values), *(of_role("job", role, count) for role, count in sizes)]
 
 
-def metadata(settings: PodSettings, name: str, role: str | None = None) -> dict[str, Any]:
-    """Name, namespace and labels of an object, of which `role` is one if it has one."""
-    return {"name": name, "namespace": settings.namespace, "labels": labels(settings, role)}
-
-
-def labels(settings: PodSettings, role: str | None = None) -> dict[str, str]:
-    """The labels of an object, or of pods: the user's, the job's name, and the role."""
-    own = {"millrace-job": settings.name, **({} if role is None else {"millrace-role": role})}
-    return {**settings.labels, **own}
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    """A part of the template, each `$name` in it replaced by the value of that name; without keys that have none."""
+    if isinstance(part, dict):
+        found = ((key, _filled(each, values)) for key, each in part.items())
+        return {key: value for key, value in found if value is not None}
+    if isinstance(part, list):
+        return [_filled(each, values) for each in part]
+    # Copied, since YAML refers to what stands in a document twice.
+    return copy.deepcopy(values.get(part[1:])) if isinstance(part, str) and part.startswith("$") else part
 
 
 def _literal(text: str) -> str:
     """Text in which Kubernetes puts no variable's value."""
     return text.replace("$(", "$$(")
-
-
-def _resources(settings: PodSettings, role: str) -> dict[str, Any]:
-    limits = {"cpu": settings.cpu, "memory": settings.memory}
-    if settings.gpus and role in (CHIEF, WORKER):
-        limits["nvidia.com/gpu"] = str(settings.gpus)
-    return {"requests": dict(limits), "limits": limits}
-
-
-_USAGE_ERROR = 2  # the exit code of what would fail each time
-
-
-def jobs(settings: PodSettings, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The Service, and a Job for each role.
-
-    Args:
-      settings: what the pods are given.
-      command: what runs in each container.
-    """
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(settings, settings.name),
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # a pod finds the others before they listen
-            "selector": {"millrace-job": settings.name},
-            "ports": [{"name": "tensorflow", "port": PORT}],
-        },
-    }
-    return [service, *(_job(settings, role, count, command) for role, count in settings.pools.sizes.items())]
-
-
-def _job(settings: PodSettings, role: str, count: int, command: Sequence[str]) -> dict[str, Any]:
-    fails = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [_USAGE_ERROR]}}
-    pod = {"subdomain": settings.name, "restartPolicy": "Never"}
-    pod |= pod_spec(settings, role, command, env=_tf_config(settings, role))
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(settings, f"{settings.name}-{role}", role),
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": count,
-            "parallelism": count,
-            "backoffLimit": settings.restarts * count,
-            "podFailurePolicy": {"rules": [fails]},
-            "template": {"metadata": {"labels": labels(settings, role)}, "spec": pod},
-        },
-    }
 
 
 def _tf_config(settings: PodSettings, role: str) -> list[dict[str, Any]]:
@@ -196,40 +154,6 @@ def _tf_config(settings: PodSettings, role: str) -> list[dict[str, Any]]:
     ]
 
 
-_ROLES = {CHIEF: "Chief", WORKER: "Worker", PS: "PS", EVALUATOR: "Evaluator"}
-
-
-def tfjob(settings: PodSettings, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The TFJob, as the only document.
-
-    Args:
-      settings: what the pods are given.
-      command: what runs in each container.
-    """
-    replicas = {_ROLES[role]: _replicas(settings, role, count, command) for role, count in settings.pools.sizes.items()}
-    spec = {
-        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": settings.restarts},
-        "tfReplicaSpecs": replicas,
-    }
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": metadata(settings, settings.name),
-        "spec": spec,
-    }
-    return [job]
-
-
-def _replicas(settings: PodSettings, role: str, count: int, command: Sequence[str]) -> dict[str, Any]:
-    # The operator looks for a container and a port of these names.
-    pod = pod_spec(settings, role, command, container="tensorflow", port="tfjob-port")
-    return {
-        "replicas": count,
-        "restartPolicy": "ExitCode",  # starts again what a signal ended (128 and above), not what failed by itself
-        "template": {"metadata": {"labels": labels(settings, role)}, "spec": pod},
-    }
-
-
 _KUBECTL_SECONDS = 120
 
 
@@ -240,13 +164,13 @@ def submit(options: KubernetesOptions, given: Sequence[str] | None, prog: str) -
       UsageError: a flag, or an argument of the training, is wrong; nothing was staged.
       MillraceError: a file cannot be written, or kubectl failed.
     """
+    import yaml
+
     if not options.image:
         raise UsageError(
             "--image: missing; the containers need an image with the pinned dependencies: docker/worker builds one"
         )
-    if options.staging_bucket is not None and not options.staging_bucket.startswith("gs://"):
-        where = options.staging_bucket
-        raise UsageError(f"--staging_bucket {where}: must be in a bucket, such as gs://my-bucket/folder")
+    check_bucket("--staging_bucket", options.staging_bucket)
     training = read_training(given, prog)
     own = own_packages(options.package)
     if own and options.staging_bucket is None:
@@ -254,7 +178,7 @@ def submit(options: KubernetesOptions, given: Sequence[str] | None, prog: str) -
     check_own_model(training, own)
     settings = settings_of(PodSettings, options)
     check_strategy(training, settings.pools)
-    _check_paths(training, settings.mount)
+    _check_paths(training, None if settings.volume is None else settings.volume.partition("=")[2])
     if options.apply and shutil.which("kubectl") is None:
         raise UsageError("--apply: there is no kubectl on PATH; leave it out, and apply the file elsewhere")
     path = options.output or f"{settings.name}.yaml"
@@ -266,9 +190,9 @@ def submit(options: KubernetesOptions, given: Sequence[str] | None, prog: str) -
     if options.staging_bucket is not None:
         packages = Packages(storage.join(options.staging_bucket, FOLDER, settings.name), own)
         run = packages.command(training.args)
-    documents = (tfjob if options.kind == TFJOB else jobs)(settings, run)
+    documents = manifests(settings, run, kind=options.kind)
 
-    _write(path, documents)
+    storage.write_bytes(path, yaml.safe_dump_all(documents, sort_keys=False, width=120).encode())
     if packages is not None:
         packages.stage()
     if options.apply:
@@ -285,12 +209,6 @@ def _check_paths(training: Training, mount: str | None) -> None:
     for flag, path in training.paths.items():
         if storage.is_local(path) and not path.startswith(f"{mount}/"):
             raise UsageError(f"{flag} {path}: must be in a bucket, or below {mount} of --volume")
-
-
-def _write(path: str, documents: Sequence[dict[str, Any]]) -> None:
-    import yaml
-
-    storage.write_bytes(path, yaml.safe_dump_all(documents, sort_keys=False, width=120).encode())
 
 
 def _apply(path: str, *, quiet: bool) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from millrace.submit.flags import LocalOptions
@@ -114,13 +114,10 @@ class _Process:
 
     def _read(self, lines: IO[str], prefix: str, quiet: bool) -> None:
         with lines:
-            self._print(lines, prefix, quiet=quiet)
-
-    def _print(self, lines: IO[str], prefix: str, *, quiet: bool) -> None:
-        for line in lines:
-            self.last_lines = [*self.last_lines, line.rstrip("\n")][-_KEPT_LINES:]
-            if not quiet:
-                print(f"{prefix}{line}", end="", file=sys.stderr, flush=True)
+            for line in lines:
+                self.last_lines = [*self.last_lines, line.rstrip("\n")][-_KEPT_LINES:]
+                if not quiet:
+                    print(f"{prefix}{line}", end="", file=sys.stderr, flush=True)
 
 
 def _wait(running: Mapping[Task, _Process]) -> dict[Task, int]:
@@ -155,15 +152,9 @@ def _end(running: Mapping[Task, _Process]) -> None:
 
 def _addresses(sizes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """Free ports of loopback; all are held until all are found, so that they differ."""
-    with _held(sum(sizes.values())) as found:
-        ports = iter(found)
-        return {role: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for role, count in sizes.items()}
-
-
-@contextlib.contextmanager
-def _held(count: int) -> Iterator[list[int]]:
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(sum(sizes.values()))]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
-        yield [each.getsockname()[1] for each in sockets]
+        ports = iter([each.getsockname()[1] for each in sockets])
+        return {role: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for role, count in sizes.items()}

@@ -47,6 +47,16 @@ class Training:
                 raise UsageError(f"{flag} {path}: {why}; use a folder in a bucket, such as gs://my-bucket/folder")
 
 
+def check_bucket(flag: str, path: str | None) -> None:
+    """Refuses a path that is not in a bucket; None is none.
+
+    Raises:
+      UsageError: it is not on gs://.
+    """
+    if path is not None and not path.startswith(_GCS):
+        raise UsageError(f"{flag} {path}: must be in a bucket, such as gs://my-bucket/folder")
+
+
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """The command's own arguments, and those after the first `--`; None where there is none."""
     if "--" not in argv:

@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.submit.flags import VertexOptions, settings_of
 from millrace.submit.package import FOLDER, Packages, own_packages
-from millrace.submit.training import Training, check_own_model, check_strategy, read_training
+from millrace.submit.training import Training, check_bucket, check_own_model, check_strategy, read_training
 from millrace.submit.vertex_job import (
     CUSTOM,
     ENDED,
@@ -224,7 +224,8 @@ def submit(options: VertexOptions, given: Sequence[str] | None, prog: str) -> co
     """
     if not options.image:
         raise UsageError(f"--image: missing; the machines need an image with the pinned dependencies: {_BUILD}")
-    _check_buckets({"--staging_bucket": options.staging_bucket, "--output_dir": options.output_dir})
+    check_bucket("--staging_bucket", options.staging_bucket)
+    check_bucket("--output_dir", options.output_dir)
     if options.tune:
         check_trials_apart(options, given)
     training = read_training(given, prog, model_dir=_default_model_dir(options))
@@ -270,12 +271,6 @@ def _default_model_dir(options: VertexOptions) -> str | None:
     if options.output_dir is None:
         return None
     return model_dir(options.output_dir, _FIRST) if options.tune else storage.join(options.output_dir, "model")
-
-
-def _check_buckets(paths: Mapping[str, str | None]) -> None:
-    for flag, path in paths.items():
-        if path is not None and not path.startswith(_GCS):
-            raise UsageError(f"{flag} {path}: must be in a bucket, such as gs://my-bucket/folder")
 
 
 def _check_regions(options: VertexOptions, training: Training) -> None:

@@ -4,7 +4,7 @@
 lease is free if there is none, if its process on this host is dead, or if its last heartbeat is older than
 `STALE_SECONDS`. A job that was suspended for longer may lose its lease to another job. It finds out when it commits:
 the manifest is swapped only if the job still holds the lease and the manifest has not changed since the job took it.
-A new holder first fences the manifest (`compare_and_swap.fence`), so that a job that was suspended between the
+A new holder first fences the manifest (`folders.fence`), so that a job that was suspended between the
 comparison and the swap cannot commit either. A lost lease never returns to its old holder.
 
 A job that was submitted to a cluster hands its lease over to the remote job, which sends no heartbeats: that lease is

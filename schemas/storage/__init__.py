@@ -7,13 +7,12 @@ from schemas.storage.inputs import (
     check_apart,
     check_names,
     duplicate_note,
-    expand,
     few,
     identity,
     print_duplicates,
     print_notes,
 )
-from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, file_key, list_files, name_hash
+from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, expand, file_key, list_files, name_hash
 from schemas.storage.local import open_at_once, sync_folder
 from schemas.storage.paths import (
     check_addresses,

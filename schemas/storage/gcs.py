@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
-from schemas.concurrency import in_threads
 from schemas.errors import MillraceError
 from schemas.outage import longest_delay
 from schemas.storage import gcs_client, globs
-from schemas.storage.gcs_client import OUTAGE, TRANSFERS, client, pool
+from schemas.storage.gcs_client import OUTAGE, client, pool
 from schemas.storage.store import (
     AHEAD,
-    Changed,
     FileStat,
+    ObjectStore,
     RangeReader,
     Seen,
     check_version,
-    split_address,
     split_folder,
     split_object,
 )
@@ -30,10 +28,11 @@ UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at
 _BINARY = "application/octet-stream"
 
 
-class GcsStore:
-    """Objects in buckets, as files. An object of Content-Encoding gzip is read as it is stored, never decompressed."""
+class GcsStore(ObjectStore):
+    """Objects of Google Cloud Storage. One of Content-Encoding gzip is read as it is stored, never decompressed."""
 
     tensorflow_reads = True
+    prefix = PREFIX
 
     def explain(self, error: Exception) -> str | None:
         return gcs_client.explain(error)
@@ -75,11 +74,12 @@ class GcsStore:
         _blob(path).upload_from_string(data, content_type=_BINARY, **_patience(path))
 
     def delete(self, path: str) -> None:
-        _delete(_blob(path))
+        """Removes an object, if it exists: a request whose answer was lost may have removed it already."""
+        with contextlib.suppress(_error("NotFound")):
+            _blob(path).delete(**_patience(path))
 
     def exists(self, path: str) -> bool:
-        bucket, prefix = split_folder(path)
-        return _is_object(path) or any(_listed(bucket, prefix, max_results=1))
+        return self._is_file(path) or any(_listed(*split_folder(path), max_results=1))
 
     def listdir(self, path: str) -> list[str]:
         bucket, prefix = split_folder(path)
@@ -87,45 +87,15 @@ class GcsStore:
         names = {blob.name[len(prefix) :] for blob in listing}
         return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
 
-    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
-        """The server filters as far as it can, and lists page by page. A pattern means the same as on local disk."""
-        bucket, name = split_address(pattern)
-        if _is_object(pattern):
-            yield pattern, self.stat(pattern), pattern
-            return
-        if not globs.MAGIC & set(name):
-            return
-        blobs = _listed(
-            bucket,
-            globs.literal_prefix(name),
-            match_glob=globs.for_server(name),
-            fields="items(name,size,generation),nextPageToken",
-        )
-        for blob in blobs:
-            if not blob.name.endswith("/") and globs.matches(blob.name, name):
-                path = f"{PREFIX}{bucket}/{blob.name}"
-                yield path, FileStat(int(blob.size), str(blob.generation)), path
+    def objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
+        """Page by page; the server filters as far as it can."""
+        asked = None if pattern is None else globs.for_server(pattern)
+        fields = "items(name,size,generation),nextPageToken"
+        for blob in _listed(bucket, prefix, match_glob=asked, fields=fields):
+            yield blob.name, FileStat(int(blob.size), str(blob.generation))
 
-    def identity(self, path: str) -> Hashable:
-        return path
-
-    def make_folder(self, path: str) -> None:
-        """Does nothing: there are no folders."""
-
-    def walk(self, path: str) -> Iterator[str]:
-        """Skips the empty objects `name/`, by which TensorFlow creates folders."""
-        bucket, prefix = split_folder(path)
-        names = (blob.name[len(prefix) :] for blob in _listed(bucket, prefix))
-        yield from (name for name in names if name and not name.endswith("/"))
-
-    def remove_folder(self, path: str) -> None:
-        bucket, prefix = split_folder(path)
-        in_threads(_delete, _listed(bucket, prefix), threads=TRANSFERS)
-
-    def rename(self, source: str, target: str) -> None:
-        """Copies the object on the server, then removes the old one."""
-        self.copy(source, target)
-        self.delete(source)
+    def is_object(self, path: str) -> bool:
+        return bool(_blob(path).exists(**_patience(path)))
 
     def copy(self, source: str, target: str) -> None:
         if not target.startswith(PREFIX):
@@ -143,12 +113,6 @@ class GcsStore:
         blob.chunk_size = UPLOAD_BYTES
         blob.upload_from_filename(local, content_type=_BINARY, **_patience(target))
 
-    def flush(self, path: str) -> None:
-        """Does nothing: the server has stored what it accepted."""
-
-    def flush_name(self, path: str) -> None:
-        """Does nothing, for the same reason."""
-
     def look(self, path: str) -> Seen:
         blob = _blob(path)
         try:
@@ -157,35 +121,19 @@ class GcsStore:
             return Seen(None)
         return Seen(data, int(blob.generation))
 
-    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        """The server compares the object's generation."""
-        if unless is not None and self.look(unless[0]) != unless[1]:
-            raise Changed(unless[0])
-        blob = _blob(path)
-        try:
-            if data is None:
-                blob.delete(if_generation_match=seen.generation, **_patience(path))
-                return Seen(None)
-            condition = {"if_generation_match": seen.generation}
-            blob.upload_from_string(data, content_type=_BINARY, **condition, **_patience(path))
-            return Seen(data, int(blob.generation))
-        except (_error("PreconditionFailed"), _error("NotFound")) as error:
-            now = self.look(path)
-            if now.data == data:  # the client repeated a request whose answer was lost
-                return now
-            raise Changed(path) from error
+    def replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
+        blob, condition = _blob(path), {"if_generation_match": seen.generation}
+        if data is None:
+            blob.delete(**condition, **_patience(path))
+            return Seen(None)
+        blob.upload_from_string(data, content_type=_BINARY, **condition, **_patience(path))
+        return Seen(data, int(blob.generation))
 
-    def fence(self, path: str) -> None:
-        """Writes the same bytes under a new generation."""
-        seen = self.look(path)
-        if seen.data is not None:
-            with contextlib.suppress(Changed):  # a concurrent swap was faster
-                self.swap(path, seen.data, seen, None)
+    def is_refusal(self, error: Exception) -> bool:
+        return isinstance(error, (_error("PreconditionFailed"), _error("NotFound")))
 
-
-def _is_object(path: str) -> bool:
-    """Whether there is an object of this name that is a file: `name/` is a folder."""
-    return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_patience(path)))
+    def fenced(self, data: bytes) -> bytes:
+        return data
 
 
 def _blob(path: str, generation: int | None = None) -> Any:
@@ -199,12 +147,6 @@ def _existing(path: str) -> Any:
     if blob is None:
         raise MillraceError(f"{path}: no such object")
     return blob
-
-
-def _delete(blob: Any) -> None:
-    """Removes an object, if it exists: a request whose answer was lost may have removed it already."""
-    with contextlib.suppress(_error("NotFound")):
-        blob.delete(**_patience(f"{PREFIX}{blob.bucket.name}/{blob.name}"))
 
 
 def _listed(bucket: str, prefix: str, **how: Any) -> Any:

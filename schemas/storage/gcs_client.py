@@ -10,7 +10,7 @@ from typing import Any
 
 from schemas import outage
 from schemas.outage import Outage
-from schemas.storage.store import redacted
+from schemas.storage.store import TRANSFERS, redacted
 
 _REQUEST = re.compile(r"^(\d{3} )?(GET|POST|PUT|PATCH|DELETE|HEAD) \S+: ")  # precedes the server's own message
 _LOG_IN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
@@ -85,7 +85,6 @@ def _answered(error: BaseException) -> str:
 
 
 CONNECTIONS = 96  # maximum per process: one for each thread that reads images, and for each of the pools below
-TRANSFERS = 16  # requests at once for the pieces of large objects
 OUTAGE = Outage("Google Cloud Storage")
 _TRANSIENT = (408, 429, *range(500, 600))  # the status of an answer that says nothing about the request
 

@@ -1,15 +1,14 @@
-"""Expands paths and globs to files: each file once, however often it is named."""
+"""Checks of the files that a command is given, and notes about them."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from schemas.errors import UsageError, readable
 from schemas.storage import globs
-from schemas.storage.paths import check_scheme, is_local, join, store_of, wrap_listing
-from schemas.storage.store import folder_error
+from schemas.storage.paths import is_local, join, store_of
 
 
 def few(lines: Sequence[str]) -> list[str]:
@@ -24,46 +23,8 @@ def print_notes(lines: Sequence[str]) -> None:
 
 
 def print_duplicates(duplicates: Sequence[tuple[str, str]]) -> None:
-    """Prints a note for each file that is named more than once; see `expand`."""
+    """Prints a note for each file that is named more than once; see `schemas.storage.expand`."""
     print_notes([duplicate_note(kept, path) for kept, path in duplicates])
-
-
-def expand(
-    patterns: Sequence[str], *, on_duplicates: Callable[[Sequence[tuple[str, str]]], None] = print_duplicates
-) -> list[str]:
-    """The files that paths and globs name: sorted, each file once, under the path that was given first.
-
-    Args:
-      patterns: paths and globs.
-      on_duplicates: called if files are named more than once, with (the path that is read, the other path) for each.
-
-    Raises:
-      UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
-    """
-    if not patterns:
-        raise UsageError("no input: give at least one file or glob pattern")
-    first: dict[Hashable, str] = {}
-    twice: dict[tuple[str, str], None] = {}
-    for pattern in patterns:
-        check_scheme(pattern)
-        with wrap_listing(pattern):
-            store = store_of(pattern)
-            matches = {path: identity for path, _, identity in store.scan(pattern)}
-            if not matches and not globs.MAGIC & set(pattern) and store.exists(pattern):
-                raise folder_error(pattern)
-        if not matches and not globs.MAGIC & set(pattern):
-            raise UsageError(f"{pattern}: no such file")
-        if not matches:
-            raise UsageError(f"{pattern}: no file matches this pattern")
-        for path in sorted(matches):
-            key = matches[path]
-            if key in first:
-                twice[first[key], path] = None
-            else:
-                first[key] = path
-    if twice:
-        on_duplicates(list(twice))
-    return sorted(first.values())
 
 
 def is_text(path: str) -> bool:

@@ -17,7 +17,7 @@ from typing import cast
 
 from schemas.errors import UsageError
 from schemas.storage.globs import MAGIC
-from schemas.storage.inputs import check_names, is_text
+from schemas.storage.inputs import check_names, is_text, print_duplicates
 from schemas.storage.json_files import parse_json
 from schemas.storage.paths import check_scheme, stat, store_of, wrap_listing
 from schemas.storage.store import FileStat, folder_error
@@ -189,6 +189,49 @@ def list_files(patterns: Sequence[str], *, on_duplicate: Callable[[str, str], No
     Raises:
       UsageError: a path or its bucket does not exist, a glob matches no file, or there is no pattern.
     """
+    by_identity = _matched(patterns, budget)
+    listing = Listing(_once(by_identity, lambda _, other, kept: on_duplicate(kept, other)), budget=budget)
+    by_identity.close()
+    return listing
+
+
+def _once(
+    by_identity: ExternalSort, on_duplicate: Callable[[int, str, str], object]
+) -> Iterator[tuple[str, FileStat | None]]:
+    """The first path of each file; calls `on_duplicate` once for each other one: its pattern, it, and the first."""
+    last, kept, others = "", "", set[str]()
+    for row in by_identity:
+        digest, number, path, size, version = cast("tuple[str, int, str, int, str]", row)
+        if digest != last:
+            last, kept, others = digest, path, set()
+            yield path, FileStat(size, version) if version else None
+        elif path not in others:
+            others.add(path)
+            on_duplicate(number, path, kept)
+
+
+def expand(
+    patterns: Sequence[str], *, on_duplicates: Callable[[Sequence[tuple[str, str]]], None] = print_duplicates
+) -> list[str]:
+    """The same files as `list_files`, by their paths alone, sorted.
+
+    Args:
+      patterns: paths and globs.
+      on_duplicates: called if files are named more than once, with (the path that is read, the other path) for each.
+
+    Raises:
+      UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
+    """
+    twice: list[tuple[int, str, str]] = []
+    found = _once(_matched(patterns, BUDGET), lambda *names: twice.append(names))
+    paths = sorted(path for path, _ in found)
+    if twice:
+        on_duplicates([(kept, other) for _, other, kept in sorted(twice)])
+    return paths
+
+
+def _matched(patterns: Sequence[str], budget: int) -> ExternalSort:
+    """All that the patterns match, each with a digest of what identifies the file, in the order of the digests."""
     if not patterns:
         raise UsageError("no input: give at least one file or glob pattern")
     by_identity = ExternalSort(budget=budget)
@@ -208,19 +251,4 @@ def list_files(patterns: Sequence[str], *, on_duplicate: Callable[[str, str], No
             raise UsageError(f"{pattern}: no such file")
         if not matched:
             raise UsageError(f"{pattern}: no file matches this pattern")
-    listing = Listing(_once(by_identity, on_duplicate), budget=budget)
-    by_identity.close()
-    return listing
-
-
-def _once(by_identity: ExternalSort, on_duplicate: Callable[[str, str], None]) -> Iterator[tuple[str, FileStat | None]]:
-    """The first path of each file; calls `on_duplicate` once for each other one."""
-    last, kept, others = "", "", set[str]()
-    for row in by_identity:
-        digest, _, path, size, version = cast("tuple[str, int, str, int, str]", row)
-        if digest != last:
-            last, kept, others = digest, path, set()
-            yield path, FileStat(size, version) if version else None
-        elif path not in others:
-            others.add(path)
-            on_duplicate(kept, path)
+    return by_identity

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import random
 import secrets
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
 
 from schemas import outage
-from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
 from schemas.outage import Outage
-from schemas.storage import globs
 from schemas.storage.store import (
-    Changed,
+    TRANSFERS,
     FileStat,
+    ObjectStore,
     RangeReader,
     Seen,
     check_version,
     redacted,
-    split_address,
     split_folder,
     split_object,
 )
@@ -89,7 +86,6 @@ OUTAGE = Outage("Amazon S3")
 _TRANSIENT = ("408", "429", "500", "502", "503", "504", "RequestTimeout", "SlowDown", "Throttling", "InternalError")
 _CONNECTIONS = 64
 _BEGUN = "millrace begun"
-_THREADS = 16  # requests at once for parts of one file, or of one folder
 
 
 @functools.cache
@@ -153,13 +149,14 @@ def _after(
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+    return ThreadPoolExecutor(TRANSFERS, thread_name_prefix="s3")
 
 
-class S3Store:
-    """Objects in buckets, as files."""
+class S3Store(ObjectStore):
+    """Objects of Amazon S3."""
 
     tensorflow_reads = False
+    prefix = PREFIX
 
     def explain(self, error: Exception) -> str | None:
         return explain(error)
@@ -192,9 +189,6 @@ class S3Store:
     def delete(self, path: str) -> None:
         _client().delete_object(**_named(path))
 
-    def exists(self, path: str) -> bool:
-        return self._is_object(path) or next(_keys(*split_folder(path)), None) is not None
-
     def listdir(self, path: str) -> list[str]:
         bucket, prefix = split_folder(path)
         names: set[str] = set()
@@ -203,37 +197,19 @@ class S3Store:
             names.update(entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ()))
         return sorted(name[len(prefix) :] for name in names if len(name) > len(prefix))
 
-    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
-        bucket, name = split_address(pattern)
-        if self._is_object(pattern):
-            yield pattern, self.stat(pattern), pattern
-            return
-        if not globs.MAGIC & set(name):
-            return
-        for found in _objects(bucket, globs.literal_prefix(name)):
-            if not found["Key"].endswith("/") and globs.matches(found["Key"], name):
-                path = f"{PREFIX}{bucket}/{found['Key']}"
-                yield path, FileStat(int(found["Size"]), str(found["ETag"])), path
+    def objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
+        for page in _client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            for found in page.get("Contents", ()):
+                yield found["Key"], FileStat(int(found["Size"]), str(found["ETag"]))
 
-    def identity(self, path: str) -> Hashable:
-        return path
-
-    def make_folder(self, path: str) -> None:
-        """Does nothing: there are no folders."""
-
-    def walk(self, path: str) -> Iterator[str]:
-        """Skips the empty objects `name/`, by which consoles create folders."""
-        bucket, prefix = split_folder(path)
-        yield from (key[len(prefix) :] for key in _keys(bucket, prefix) if not key.endswith("/"))
-
-    def remove_folder(self, path: str) -> None:
-        bucket, prefix = split_folder(path)
-        in_threads(lambda key: _client().delete_object(Bucket=bucket, Key=key), _keys(bucket, prefix), threads=_THREADS)
-
-    def rename(self, source: str, target: str) -> None:
-        """Copies the object on the server, then removes the old one."""
-        self.copy(source, target)
-        self.delete(source)
+    def is_object(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except Exception as error:
+            if code_of(error) not in MISSING:
+                raise
+            return False
+        return True
 
     def copy(self, source: str, target: str) -> None:
         if target.startswith(PREFIX):
@@ -244,12 +220,6 @@ class S3Store:
     def upload(self, local: str, target: str) -> None:
         _client().upload_file(local, *split_object(target))
 
-    def flush(self, path: str) -> None:
-        """Does nothing: the server has stored what it accepted."""
-
-    def flush_name(self, path: str) -> None:
-        """Does nothing, for the same reason."""
-
     def look(self, path: str) -> Seen:
         try:
             return Seen(*_get(path))
@@ -258,54 +228,24 @@ class S3Store:
                 raise
             return Seen(None)
 
-    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        """The server compares the object's ETag."""
-        if unless is not None and self.look(unless[0]) != unless[1]:
-            raise Changed(unless[0])
+    def replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
         condition = {"IfNoneMatch": "*"} if seen.data is None else {"IfMatch": str(seen.generation)}
-        try:
-            if data is not None:
-                return Seen(data, _client().put_object(**_named(path), Body=data, **condition)["ETag"])
-            if seen.data is not None:
-                _client().delete_object(**_named(path), **condition)
-            return Seen(None)
-        except Exception as error:
-            if code_of(error) not in CHANGED:
-                raise
-            now = self.look(path)
-            if now.data == data:  # the client repeated a request whose answer was lost
-                return now
-            raise Changed(path) from error
-
-    def fence(self, path: str) -> None:
-        """Appends other white space, which JSON ignores: the ETag is a hash, so the same bytes would keep it."""
-        seen = self.look(path)
+        if data is not None:
+            return Seen(data, _client().put_object(**_named(path), Body=data, **condition)["ETag"])
         if seen.data is not None:
-            space = "".join(secrets.choice(" \t\n") for _ in range(40)).encode()
-            with contextlib.suppress(Changed):  # a concurrent swap was faster
-                self.swap(path, seen.data.rstrip() + space, seen, None)
+            _client().delete_object(**_named(path), **condition)
+        return Seen(None)
 
-    def _is_object(self, path: str) -> bool:
-        try:
-            return not path.endswith("/") and bool(split_address(path)[1]) and self.stat(path) is not None
-        except Exception as error:
-            if code_of(error) not in MISSING:
-                raise
-            return False
+    def is_refusal(self, error: Exception) -> bool:
+        return code_of(error) in CHANGED
+
+    def fenced(self, data: bytes) -> bytes:
+        """With other white space at the end, which JSON ignores: the same bytes would keep the ETag, a hash."""
+        return data.rstrip() + "".join(secrets.choice(" \t\n") for _ in range(40)).encode()
 
 
 def _named(path: str) -> dict[str, str]:
     return dict(zip(("Bucket", "Key"), split_object(path), strict=True))
-
-
-def _objects(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
-    """The objects whose keys begin with a prefix, sorted."""
-    for page in _client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        yield from page.get("Contents", ())
-
-
-def _keys(bucket: str, prefix: str) -> Iterator[str]:
-    return (found["Key"] for found in _objects(bucket, prefix))
 
 
 def _get(path: str, **condition: str) -> tuple[bytes, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import io
 import os
@@ -11,7 +12,9 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Protocol
 
+from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
+from schemas.storage import globs
 
 HIDDEN = "<hidden>"
 _RULES = (
@@ -30,6 +33,7 @@ def redacted(text: str) -> str:
     return text
 
 
+TRANSFERS = 16  # requests at once for the pieces of large objects, or for the objects of a folder
 PIECE = 2 << 20  # bytes of a request, at most
 AHEAD = 8 << 20  # bytes that are requested ahead of a reader that goes on and on
 PEEK = 192 << 10  # bytes that are requested beyond the first read, for the rest of a record
@@ -284,5 +288,103 @@ def split_object(path: str) -> tuple[str, str]:
 
 def folder_error(path: str) -> UsageError:
     """The error about a folder that is given as a file."""
-    globs = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
-    return UsageError(f"{path}: is a folder; give files, or a glob pattern such as {globs}")
+    examples = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
+    return UsageError(f"{path}: is a folder; give files, or a glob pattern such as {examples}")
+
+
+class ObjectStore(Store):
+    """Objects in buckets, as files: what every such store does alike. A folder is a common prefix of names.
+
+    Attributes:
+      prefix: how the addresses of the store begin.
+    """
+
+    prefix: str
+
+    def objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
+        """The objects whose names begin with a prefix, sorted; those that a pattern does not match may be left out."""
+        raise NotImplementedError
+
+    def is_object(self, path: str) -> bool:
+        """Whether there is an object of this name, which names one."""
+        raise NotImplementedError
+
+    def replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
+        """Replaces or removes an object if the server finds it as it was seen."""
+        raise NotImplementedError
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether the server says with this error that an object is not as it was seen."""
+        raise NotImplementedError
+
+    def fenced(self, data: bytes) -> bytes:
+        """Bytes of the same meaning, which make another generation of an object."""
+        raise NotImplementedError
+
+    def exists(self, path: str) -> bool:
+        return self._is_file(path) or any(True for _ in self.objects(*split_folder(path)))
+
+    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
+        """A pattern means the same as on local disk."""
+        bucket, name = split_address(pattern)
+        if self._is_file(pattern):
+            yield pattern, self.stat(pattern), pattern
+            return
+        if not globs.MAGIC & set(name):
+            return
+        for found, stat in self.objects(bucket, globs.literal_prefix(name), name):
+            if not found.endswith("/") and globs.matches(found, name):
+                path = f"{self.prefix}{bucket}/{found}"
+                yield path, stat, path
+
+    def identity(self, path: str) -> Hashable:
+        return path
+
+    def make_folder(self, path: str) -> None:
+        """Does nothing: there are no folders."""
+
+    def walk(self, path: str) -> Iterator[str]:
+        """Skips the empty objects `name/`, by which TensorFlow and consoles create folders."""
+        bucket, prefix = split_folder(path)
+        yield from (name[len(prefix) :] for name, _ in self.objects(bucket, prefix) if not name.endswith("/"))
+
+    def remove_folder(self, path: str) -> None:
+        bucket, prefix = split_folder(path)
+        names = (f"{self.prefix}{bucket}/{name}" for name, _ in self.objects(bucket, prefix))
+        in_threads(self.delete, names, threads=TRANSFERS)
+
+    def rename(self, source: str, target: str) -> None:
+        """Copies the object on the server, then removes the old one."""
+        self.copy(source, target)
+        self.delete(source)
+
+    def flush(self, path: str) -> None:
+        """Does nothing: the server has stored what it accepted."""
+
+    def flush_name(self, path: str) -> None:
+        """Does nothing, for the same reason."""
+
+    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
+        """The server compares the object's generation, or ETag."""
+        if unless is not None and self.look(unless[0]) != unless[1]:
+            raise Changed(unless[0])
+        try:
+            return self.replace(path, data, seen)
+        except Exception as error:
+            if not self.is_refusal(error):
+                raise
+            now = self.look(path)
+            if now.data == data:  # the client repeated a request whose answer was lost
+                return now
+            raise Changed(path) from error
+
+    def fence(self, path: str) -> None:
+        """Writes what means the same under a new generation."""
+        seen = self.look(path)
+        if seen.data is not None:
+            with contextlib.suppress(Changed):  # a concurrent swap was faster
+                self.swap(path, self.fenced(seen.data), seen, None)
+
+    def _is_file(self, path: str) -> bool:
+        """Whether there is an object of this name that is a file: `name/` is a folder."""
+        return not path.endswith("/") and bool(split_address(path)[1]) and self.is_object(path)

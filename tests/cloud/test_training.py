@@ -22,7 +22,8 @@ from tests.support import training
 from tests.support.light_commands import assert_light
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.waiting import until
-from trainer import doctor, predict, verify
+from trainer import predict, verify
+from trainer.doctor import command as doctor
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 

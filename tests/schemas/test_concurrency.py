@@ -1,13 +1,23 @@
-"""Work in threads changes when things are done, and nothing else."""
+"""Threads in order and within budgets, and how interrupts end them."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from schemas import interrupts
 from schemas.concurrency import ByteBudget, map_in_order, one_behind, prefetch
+from schemas.interrupts import Terminated, interruptible
+from tests.support.dropped_interrupts import Interrupted, InterruptedAndSilent
 
 PATIENCE = 300.0  # seconds; only a hang takes them
 
@@ -122,3 +132,155 @@ class TestByteBudget:
             assert not entered.is_set()
         assert entered.wait(PATIENCE)
         thread.join()
+
+
+ROOT = Path(__file__).parents[2]
+SIGNALS = pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+)
+
+
+@pytest.fixture(autouse=True)
+def pythons_own_handler() -> Iterator[None]:
+    """Python's handler of SIGINT, which a shell that runs tests in the background has taken away."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def wait_after(begin) -> None:
+    """A long piece of work that begins with `begin`."""
+    with interruptible(sigterm=True):
+        begin()
+        time.sleep(300)  # the signal ends this
+
+
+@SIGNALS
+def test_raises(number, raised):
+    with pytest.raises(raised):
+        wait_after(lambda: signal.raise_signal(number))
+
+
+@SIGNALS
+def test_sends_again_a_signal_whose_exception_python_dropped(number, raised):
+    with pytest.raises(raised):
+        wait_after(lambda: Interrupted(number))
+
+
+@SIGNALS
+@pytest.mark.parametrize("kind", [Interrupted, InterruptedAndSilent])
+def test_the_next_step_raises_a_dropped_exception(kind, number, raised):
+    dropped = []
+
+    @interruptible(sigterm=True)
+    def work() -> None:
+        kind(number)
+        dropped.append(True)
+        interrupts.check()
+
+    with pytest.raises(raised):
+        work()
+    assert dropped
+    interrupts.check()  # that of other work
+
+
+def test_an_exception_that_a_step_raised_is_not_sent_again(monkeypatch):
+    monkeypatch.setattr(interrupts, "_RESEND_SECS", 300)
+    resends: list[threading.Thread] = []
+
+    @interruptible()
+    def work() -> None:
+        Interrupted()
+        resends.extend(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+        interrupts.check()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    (resend,) = resends
+    resend.join(60)
+    assert not resend.is_alive()
+
+
+@SIGNALS
+def test_an_error_that_c_code_raises_instead_becomes_the_cause(number, raised):
+    def as_c_code_does() -> None:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt as interrupt:
+            raise SystemError("<built-in function __import__> returned a result with an exception set") from interrupt
+
+    with pytest.raises(raised) as caught:
+        wait_after(as_c_code_does)
+    assert isinstance(caught.value.__cause__, SystemError)
+
+
+def test_an_error_after_a_dropped_interrupt_is_an_interrupt():
+    @interruptible()
+    def work() -> None:
+        InterruptedAndSilent()
+        raise ValueError("half a graph")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        work()
+    assert repr(caught.value.__cause__) == "ValueError('half a graph')"
+
+
+def test_an_error_without_a_signal_is_unchanged():
+    with pytest.raises(ValueError, match="wrong"), interruptible():
+        raise ValueError("wrong")
+
+
+def test_a_handler_that_does_not_raise_interrupts_nothing():
+    received = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    with interruptible():
+        signal.raise_signal(signal.SIGINT)
+        interrupts.check()
+    assert received == [signal.SIGINT]
+
+
+def handlers() -> tuple[object, ...]:
+    return signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), sys.unraisablehook
+
+
+def test_restores_the_handlers():
+    before = handlers()
+    with interruptible(sigterm=True):
+        assert not set(handlers()) & set(before)
+    assert handlers() == before
+
+
+def test_sigterm_is_left_alone_unless_asked_for():
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible():
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interruptible(sigterm=True):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(100))
+        interrupts.check()
+
+
+def test_does_nothing_in_another_thread():
+    program = "import threading; from schemas.interrupts import interruptible\n"
+    program += "t = threading.Thread(target=lambda: interruptible().__enter__()); t.start(); t.join(); print('fine')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+
+
+def test_ctrl_c_in_work_that_must_not_be_left_half_done_takes_effect_after_it():
+    done = []
+
+    def work() -> None:
+        with interrupts.deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            done.append("all")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["all"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 
 from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
-from beam_jobs.planning.estimate import Line, fleet, line, needs, shards_of
-from beam_jobs.planning.measure import Measured
-from beam_jobs.planning.prices import Prices, machine, read_prices
+from beam_jobs.planning.estimate import Measured, line, needs, shards_of
+from beam_jobs.planning.prices import Prices, fleet, machine, read_prices
 from beam_jobs.planning.report import about, percent, size
 from schemas.errors import UsageError
 
@@ -41,15 +40,14 @@ LARGE = dataclasses.replace(
 @pytest.mark.parametrize(
     ("small", "large", "expected"),
     [
-        ((0.1, 12.0), (0.4, 18.0), Line(10.0, 20.0)),
-        ((0.1, 12.0), (0.4, 11.0), Line(0.0, 27.5)),  # the larger took less: noise, so all of it is taken to grow
-        ((0.1, 1.0), (0.4, 8.0), Line(0.0, 20.0)),  # more than in proportion: no fixed part, which would be negative
-        ((1.0, 9.0), (1.0, 9.0), Line(0.0, 9.0)),
+        ((0.1, 12.0), (0.4, 18.0), (10.0, 30.0)),
+        ((0.1, 12.0), (0.4, 11.0), (0.0, 27.5)),  # the larger took less: noise, so all of it is taken to grow
+        ((0.1, 1.0), (0.4, 8.0), (0.0, 20.0)),  # more than in proportion: no fixed part, which would be negative
+        ((1.0, 9.0), (1.0, 9.0), (0.0, 9.0)),
     ],
 )
 def test_a_need_is_a_line_through_two_samples(small, large, expected) -> None:
-    found = line(small, large)
-    assert (found.fixed, found.slope) == pytest.approx((expected.fixed, expected.slope))
+    assert line(small, large) == pytest.approx(expected)
 
 
 def test_the_needs_of_the_whole_input() -> None:

@@ -1,18 +1,24 @@
-"""Files as people write them: headers, encodings, compression, line ends, and what is refused."""
+"""What a CSV file is like: its beginning, its header, its ranges, and files that are none."""
 
 from __future__ import annotations
 
 import gzip
 import pickle
+import random
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from schemas import storage
-from schemas.csv.file import open_csv, split_ranges
+from schemas.csv import reader
+from schemas.csv.file import binary_kind, open_csv, split_ranges
 from schemas.csv.reader import read_range
+from schemas.csv.rows import read_records
+from schemas.csv.stream import open_stream
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.table import OFFSET
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import OFFSET, Schema
 from tests.support.csv_reading import TEXTS, read_all, read_bytes, schema_of
 
 ROWS = b"1,2,3\n4,5,6\n"
@@ -209,3 +215,102 @@ def test_a_read_can_be_left_early(tmp_path: Path) -> None:
     assert next(reading).read == 10
     reading.close()
     assert next(iter(read_range(part, BARE))).read == 2000
+
+
+SCHEMA = parse_schema(
+    b"name: t\nformat: csv\ncsv: {header: present}\nfeatures: [{name: a, kind: numeric}]\n"
+    b"label: {name: b, kind: category, values: [x, y]}\nsplit: {by: row, train: 0.8, eval: 0.2, test: 0}\n",
+    "t.yaml",
+)
+BINARY = {
+    b"\x89PNG\r\n\x1a\n" + bytes(20): "a PNG image",
+    b"\xff\xd8\xff\xe0" + bytes(20): "a JPEG image",
+    b"GIF89a" + bytes(20): "a GIF image",
+    b"\x7fELF\x02\x01\x01" + bytes(20): "a program",
+    b"PK\x03\x04\x14" + bytes(20): "a zip archive",
+    b"PAR1\x15\x04" + bytes(20): "a Parquet file",
+    b"SQLite format 3\x00" + bytes(20): "an SQLite database",
+    b"BZh91AY&SY\x00\x01": "compressed by bzip2",
+}
+
+
+@pytest.mark.parametrize(("data", "what"), BINARY.items())
+def test_a_file_that_is_no_text_is_refused_by_what_it_is(tmp_path: Path, data: bytes, what: str) -> None:
+    for name, stored in (("new.csv", data), ("new.csv.gz", gzip.compress(data))):
+        path = tmp_path / name
+        path.write_bytes(stored)
+        assert isinstance(SCHEMA, Schema)
+        with pytest.raises(UsageError) as error:
+            open_csv(str(path), SCHEMA)
+        assert str(error.value).startswith(f"{path}: is {what}")
+        assert str(error.value).endswith("; expected a CSV file")
+        assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["ORC", "PAR1", "GIF87a", "BZh9", "%PDF-1", "PK", "SQLite format 3", "ARROW1"])
+def test_letters_alone_make_no_file_binary(name: str) -> None:
+    assert binary_kind(f"{name},late\n1,yes\n".encode()) is None
+    assert binary_kind(name.encode()) is None
+
+
+def test_a_stray_control_code_makes_no_file_binary() -> None:
+    assert binary_kind(b"a,b\n\x00,1\n") is None
+
+
+RANGED = 20_000
+TEXT = "a,b,c\n" + "".join(f"{random.Random(i).random()},some text {i},c{i % 3}\n" for i in range(RANGED))
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        (TEXT.encode(), {}),
+        (TEXT.encode(), {"quoted_newlines": True}),
+        (gzip.compress(TEXT.encode()), {}),
+        (TEXT.encode("utf-16"), {"encoding": "utf-16"}),
+        (TEXT.replace("\n", "\r").encode(), {}),
+    ],
+    ids=["plain", "quoted newlines", "gzip", "utf-16", "carriage returns"],
+)
+@pytest.mark.parametrize("range_bytes", [1 << 30, 300_000])
+def test_what_is_consumed_grows_to_the_size_of_the_range(tmp_path, data, options, range_bytes) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(data)
+    schema = schema_of(**options)
+    file = open_csv(str(path), schema)
+    rows = 0
+    for part in split_ranges(file, range_bytes=range_bytes):
+        batches = list(read_range(part, schema, batch_bytes=50_000))
+        consumed = [batch.consumed for batch in batches]
+        assert consumed == sorted(consumed)
+        assert consumed[0] < consumed[-1]
+        assert part.covers <= consumed[-1] < part.covers + (1 << 16) + 2  # with the rest of the range's last line
+        rows += sum(batch.batch.num_rows for batch in batches)
+    assert rows == RANGED
+
+
+LINES = [b"%d,two,%d" % (i, i * i) for i in range(500)]
+DATA = b"a,b,c\n" + b"\r\n".join(LINES) + b"\n"
+OFFSETS = [DATA.index(line) for line in (LINES[400], LINES[3], LINES[499])]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_records_are_looked_up_unchanged(tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(gzip.compress(DATA) if zipped else DATA)
+    file = open_csv(str(path), schema_of())
+    counted = mock.Mock(side_effect=open_stream)
+    monkeypatch.setattr(reader, "open_stream", counted)
+    found = read_records(file, schema_of(), OFFSETS, block_bytes=64)
+    assert found == dict(zip(OFFSETS, (LINES[400], LINES[3], LINES[499]), strict=True))
+    assert counted.call_count == zipped  # a stream is read once, however many are wanted
+    assert read_records(file, schema_of(), []) == {}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_record_that_was_removed_is_an_error(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(gzip.compress(DATA) if zipped else DATA)
+    file = open_csv(str(path), schema_of())
+    with pytest.raises(MillraceError, match=f"no record begins at byte {OFFSETS[0] + 1}; the file was changed"):
+        read_records(file, schema_of(), [OFFSETS[0] + 1, OFFSETS[1]])

@@ -1,14 +1,23 @@
-"""The properties of a manifest."""
+"""The manifest: its form, its sums, and the checksums of the files that it names."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from schemas import storage
+from schemas.dataset import open_dataset
 from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.opening import check_graphs, checksums, sha256
 from schemas.errors import MillraceError
+from tests.support.people import LEAN_SCHEMA, people_csv
+from tests.support.written_datasets import Written, write, write_images
 
 
 def manifest(**changes) -> Manifest:
@@ -72,3 +81,231 @@ def test_what_earlier_releases_wrote_as_previous_is_read(tmp_path, said, meant):
     text = json.loads(manifest().to_json())
     storage.write_bytes(str(tmp_path / "manifest.json"), json.dumps({**text, "previous": said}).encode())
     assert read_manifest(str(tmp_path)).previous == meant
+
+
+Json = dict[str, Any]
+ALONE = {"seed", "split_hash_version", "seconds"}  # nothing else in a manifest says how large they are
+
+
+def _write_csv(folder: Path) -> Written:
+    """Two inputs, three shards a split, rejects of two kinds."""
+    (folder / "people.csv").write_text(people_csv(300) + "too,few\n" * 3)
+    lines = people_csv(500).splitlines(keepends=True)
+    (folder / "more.csv").write_text("".join([lines[0], *lines[301:]]) + "too,few\n" * 2)
+    return write(folder, LEAN_SCHEMA, str(folder / "*.csv"))
+
+
+KINDS: dict[str, Callable[[Path], Written]] = {"csv": _write_csv, "images": lambda folder: write_images(folder, "raw")}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return KINDS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture
+def recorded(written: Written) -> Iterator[Json]:
+    """The manifest as it was written. What a test puts in its place is taken away again."""
+    path = written.path / "manifest.json"
+    whole = path.read_bytes()
+    yield json.loads(whole)
+    path.write_bytes(whole)
+
+
+def is_refused(written: Written, recorded: Json) -> bool:
+    (written.path / "manifest.json").write_text(json.dumps(recorded))
+    try:
+        open_dataset(str(written.path))
+    except MillraceError as error:
+        return str(written.path / "manifest.json") in str(error) or "missing" in str(error) or "bytes" in str(error)
+    return False
+
+
+def places(value: Any, wanted: type, place: tuple = ()) -> Iterator[tuple]:
+    """Where values of a type stand in a manifest."""
+    if type(value) is wanted and place:
+        yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places(item, wanted, (*place, key))
+
+
+def at(value: Any, place: tuple) -> Any:
+    for key in place:
+        value = value[key]
+    return value
+
+
+def told_elsewhere(place: tuple) -> bool:
+    """Whether another number of the manifest, or a file's size, says what this one must be."""
+    return place[-1] not in ALONE and not (place[0] == "inputs" and place[-1] == "bytes")
+
+
+def test_as_it_was_written(written: Written, recorded: Json) -> None:
+    assert not is_refused(written, recorded)
+
+
+@pytest.mark.parametrize("change", [lambda n: n + 1, lambda n: n - 1, lambda n: -n - 1, lambda n: n + 2**40])
+def test_every_number_that_another_one_implies(written: Written, recorded: Json, change: Callable[[int], int]) -> None:
+    numbers = [place for place in places(recorded, int) if told_elsewhere(place)]
+    assert len(numbers) > 30
+    passed = []
+    for place in numbers:
+        damaged = copy.deepcopy(recorded)
+        at(damaged, place[:-1])[place[-1]] = change(at(recorded, place))
+        passed += [place] if not is_refused(written, damaged) else []
+    assert passed == []
+
+
+@pytest.mark.parametrize("how", ["dropped", "doubled"])
+def test_everything_that_is_dropped_or_doubled(written: Written, recorded: Json, how: str) -> None:
+    """Except for files of the run that no reader needs; `verify` reports that they are not listed."""
+    lists = [place for place in places(recorded, list) if place[0] in ("splits", "files", "inputs", "counts")]
+    items = [(*place, i) for place in lists for i in range(len(at(recorded, place)))]
+    items += [("splits", name) for name in recorded["splits"]] if how == "dropped" else []
+    passed = []
+    for *place, key in items:
+        damaged = copy.deepcopy(recorded)
+        within = at(damaged, tuple(place))
+        if how == "dropped":
+            del within[key]
+        else:
+            within.insert(key, within[key])
+        if not is_refused(written, damaged):
+            passed.append(at(recorded, (*place, key)).get("path"))
+    needed = ("schema.yaml", "transform_fn/saved_model.pb")
+    assert [path for path in passed if how == "doubled" or path is None or path.endswith(needed)] == []
+
+
+def two_shards_change_places(recorded: Json) -> None:
+    shards = recorded["splits"]["train"]["shards"]
+    shards[0], shards[1] = shards[1], shards[0]
+
+
+def a_shard_moves_to_another_split(recorded: Json) -> None:
+    splits = recorded["splits"]
+    splits["eval"]["shards"].append(splits["train"]["shards"].pop())
+
+
+def splits_change_names(recorded: Json) -> None:
+    splits = recorded["splits"]
+    splits["train"], splits["eval"] = splits["eval"], splits["train"]
+
+
+def a_split_gets_a_name_that_is_none(recorded: Json) -> None:
+    recorded["splits"]["tests"] = recorded["splits"].pop("test")
+    for count in recorded["counts"]:
+        count["split"] = "tests" if count["split"] == "test" else count["split"]
+
+
+def another_compression(recorded: Json) -> None:
+    recorded["compression"] = "gzip"
+
+
+def another_run(recorded: Json) -> None:
+    recorded["run"] = "20200101T000000Z-0000"
+
+
+def another_input(recorded: Json) -> None:
+    recorded["inputs"][0]["path"] += "x"
+
+
+def what_was_written_is_counted_as_rejected(recorded: Json) -> None:
+    recorded["counts"][0]["outcome"] = "rejected" if recorded["counts"][0]["outcome"] == "written" else "written"
+
+
+def a_reject_without_a_reason(recorded: Json) -> None:
+    next(count for count in recorded["counts"] if count["outcome"] == "rejected")["reason"] = None
+
+
+def rejects_without_a_file(recorded: Json) -> None:
+    recorded["files"] = [file for file in recorded["files"] if "rejects-" not in file["path"]]
+
+
+def rows_that_cancel_out(recorded: Json) -> None:
+    """Negative rows in one shard and so many more in the next."""
+    shards = recorded["splits"]["train"]["shards"]
+    more = 2 * shards[0]["rows"]
+    shards[0]["rows"], shards[1]["rows"] = shards[0]["rows"] - more, shards[1]["rows"] + more
+
+
+def records_that_move_to_another_split(recorded: Json) -> None:
+    one, other = [c for c in recorded["counts"] if c["outcome"] == "written"][:2]
+    one["rows"], other["rows"] = one["rows"] + 1, other["rows"] - 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        two_shards_change_places,
+        a_shard_moves_to_another_split,
+        splits_change_names,
+        a_split_gets_a_name_that_is_none,
+        another_compression,
+        another_run,
+        another_input,
+        what_was_written_is_counted_as_rejected,
+        a_reject_without_a_reason,
+        rejects_without_a_file,
+        rows_that_cancel_out,
+        records_that_move_to_another_split,
+    ],
+)
+def test_what_does_not_fit_together(written: Written, recorded: Json, damage: Callable[[Json], None]) -> None:
+    damage(recorded)
+    assert is_refused(written, recorded)
+
+
+RUN = "20261121T074500Z-3f2a"
+FILES = {
+    "transform_fn/saved_model.pb": b"graph",
+    "transform_fn/assets/words": b"a\nb\n",
+    "ingest_fn/saved_model.pb": b"i",
+}
+
+
+@pytest.fixture
+def graph_manifest(data_dir) -> Manifest:
+    """Graphs in a dataset directory, local and gs://, and the manifest that names them."""
+    for name, content in FILES.items():
+        storage.write_bytes(f"{data_dir}/{RUN}/{name}", content)
+    storage.write_bytes(f"{data_dir}/{RUN}/schema.yaml", b"no part of a graph")
+    files = [File(path=f"{RUN}/{n}", bytes=len(c), sha256=hashlib.sha256(c).hexdigest()) for n, c in FILES.items()]
+    return Manifest.model_construct(run=RUN, files=tuple(files))
+
+
+def test_as_they_were_written(data_dir, graph_manifest):
+    check_graphs(data_dir, graph_manifest)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_changed(data_dir, graph_manifest, name):
+    storage.write_bytes(f"{data_dir}/{RUN}/{name}", FILES[name][:-1] + b"!")
+    with pytest.raises(MillraceError, match=rf"{name}: was changed: its SHA-256 is .*It is not loaded"):
+        check_graphs(data_dir, graph_manifest)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_missing(data_dir, graph_manifest, name):
+    storage.delete(f"{data_dir}/{RUN}/{name}")
+    with pytest.raises(MillraceError, match=rf"{name}: missing, but manifest\.json names it"):
+        check_graphs(data_dir, graph_manifest)
+
+
+@pytest.mark.parametrize("name", ["transform_fn/saved_model.cpb", "transformed_metadata/v1-json/schema.json"])
+def test_added(data_dir, graph_manifest, name):
+    """TensorFlow takes a `saved_model.cpb` before a `saved_model.pb`."""
+    storage.write_bytes(f"{data_dir}/{RUN}/{name}", b"x")
+    with pytest.raises(MillraceError, match=rf"{name}: is not named by manifest\.json"):
+        check_graphs(data_dir, graph_manifest)
+
+
+def test_checksums(data_dir, graph_manifest):
+    found = checksums(f"{data_dir}/{RUN}/transform_fn", exclude=["assets/words"])
+    assert found == {"saved_model.pb": hashlib.sha256(b"graph").hexdigest()}
+
+
+def test_a_file_larger_than_what_is_read_at_once(tmp_path):
+    content = bytes(range(256)) * 10_000
+    (tmp_path / "large").write_bytes(content)
+    assert sha256(str(tmp_path / "large")) == hashlib.sha256(content).hexdigest()

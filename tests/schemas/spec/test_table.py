@@ -1,16 +1,32 @@
-"""Schemas: the shipped ones, the columns that features read, and what follows from a schema alone."""
+"""Schemas of rows: columns, kinds of features, thresholds of drift."""
 
 from __future__ import annotations
 
 import importlib.resources
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from schemas.spec.features import Category, CategoryLabel, Cross, Key, Numeric, OneHot, Weight
-from schemas.spec.loader import load_schema
-from schemas.spec.table import HashSplit, Schema
+from schemas.errors import UsageError
+from schemas.spec.features import (
+    Category,
+    CategoryLabel,
+    Cross,
+    Feature,
+    Key,
+    Label,
+    Numeric,
+    OneHot,
+    ReadAsNumbers,
+    ReadAsStrings,
+    Weight,
+)
+from schemas.spec.forms import Dense, Ids
+from schemas.spec.gates import Limits
+from schemas.spec.loader import AnySchema, load_schema, parse_schema
+from schemas.spec.table import HashSplit, Schema, raw_columns
 from tests.support.schema_texts import csv_schema
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -183,3 +199,150 @@ def test_tokens_may_be_written_as_integers() -> None:
 def test_the_schemas_are_the_packages_data() -> None:
     packaged = importlib.resources.files("schemas")
     assert {path.name for path in SHIPPED} <= {path.name for path in packaged.iterdir()}
+
+
+KINDS = (*get_args(get_args(Feature)[0]), *get_args(get_args(Label)[0]))
+
+FEATURES: tuple[dict[str, Any], ...] = (
+    {"name": "n", "kind": "numeric"},
+    {"name": "v", "kind": "numeric", "columns": ("v0", "v2"), "missing": 0.0, "indicator": True},
+    {"name": "b3", "kind": "numeric", "transform": {"bucketize": (1.0, 2.0)}},
+    {"name": "b4", "kind": "numeric", "transform": {"bucketize": 4}, "columns": ("w0", "w1")},
+    {"name": "c", "kind": "category"},
+    {"name": "listed", "kind": "category", "values": ("a", "b")},
+    {"name": "h", "kind": "category", "hash_buckets": 9},
+    {"name": "o", "kind": "one_hot", "columns": ("o0", "o2")},
+    {"name": "flag", "kind": "bool"},
+    {"name": "bag", "kind": "text"},
+    {"name": "t", "kind": "text", "length": 5},
+    {"name": "x", "kind": "cross", "of": ("c", "b3"), "buckets": 7},
+    {"name": "weight", "kind": "weight"},
+    {"name": "key", "kind": "key"},
+    {"name": "skip", "kind": "ignore"},
+)
+
+
+def schema_of(label: dict[str, Any]) -> Schema:
+    return Schema.model_validate({"name": "d", "format": "csv", "features": FEATURES, "label": label})
+
+
+CLASSES = schema_of({"name": "y", "kind": "category"})
+NUMBER = schema_of({"name": "y", "kind": "numeric"})
+ITEMS = [*CLASSES.items, NUMBER.label]
+
+
+def test_each_kind_is_tried_here() -> None:
+    assert {type(item) for item in ITEMS} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_leaves_no_fact_open(kind: type) -> None:
+    assert not inspect.isabstract(kind)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{type(item).__name__}-{item.name}")
+def test_the_facts_of_an_item_agree(item: Any) -> None:
+    assert item.width == len(item.refs)
+    assert (item.raw is None) == (not isinstance(item, ReadAsNumbers | ReadAsStrings))
+    if item.raw is not None:
+        assert item.raw.name == item.name
+        assert item.raw.dtype == ("float32" if isinstance(item, ReadAsNumbers) else "string")
+        assert item.width == (item.raw.width or 1)
+    if item.vocabulary is not None:
+        assert item.measures
+        assert item.vocabulary.name == item.name
+    assert item.made[0] == item.name
+
+
+@pytest.mark.parametrize("feature", CLASSES.features, ids=lambda feature: feature.name)
+def test_what_a_model_reads_is_what_is_stored(feature: Any) -> None:
+    inputs = feature.inputs(10)
+    assert tuple(entry.name for entry in inputs) == (feature.made if feature.is_input else ())
+    for entry in inputs[:1]:
+        assert (entry.width if isinstance(entry, Dense) else entry.length or 1) == feature.stored_length
+    if feature.crossable:
+        assert isinstance(inputs[0], Ids)
+        assert inputs[0].length == 1
+
+
+def test_what_is_measured_and_what_is_read() -> None:
+    assert [item.name for item in CLASSES.items if item.measures] == ["n", "v", "b4", "c", "bag", "t", "y"]
+    assert [f.name for f in CLASSES.features if f.crossable] == ["b3", "c", "listed", "h", "o"]
+    assert [c.name for c in raw_columns(NUMBER)] == [
+        *("n", "v", "b3", "b4", "c", "listed", "h", "o", "flag", "bag", "t", "weight", "key", "y")
+    ]
+    assert [f.name for f in CLASSES.inputs] == [f["name"] for f in FEATURES[:-3]]
+
+
+def test_ids_are_counted() -> None:
+    counts = {entry.name: entry.count for f in CLASSES.features for entry in f.inputs(10) if isinstance(entry, Ids)}
+    assert counts == {"b3": 3, "b4": 4, "c": 11, "listed": 3, "h": 9, "o": 3, "bag": 12, "t": 12, "x": 7}
+
+
+TEXT = """\
+name: parcels
+format: csv
+csv: {header: present}
+features:
+  - {name: id, kind: key%(id)s}
+  - {name: size, kind: numeric%(size)s}
+  - {name: city, kind: category%(city)s}
+label: {name: late, kind: category, values: ["no", "yes"]%(late)s}
+%(table)s
+"""
+IMAGES = "name: x\nformat: image_folder\nimages: {resize: {exact: [8, 8]}}\n%s\n"
+
+
+def parcels(**drift: str) -> AnySchema:
+    places = {name: f", drift: {drift[name]}" if name in drift else "" for name in ("id", "size", "city", "late")}
+    table = f"drift: {drift['table']}" if "table" in drift else ""
+    return parse_schema((TEXT % (places | {"table": table})).encode(), "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("drift", "limits"),
+    [
+        ({}, {"size": None, "city": None, "late": None}),
+        ({"table": "0.1"}, dict.fromkeys(("size", "city", "late"), Limits(fail=0.1))),
+        ({"table": "1"}, {"size": Limits(fail=1.0)}),
+        ({"table": "{warn: 0.1}", "size": "0.2"}, {"size": Limits(fail=0.2), "city": Limits(warn=0.1)}),
+        ({"table": "0.1", "late": "none"}, {"late": None, "size": Limits(fail=0.1)}),
+        ({"city": "{warn: 0.1, fail: 0.2}"}, {"city": Limits(warn=0.1, fail=0.2), "size": None}),
+    ],
+)
+def test_a_feature_has_its_own_thresholds_or_the_tables(
+    drift: dict[str, str], limits: dict[str, Limits | None]
+) -> None:
+    found = parcels(**drift)
+    assert {name: found.drift_limits(name) for name in limits} == limits
+    assert found.limits_drift == any(limits.values())
+
+
+@pytest.mark.parametrize("drift", ["0", "-1", "1.5", "yes", "true", "[0.1]", "{wran: 0.1}", "{warn: 2}", "{fail: x}"])
+def test_what_is_no_threshold(drift: str) -> None:
+    with pytest.raises(UsageError, match=r"s.yaml:6: features\[1\].drift: found .*; allowed: a distance above which"):
+        parcels(size=drift)
+    with pytest.raises(UsageError, match=r"s.yaml:9: drift: found .*; allowed: a distance above which"):
+        parcels(table=drift)
+    with pytest.raises(UsageError, match=r"i.yaml:4: drift: found .*; allowed: a distance above which"):
+        parse_schema((IMAGES % f"drift: {drift}").encode(), "i.yaml")
+
+
+@pytest.mark.parametrize(
+    ("drift", "told"),
+    [
+        ({"table": "{}"}, "s.yaml:9: drift: give `warn`, `fail` or both"),
+        ({"late": "{warn: 0.2, fail: 0.1}"}, "s.yaml:8: label.drift: warn: 0.2 must be less than fail: 0.1"),
+        ({"id": "0.1"}, r"s.yaml:5: features\[0\].drift: unknown key; allowed: name, column, kind"),
+    ],
+)
+def test_what_makes_no_sense(drift: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parcels(**drift)
+
+
+def test_thresholds_are_no_part_of_the_fingerprint() -> None:
+    assert parcels(table="0.1", size="none", late="{warn: 0.1}").fingerprint == parcels().fingerprint
+    plain, limited = (parse_schema((IMAGES % drift).encode(), "i.yaml") for drift in ("", "drift: 0.1"))
+    assert plain.fingerprint == limited.fingerprint
+    assert limited.drift_limits("image/brightness") == Limits(fail=0.1)

@@ -90,18 +90,18 @@ def test_the_next_put_removes_what_a_killed_process_left(tmp_path: Path):
 
 STOPPED = """
 import os, signal, sys
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 replace = os.replace
 
 def stop_first(*args):
     os.kill(os.getpid(), signal.SIGSTOP)
     replace(*args)
 
-seen = compare_and_swap.look(sys.argv[1])
+seen = folders.look(sys.argv[1])
 os.replace = stop_first
 try:
-    compare_and_swap.swap(sys.argv[1], b"late", seen)
-except compare_and_swap.Changed as error:
+    folders.swap(sys.argv[1], b"late", seen)
+except folders.Changed as error:
     print(error)
 """
 

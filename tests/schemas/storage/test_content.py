@@ -1,4 +1,4 @@
-"""Digests of files' contents: the same however a file is cut into ranges, and another for any other content."""
+"""The bytes of files: digests of blocks, frames of TFRecord files, reads by ranges."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import gzip
 import hashlib
 import io
 import itertools
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.errors import MillraceError
-from schemas.storage import content
+from schemas.storage import content, store
+from schemas.storage.store import AHEAD, PEEK, PIECE, RangeReader
+from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, Frames, gunzip, read_frames
 from tests.support.csv_reading import schema_of
 
 BLOCK = 64
@@ -93,3 +101,170 @@ def test_a_file_that_changes_while_it_is_read_has_no_digest(tmp_path):
     with pytest.raises(MillraceError, match=r"data\.csv: changed while it was read"):
         content.digest_file(str(tmp_path / "data.csv"), size=2000)
     assert content.content_digest(1000, {0: "00"}) is None
+
+
+RECORDS = [b"", b"a", b"b" * 300, b"c" * 5000, b"", b"d" * 17]
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> bytes:
+    """What TensorFlow writes."""
+    with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    return (tmp_path / "x").read_bytes()
+
+
+def chunks(data: bytes, size: int) -> list[bytes]:
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+def read_until_broken(parts: list[bytes]) -> tuple[list[Frames], BrokenFileError]:
+    read: list[Frames] = []
+    with pytest.raises(BrokenFileError) as caught:
+        read.extend(read_frames(parts))
+    return read, caught.value
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 100, 10_000])
+def test_the_records_are_those_that_were_written_whatever_the_chunks(frames: bytes, size: int) -> None:
+    batches = list(read_frames(chunks(frames, size)))
+    assert [record for batch in batches for record in batch.records] == RECORDS
+    starts = [start for batch in batches for start in batch.offsets[:-1]]
+    assert starts == [16 * i + sum(map(len, RECORDS[:i])) for i in range(len(RECORDS))]
+    assert [batch.first + i for batch in batches for i in range(len(batch.records))] == list(range(len(RECORDS)))
+    assert batches[-1].offsets[-1] == len(frames)
+    assert not any(batch.damaged for batch in batches)
+
+
+def test_each_flipped_bit_is_found_in_its_record_or_its_length(frames: bytes) -> None:
+    ends = [16 * (i + 1) + sum(map(len, RECORDS[: i + 1])) for i in range(len(RECORDS))]
+    for place in [*range(400), *range(5_300, len(frames))]:
+        flipped = bytearray(frames)
+        flipped[place] ^= 1 << place % 8
+        record = next(i for i, end in enumerate(ends) if place < end)
+        start = ends[record] - 16 - len(RECORDS[record])
+        if place < start + 12:
+            _, broken = read_until_broken([bytes(flipped)])
+            assert (broken.record, broken.offset) == (record, start)
+        else:
+            assert [batch.damaged for batch in read_frames([bytes(flipped)])] == [(record,)]
+
+
+@pytest.mark.parametrize("left", [1, 11, 12, 15, 16, 40, 333, 5_380])
+def test_a_file_that_ends_inside_a_record_is_read_up_to_it(frames: bytes, left: int) -> None:
+    ends = [0] + [16 * (i + 1) + sum(map(len, RECORDS[: i + 1])) for i in range(len(RECORDS))]
+    if left in ends:
+        assert sum(len(batch.records) for batch in read_frames(chunks(frames[:left], 9))) == ends.index(left)
+        return
+    read, broken = read_until_broken(chunks(frames[:left], 9))
+    assert sum(len(batch.records) for batch in read) == broken.record
+    assert broken.offset == ends[broken.record]
+    assert "the file ends inside it" in broken.reason
+
+
+@pytest.mark.parametrize("size", [1, 100, 100_000])
+def test_all_members_of_a_gzip_file_are_read(frames: bytes, size: int) -> None:
+    packed = gzip.compress(frames[:500]) + gzip.compress(frames[500:])
+    assert b"".join(gunzip(chunks(packed, size))) == frames
+
+
+def test_a_changed_gzip_stream_yields_the_records_before_the_change() -> None:
+    plain = random.Random(1).randbytes(50_000) * 3
+    packed = bytearray(gzip.compress(plain, 1))
+    packed[len(packed) // 2] ^= 0xFF
+    given: list[bytes] = []
+    with pytest.raises(BrokenGzipError):
+        given.extend(gunzip([bytes(packed)]))
+    assert b"".join(given)[:1000] == plain[:1000]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x1f\x8b", b"no gzip at all"])
+def test_what_is_no_gzip_stream_is_refused(data: bytes) -> None:
+    with pytest.raises(BrokenGzipError):
+        list(gunzip([data]))
+
+
+DATA = np.random.default_rng(1).bytes(30 << 20)
+
+
+class Requests:
+    """The requests for ranges of DATA that a reader makes."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
+
+    def fetch(self, first: int, stop: int) -> bytes:
+        assert 0 <= first < stop
+        with self._lock:
+            self.made.append((first, stop))
+        return DATA[first:stop]
+
+    @property
+    def bytes(self) -> int:
+        return sum(stop - first for first, stop in self.made)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+@given(
+    size=st.integers(0, 300),
+    steps=st.lists(st.tuples(st.sampled_from(["read", "set", "move", "end"]), st.integers(-50, 150)), max_size=12),
+)
+def test_it_reads_what_a_file_in_memory_reads(pool, size: int, steps: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("PIECE", 16), ("AHEAD", 40), ("PEEK", 8)):
+            patch.setattr(store, name, value)
+        file, expected = RangeReader(Requests().fetch, size, pool), io.BytesIO(DATA[:size])
+        for step, amount in steps:
+            if step == "read":
+                assert file.read(amount) == expected.read(amount)
+            else:
+                whence = ("set", "move", "end").index(step)
+                target = amount + (0, expected.tell(), size)[whence]
+                if target >= 0:
+                    assert file.seek(amount, whence) == expected.seek(target)
+            assert file.tell() == expected.tell()
+        file.close()
+
+
+def test_a_range_and_the_rest_of_its_last_record_are_one_round_of_requests(pool) -> None:
+    requests = Requests()
+    with RangeReader(requests.fetch, len(DATA), pool) as file:
+        file.seek(5 << 20)
+        assert file.read(8 << 20) == DATA[5 << 20 : 13 << 20]
+        assert file.read(1 << 16) == DATA[13 << 20 : (13 << 20) + (1 << 16)]
+    assert len(requests.made) == (8 << 20) // PIECE + 1
+    assert requests.bytes == (8 << 20) + PEEK
+
+
+def test_a_reader_that_goes_on_has_bytes_on_their_way_and_a_bounded_number(pool) -> None:
+    requests, read = Requests(), 0
+    with RangeReader(requests.fetch, len(DATA), pool) as file:
+        while data := file.read(1 << 20):
+            assert data == DATA[read : read + len(data)]
+            read += len(data)
+            assert requests.bytes <= read + AHEAD
+    assert read == len(DATA) == requests.bytes  # each byte once
+
+
+def test_a_look_at_the_beginning_requests_little(pool) -> None:
+    requests = Requests()
+    with RangeReader(requests.fetch, len(DATA), pool) as file:
+        assert file.read(2) == DATA[:2]
+    assert requests.made == [(0, 2 + PEEK)]
+
+
+def test_what_a_request_raises_is_raised_by_the_read(pool) -> None:
+    def fails(first: int, stop: int) -> bytes:
+        raise OSError("cut")
+
+    with RangeReader(fails, 100, pool) as file, pytest.raises(OSError, match="cut"):
+        file.read(10)
+    with pytest.raises(ValueError, match="closed"):
+        file.read(1)

@@ -17,7 +17,8 @@ from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.graphs.check import check_graph
 from tests.support.training import run
-from trainer import doctor, task
+from trainer import task
+from trainer.doctor import command as doctor
 
 L = tf.keras.layers
 

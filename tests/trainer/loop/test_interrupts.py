@@ -13,11 +13,11 @@ from schemas.interrupts import Terminated, interruptible
 from tests.support.dropped_interrupts import InterruptedAndSilent
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
+from trainer.doctor.measure import measure_input
+from trainer.doctor.rounds import CLOCK, Length
+from trainer.doctor.stages import measured
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
-from trainer.profiling.examination import measure_input
-from trainer.profiling.source import measured
-from trainer.profiling.turns import CLOCK, Length
 from trainer.spec.options import TrainOptions
 
 ModeKeys = tf_estimator.ModeKeys
@@ -61,7 +61,7 @@ def test_ends_at_the_next_step(wages, tmp_path, mode):
 
 
 def test_ends_the_doctors_measurements_of_the_input(wages):
-    source = measured(wages, TrainOptions(data_dir=wages.path, model_dir="", batch_size=16))
+    options = measured(wages, TrainOptions(data_dir=wages.path, model_dir="", batch_size=16))
     turns: list[str] = []
 
     def tell(turn: str) -> None:
@@ -69,5 +69,5 @@ def test_ends_the_doctors_measurements_of_the_input(wages):
         InterruptedAndSilent(signal.SIGTERM)
 
     with pytest.raises(Terminated), interruptible(sigterm=True):
-        measure_input(source, [], Length(seconds=60, rounds=2, steps=5), tell, CLOCK)
+        measure_input(wages, options, Length(seconds=60, rounds=2, steps=5), tell, CLOCK)
     assert len(turns) == 1

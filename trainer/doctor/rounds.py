@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,8 +64,6 @@ class Rounds:
     Attributes:
       ways: by name.
       length: how long to measure.
-      heavy: ways that are left out if their turns would take too long, with the cost of a step in steps of the fastest
-        way.
       ahead: how many batches a way may have prefetched during other turns: that many of its steps are not timed, but
         for no longer than a turn.
       tell: called with a line of progress.
@@ -75,7 +74,6 @@ class Rounds:
 
     ways: Sequence[str]
     length: Length
-    heavy: Mapping[str, float] = dataclasses.field(default_factory=dict)
     ahead: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
     clock: Clock = CLOCK
@@ -84,20 +82,14 @@ class Rounds:
 
     def __iter__(self) -> Iterator[str]:
         turn_seconds = self.length.seconds / self.length.rounds / len(self.ways)
-        seconds: dict[str, float] = {}
         for way in self.ways:
-            if seconds and WARM_UP * self.heavy.get(way, 0) * min(seconds.values()) > turn_seconds:
-                continue
             self.tell(f"warming up: {way}")
-            for _ in range(WARM_UP):
-                begun = self.clock.wall()
-                yield way
-                seconds[way] = self.clock.wall() - begun
+            yield from itertools.repeat(way, WARM_UP)
         begun = self.clock.wall()
         for i in range(self.length.rounds):
             if i >= LEAST_ROUNDS and self.clock.wall() - begun >= self.length.seconds:
                 break
-            for way in seconds:
+            for way in self.ways:
                 self.tell(f"round {i + 1} of {self.length.rounds}: {way}")
                 yield from self.turn(way, turn_seconds)
 
@@ -131,7 +123,7 @@ class Rounds:
         return {way for way, turns in self.short.items() if 2 * turns >= len(self.costs[way])}
 
     def medians(self) -> dict[str, Cost]:
-        """The median cost of a step by way, without ways that had no turn."""
+        """The median cost of a step, by way."""
         return {
             way: Cost(statistics.median(c.seconds for c in costs), statistics.median(c.cpu for c in costs))
             for way, costs in self.costs.items()

@@ -24,16 +24,30 @@ from trainer.data.input_fn import (
     untuned,
     window_rows,
 )
-from trainer.data.input_options import InputOptions
+from trainer.data.input_options import InputOptions, input_options, shuffle_rows
 from trainer.estimator import tf_estimator
 from trainer.images.augment import augment_options, seeds
 from trainer.images.inputs import image_examples, record_spec
 from trainer.spec.hparams import Augmentation
+from trainer.spec.options import TrainOptions
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
+PREFETCH = 2  # batches
+SHARDS = 8
+FEW_SHARDS = 4  # fewer cannot be read well in parallel
 WHOLE = "input alone"
 TO_DEVICE = "to the device"
 PLAIN = Augmentation(flip=False)  # the random crop, and nothing else
+
+
+def measured(dataset: Dataset, options: TrainOptions) -> InputOptions:
+    """How the training reads its input, with a fixed number of prefetched batches: as asked, or two.
+
+    tf.data prefetches more each time that its buffer runs empty, which happens in every turn. It would refill the
+    buffer during the turns of other ways and slow them down. Training that waits for its model stays at two batches.
+    """
+    how = input_options(dataset, options, split="train", mode=TRAIN)
+    return how if options.prefetch is not None else dataclasses.replace(how, prefetch=PREFETCH)
 
 
 def prefixes(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
@@ -123,6 +137,29 @@ def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dat
         found["augment"] = decoded(options.augmentation)
     found = {name: examples.batch(options.batch_size) for name, examples in found.items()}
     return {**found, "batch": images(dataset, "train", records(options), TRAIN, options)}
+
+
+def settings(dataset: Dataset, options: InputOptions) -> dict[str, tuple[str, ...]]:
+    """By stage, the settings that would make it cheaper than it is, as they are typed."""
+    if is_held(dataset, "train", options):
+        return {"gather": ("no --deterministic",)} if options.deterministic else {}
+    usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
+    possible = {
+        "no --shuffle_buffer, so that the split is held in memory": is_held(dataset, "train", usual),
+        "--compression none, of beam_jobs.preprocess": bool(dataset.compression),
+        f"--num_shards {SHARDS}, of beam_jobs.preprocess": len(dataset.shards("train")) < FEW_SHARDS,
+        "no --deterministic": options.deterministic,
+    }
+    found = {"read": tuple(setting for setting, wanted in possible.items() if wanted)}
+    if dataset.image_schema is None:
+        return found
+    if options.shuffle_buffer >= 20 * options.batch_size:
+        found["shuffle"] = (f"--shuffle_buffer {options.shuffle_buffer // 10}",)
+    if dataset.image_schema.images.store == "jpeg":
+        found["decode and crop"] = ("images: {store: raw}, in the schema",)
+    if options.augmentation.color_jitter or options.augmentation.resized_crop is not None:
+        found["augment"] = ("--augment color_jitter=0 resized_crop=none",)
+    return found
 
 
 def accelerator() -> str | None:

@@ -2,8 +2,8 @@
 
     python -m trainer.doctor --data_dir out/ --model dnn
 
-Measures training steps fed from the dataset, and fed with one batch from memory; the input alone, stage by stage; and
-the input with other settings. They run in turn, and the medians are reported. No files are left behind.
+Measures training steps fed from the dataset, and fed with one batch from memory, and the input alone, stage by stage.
+They run in turn, and the medians are reported. No files are left behind.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
@@ -24,15 +24,15 @@ from schemas.command import option
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
+from trainer.doctor.rounds import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.flags import MODELS, check_model
 from trainer.local_data import local_data
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
-from trainer.profiling.turns import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.spec.options import StepOptions, TrainOptions
 from trainer.verbosity import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.profiling.diagnosis import Diagnosis
+    from trainer.doctor.diagnosis import Diagnosis
 
 PROG = "python -m trainer.doctor"
 EXAMPLES = """\
@@ -105,8 +105,8 @@ def _run(options: DoctorOptions, prog: str) -> command.Report:
             interruptible(sigterm=True),
             tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder,
         ):
-            diagnosis = diagnose(options.training, options.length, folder, processes=not options.one_process)
-        text, figures = told(diagnosis), diagnosis.as_json()
+            diagnosis = diagnose(options.training, options.length, folder)
+        text, figures = diagnosis.as_text(), diagnosis.as_json()
         if options.file is not None:
             print(text)  # first: it is not lost where the file cannot be written
             text = ""
@@ -114,13 +114,6 @@ def _run(options: DoctorOptions, prog: str) -> command.Report:
     except OSError as error:
         raise MillraceError(str(error)) from error
     return command.Report(text, figures)
-
-
-def told(diagnosis: Diagnosis) -> str:
-    """The figures, and what follows from them, for people."""
-    lines = [diagnosis.table(), f"\n{diagnosis.verdict}"]
-    lines += [f"  {line}" for line in diagnosis.advice or [diagnosis.why_none]]
-    return "\n".join([*lines, *([diagnosis.caution] if diagnosis.caution else [])])
 
 
 def check_writable(path: str, *, overwrite: bool) -> None:
@@ -139,9 +132,7 @@ def check_writable(path: str, *, overwrite: bool) -> None:
         raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
-def diagnose(
-    options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK, processes: bool = True
-) -> Diagnosis:
+def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Args:
@@ -149,7 +140,6 @@ def diagnose(
       length: how long to measure.
       folder: the folder.
       clock: times what this process does.
-      processes: also try settings that take a process of their own.
 
     Raises:
       MillraceError: there is no such dataset or model, or training failed.
@@ -161,16 +151,16 @@ def diagnose(
         print("starting TensorFlow", file=sys.stderr, flush=True)
     threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
     start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+    from trainer.doctor.measure import examine
     from trainer.loop.display import Display, rate_limited
     from trainer.model_dir.checkpoints import explain_failures
-    from trainer.profiling.examination import examine
 
     with (
         local_data(dataset, options, ("train",)) as data,
         explain_failures(data, options),
         contextlib.closing(Display(quiet=options.quiet)) as display,
     ):
-        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock, processes=processes)
+        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock)
 
 
 COMMAND = command.Command(
@@ -182,6 +172,3 @@ COMMAND = command.Command(
     json_takes_file=True,
 )
 parser, parse_options, main = COMMAND.parser, COMMAND.parse, COMMAND.main
-
-if __name__ == "__main__":
-    sys.exit(main())

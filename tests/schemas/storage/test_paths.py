@@ -1,0 +1,155 @@
+"""Patterns, paths and credentials that TensorFlow takes, and messages of stores: without secrets, in one line."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import json
+import os
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from beam_jobs import preprocess
+from schemas import storage
+from schemas.errors import MillraceError, UsageError
+from schemas.storage import globs
+from schemas.storage.gcs_access import check_tensorflow
+from schemas.storage.local import refused_by_disk
+from schemas.storage.paths import check_characters
+from schemas.storage.store import redacted
+from trainer import task
+
+NAMES = ["a.csv", "b.csv", ".hidden.csv", "x/a.csv", "x/y/a.csv", "x/.y/a.csv", "x/{a,b}.csv", "x/[a].csv", "x/a.txt"]
+PATTERNS = ["*.csv", "*/*", "**/*.csv", "x/**", "x/**/a.csv", "**", "?.csv", "[!a].csv", "[ab].csv", ".*", "a.csv"]
+PATTERNS += ["*/{a,b}.csv", "x/[[]a].csv", "*/.y/*", "**/y/*", "x*", "x/*.c[rs]v", "[a-z].csv", "*.CSV", "**/**/a.*"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_matches_the_names_that_it_matches_on_local_disk(tmp_path: Path, monkeypatch, pattern: str) -> None:
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    on_disk = {path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)}
+    assert {name for name in NAMES if globs.matches(name, pattern)} == on_disk
+    assert all(name.startswith(globs.literal_prefix(pattern)) for name in on_disk)
+
+
+GOOD = ["plain", "a[b", "a]b", "*", "?", "{a,b}", "a b#%41 ü"]
+BAD = ["a[1]", "[!a]", "back\\slash"]
+
+
+@pytest.mark.parametrize("name", [*GOOD, *BAD])
+def test_what_is_refused_is_what_tensorflow_does_not_find(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    saved = tf.train.Checkpoint(x=tf.Variable(1)).write(str(folder / "saved"))
+    found = tf.compat.v1.train.checkpoint_exists(saved)
+    assert found == (name in GOOD)
+    if found:
+        check_characters(str(folder))
+    else:
+        with pytest.raises(UsageError, match="for a pattern"):
+            check_characters(str(folder))
+
+
+def test_neither_a_job_nor_a_training_starts_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.csv").write_text("")
+    for main, flag, argv in (
+        (preprocess.main, "--output", ["--schema", "covertype", "--input", str(tmp_path / "x.csv")]),
+        (task.main, "--model_dir", ["--data_dir", str(tmp_path), "--max_steps", "1"]),
+    ):
+        assert main([*argv, flag, f"{tmp_path}/a[1]"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {flag} {tmp_path}/a[1]: TensorFlow takes [1] for a pattern")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "403 GET https://storage.googleapis.com/b/o?X-Goog-Signature=deadbeef&x=1: denied",
+            "403 GET https://storage.googleapis.com/b/o?<hidden> denied",
+        ),
+        ("POST https://h/upload/b/x/o?uploadType=resumable&upload_id=AbC", "POST https://h/upload/b/x/o?<hidden>"),
+        ("ftp://user:pass@host/x", "ftp://<hidden>@host/x"),
+        ("Authorization: Bearer abc.DEF-123_456", "Authorization: Bearer <hidden>"),
+        ("token ya29.a0AfH6SMB_x-y was refused", "token <hidden> was refused"),
+        ("key -----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY----- end", "key <hidden> end"),
+        ("gs://bucket/a?b.csv: no such object", "gs://bucket/a?b.csv: no such object"),
+        ("/data/a@b.csv: 3 columns, found 4", "/data/a@b.csv: 3 columns, found 4"),
+    ],
+)
+def test_secrets_are_left_out_and_the_rest_stays(text, expected):
+    assert redacted(text) == expected
+
+
+@pytest.mark.parametrize("path", ["gs://b/x", "/data/x"])  # of a copy, either side may be named
+def test_the_clouds_errors_are_shown_without_the_queries_of_their_addresses(path):
+    from google.api_core.exceptions import Forbidden
+
+    def refused() -> None:
+        with storage.wrap_errors(path):
+            raise Forbidden("GET https://storage.googleapis.com/b/o/x?access_token=SECRET: no")
+
+    with pytest.raises(MillraceError) as caught:
+        refused()
+    assert f"{path}: permission denied: GET https://storage.googleapis.com/b/o/x?<hidden>" in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_errors_of_no_store_are_raised_as_they_are():
+    with pytest.raises(ValueError, match="not a store's"), storage.wrap_errors("gs://b/x"):
+        raise ValueError("not a store's")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where gcloud writes the credentials that programs find by themselves."""
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.delenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    return tmp_path / "application_default_credentials.json"
+
+
+@pytest.mark.parametrize("kind", ["external_account", "impersonated_service_account"])
+def test_credentials_that_tensorflow_does_not_know_are_a_usage_error(file, monkeypatch, kind: str) -> None:
+    file.write_text(json.dumps({"type": kind}))
+    with pytest.raises(UsageError, match=rf"^gs://b/data: .*{file}.*type '{kind}'; use authorized_user"):
+        check_tensorflow("gs://b/data")
+    check_tensorflow("/local/data")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file.with_name("other.json")))
+    file.with_name("other.json").write_text('{"type": "service_account"}')
+    check_tensorflow("gs://b/data")
+
+
+def test_credentials_of_a_machine_or_a_broken_file_are_left_to_google(file) -> None:
+    check_tensorflow("gs://b/data")
+    file.write_text("{")
+    check_tensorflow("gs://b/data")
+    file.write_text('{"type": "authorized_user"}')
+    check_tensorflow("gs://b/data")
+
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (f"out/shard-1: {FULL}", f"out/shard-1: {FULL}"),
+        (f"[Errno 28] {FULL}: 'out/shard-1'", f"[Errno 28] {FULL}: 'out/shard-1'"),
+        (f"out/saved_model.pb; {FULL} [while running 'Write/Copy']", f"out/saved_model.pb; {FULL}"),
+        (f"tensorflow.errors_impl.ResourceExhaustedError: out/x.pb; {FULL}", f"out/x.pb; {FULL}"),
+        (f"RuntimeError: OSError: [Errno 28] {FULL} [while running 'A']", f"[Errno 28] {FULL}"),
+        (f"a frame\n  another\nout/shard-1: {FULL}\nbehind it", f"out/shard-1: {FULL}"),
+        (f"{os.strerror(errno.EFBIG)}", "File too large"),
+        ("out/shard-1: Permission denied", None),
+        ("", None),
+    ],
+)
+def test_the_line_that_names_the_cause_is_shown(message, told):
+    assert refused_by_disk(message) == told

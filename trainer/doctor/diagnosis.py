@@ -1,0 +1,133 @@
+"""The diagnosis of a measured training: verdict, table, JSON. Nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.doctor.rounds import Cost
+
+SMALL_SHARE = 0.1  # of a step: an input that costs less does not matter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The measurements of a training. All costs are those of a step, which takes one batch.
+
+    Attributes:
+      batch_size: examples a step.
+      training: a step fed from the dataset.
+      memory: a step fed with the same batch each time, from memory.
+      alone: a batch of the complete input, without a model.
+      stages: what each stage of the input adds, in order: differences between prefixes of the pipeline.
+      settings: by stage, the settings that would make it cheaper, as they are typed.
+      to_device: what copying a batch to the accelerator adds; None where there is none.
+      busy: seconds of a step from the dataset in which the accelerator computes; None where there is none, or where
+        TensorFlow's trace does not tell.
+      held: whether the split is held in memory.
+      short: whether turns of the input were too short to use up what it had prefetched.
+    """
+
+    batch_size: int
+    training: Cost
+    memory: Cost
+    alone: Cost
+    stages: Mapping[str, Cost]
+    settings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    to_device: Cost | None = None
+    busy: float | None = None
+    held: bool = False
+    short: bool = False
+
+    @property
+    def share(self) -> float:
+        """The share of a step that the input costs: what a batch from memory saves."""
+        return max(0.0, 1 - self.memory.seconds / self.training.seconds)
+
+    @property
+    def idle(self) -> float | None:
+        """The share of a step from the dataset in which the accelerator waits; None where that is unknown."""
+        return None if self.busy is None else max(0.0, 1 - self.busy / self.training.seconds)
+
+    @property
+    def bound_by(self) -> str:
+        """`model`, `input`, or `both`, where the model sets the pace and the input slows it down."""
+        if self.share < SMALL_SHARE:
+            return "model"
+        hidden = self.alone.seconds < min(self.memory.seconds, 0.9 * self.training.seconds)  # behind the model's step
+        return "both" if hidden and self.share < 0.5 else "input"
+
+    @property
+    def costliest(self) -> str:
+        """The stage that takes most CPU."""
+        return max(self.stages, key=lambda name: self.stages[name].cpu)
+
+    @property
+    def advice(self) -> list[str]:
+        """The settings to change, those of the costliest stage first; empty if there are none."""
+        if self.bound_by == "model":
+            return [f"--batch_size {4 * self.batch_size}: a step costs less for each example, as far as memory allows"]
+        stages = sorted(self.settings, key=lambda name: self.stages[name].cpu, reverse=True)
+        return [f"{setting}: makes {name} cheaper" for name in stages for setting in self.settings[name]]
+
+    @property
+    def caution(self) -> str:
+        """A warning about the accuracy of the figures; empty if there is none."""
+        if not self.short:
+            return ""
+        return (
+            "The turns were too short to use up the rows that the input had prefetched, so the costs of the input and "
+            "its stages are uncertain: raise --seconds."
+        )
+
+    @property
+    def verdict(self) -> str:
+        """What training is bound by, in one or two sentences."""
+        step, memory, alone = (f"{c.seconds * 1e3:.2f} ms" for c in (self.training, self.memory, self.alone))
+        measured = f"a step takes {step}, and {memory} where its batch is in memory already"
+        most = f"{self.costliest} costs most of it, {self.stages[self.costliest].cpu * 1e3:.2f} ms of CPU a batch"
+        if self.bound_by == "model":
+            return f"Training is bound by the model: {measured}, so the input costs {self.share:.0%} of it."
+        if self.bound_by == "input":
+            return f"Training is bound by its input: {measured}. The input alone makes a batch in {alone}; {most}."
+        return (
+            f"Training is bound by the model, and its input takes cores from it: {measured}, so the input costs "
+            f"{self.share:.0%} of it. The input alone makes a batch in {alone}; {most}."
+        )
+
+    def as_text(self) -> str:
+        """The figures, one per line, and what follows from them."""
+        lines = [f"{'':<38}{'ms':>10}{'ms CPU':>10}{'steps/s':>10}{'examples/s':>12}"]
+        steps = {"training from the dataset": self.training, "training from memory": self.memory}
+        steps["input alone"] = self.alone
+        stages = {f"  {name}": cost for name, cost in self.stages.items()}
+        if self.to_device is not None:
+            stages["  to the device"] = self.to_device
+        for name, cost in {**steps, **stages}.items():
+            rates = f"{1 / cost.seconds:>10,.1f}{self.batch_size / cost.seconds:>12,.0f}" if name in steps else ""
+            lines.append(f"{name:<38}{cost.seconds * 1e3:>10.2f}{cost.cpu * 1e3:>10.2f}{rates}")
+        if self.to_device is None:
+            lines.append("  to the device: nothing, training runs on the CPU, which has no idle time of its own")
+        else:
+            idle = "TensorFlow's trace does not tell" if self.idle is None else f"{self.idle:.0%} of a step"
+            lines.append(f"  the device is idle: {idle}")
+        advice = self.advice or ["no setting is known to make training faster"]
+        lines += ["", self.verdict, *(f"  {line}" for line in advice)]
+        return "\n".join([*lines, *([self.caution] if self.caution else [])])
+
+    def as_json(self) -> dict[str, Any]:
+        """All measurements, in seconds, and the conclusions."""
+        drawn = ("share", "idle", "bound_by", "costliest", "verdict", "caution", "advice")
+        return {**dataclasses.asdict(self), **{name: getattr(self, name) for name in drawn}}
+
+
+def differences(prefixes: Mapping[str, Cost]) -> dict[str, Cost]:
+    """What each stage adds to the prefix before it, except the last, which is the complete input with prefetching.
+
+    A prefix that runs on several cores may take less time than a shorter one on a single core: it then adds nothing.
+    """
+    found, before = {}, Cost(0, 0)
+    for name, cost in list(prefixes.items())[:-1]:
+        found[name], before = cost.beyond(before), cost
+    return found
