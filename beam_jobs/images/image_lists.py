@@ -1,4 +1,7 @@
-"""The images of a job: a CSV file of them in memory, or those in folders, of which few are in memory at once."""
+"""The images of a job: a CSV file of them in memory, or those in folders, of which few are in memory at once.
+
+Lists rejected images again by their corrected paths or lines. No image is read here.
+"""
 
 from __future__ import annotations
 

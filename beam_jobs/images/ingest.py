@@ -1,4 +1,26 @@
-"""Cuts a GIF file after its first frame, in TensorFlow ops."""
+"""The ingest graph: an image file's bytes -> the canonical image that is stored, in TensorFlow ops.
+
+It is stateless and works on one image. The job runs it on every file and a served model on every request, so both see
+the same pixels. It raises InvalidArgumentError for a file that it does not accept. `schemas.images.header` checks the
+same limits in plain Python, so a job's rejects have their reasons before anything is decoded.
+
+Cuts a GIF file after its first frame, in TensorFlow ops.
+
+The result of `tf.image.resize(method="bilinear", antialias=True)`, bit by bit, in half the time.
+
+Its op, ScaleAndTranslate, resizes rows and then columns, pixel by pixel, with three channels at a time; that takes
+most of its time. Here each direction is a call of its own, on an image of one column whose pixels have a whole row as
+their channels. The sums and their order are the same, but run over long vectors.
+
+An image file's bytes -> its pixels, in TensorFlow ops: the first half of the ingest graph.
+
+What the decoders do, on purpose: - the format is detected from the first bytes, not from the file name; - EXIF
+orientation is ignored, in training and in serving; an alpha channel is dropped, not blended; - CMYK and YCCK JPEGs are
+converted without a colour profile; the inverted inks that Adobe stores are inverted back; - 16 bits become 8, a
+palette becomes colours, one channel becomes three equal ones; - only the first frame of a GIF is read, in its own
+size; later frames are cut off before the decoder runs; - a truncated file is an error, never padded; - a JPEG is
+decoded at 1/2, 1/4 or 1/8 of its size if that is at least twice the stored size.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pairs of canonical images -> records, a chunk of pairs at a time."""
+"""Pairs of canonical images -> records, a chunk of pairs at a time.
+
+The pipeline of pairs of images: each image is still read and decoded only once.
+"""
 
 from __future__ import annotations
 

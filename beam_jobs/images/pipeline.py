@@ -1,4 +1,7 @@
-"""Finds leakage among the images that a pipeline ingests, in the step that ingests them."""
+"""The pipeline of image files: each is read and decoded once, stored, and measured for the channel statistics.
+
+Finds leakage among the images that a pipeline ingests, in the step that ingests them.
+"""
 
 from __future__ import annotations
 

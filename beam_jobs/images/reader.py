@@ -1,4 +1,9 @@
-"""Which pairs, and which images, may become parity records."""
+"""Bundles of image files -> batches of canonical records: two threads per core, bounded memory.
+
+Which pairs, and which images, may become parity records.
+
+Canonical images as Arrow batches: the stored records, and the moments for the channel statistics.
+"""
 
 from __future__ import annotations
 

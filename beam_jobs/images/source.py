@@ -1,4 +1,9 @@
-"""Image files as a job's input: what folders and pairs of images share. No image is read here."""
+"""Image files as a job's input: what folders and pairs of images share. No image is read here.
+
+Images of one class each, as a job's input.
+
+Pairs of images as a job's input, drawn from the listing of all images.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Small files read together: a group of ranges is one element of the pipeline, and few batches.
+"""The ranges that workers read: files are opened and cut into ranges inside the pipeline, however many they are.
+
+Small files read together: a group of ranges is one element of the pipeline, and few batches.
 
 Each element, and each batch, costs milliseconds in Beam and in the transform's graph, which is more than it takes to
 read a file of a few rows.

@@ -1,4 +1,6 @@
-"""What an analysis has measured of one run's records, kept so that these need not be read for another analysis.
+"""Measures the transform: all of the train split, or what no earlier run has measured and kept.
+
+What an analysis has measured of one run's records, kept so that these need not be read for another analysis.
 
 There are two parts. The accumulators of tf.Transform's combiners (sums, least and greatest values, sketches of
 quantiles) are what its `AnalyzeDatasetWithCache` hands out, by keys of its own. The words of vocabularies are counted
@@ -6,6 +8,10 @@ by an analyzer of ours, which is none that tf.Transform can cache: their counts 
 
 tf.Transform's coder pickles sketches. Nothing that is stored here is a pickle, and nothing that is read is unpickled
 but bytes that this file has put together itself from the state of a sketch.
+
+Writes tf.Transform's graph to the run's folder; a runner may repeat this.
+
+`tft_beam.WriteTransformFn` renames the files that it has written: a repeated attempt does not find them and fails.
 """
 
 from __future__ import annotations

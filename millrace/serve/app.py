@@ -1,4 +1,8 @@
-"""What Prometheus reads: counts and times, never a value of a request."""
+"""The application. Predictions are answered here, without a framework, which would take as long as all else that is
+done for a row; everything else is in `trainer.serving.pages`.
+
+What Prometheus reads: counts and times, never a value of a request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""A request's rows on their way through a batch: what was asked, what waits, and what is answered."""
+"""Requests of all clients in batches: while the model answers one batch, the next one gathers.
+
+A batch begins when the model is free and the first of its requests has waited for `wait`. What waits is bounded in
+bytes (and in rows, if that is asked for) and in seconds; what would exceed the bytes is refused at once. A batch is
+answered by one version, the one that is current when it begins, or the one that its requests name.
+
+A request's rows on their way through a batch: what was asked, what waits, and what is answered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The body of a request as a JSON value: strict, bounded in depth, no key twice, and NaN where it is allowed."""
+"""Plain rows: a list of objects with values as they stand in a raw file. A bad row gets an error of its own.
+
+A number may be text, which is read as the preprocessing job reads it; null is missing; the key may be left out. What
+else the schema declares, such as the label, may be there and is not read.
+
+The body of a request as a JSON value: strict, bounded in depth, no key twice, and NaN where it is allowed.
+"""
 
 from __future__ import annotations
 

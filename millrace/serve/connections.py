@@ -1,4 +1,10 @@
-"""Who may ask: the token, and the names that the server answers to.
+"""Connections with limits: how long a request may take to arrive, an answer to be read, and how long headers are.
+
+uvicorn closes connections that are idle between requests. What it waits for without end, or holds without limit, ends
+here: a client that sends its request a byte at a time, one that never reads its answer, one that sends headers
+forever.
+
+Who may ask: the token, and the names that the server answers to.
 
 A page in somebody's browser may send requests to addresses of their machine. The names in `Host` keep out a page whose
 own name was made to lead here (DNS rebinding), and `Origin`, which browsers send along, keeps out all other pages.

@@ -1,4 +1,9 @@
-"""What a request is answered with when it gets no predictions."""
+"""What an export takes and gives, as its requests and answers see it: the same of all versions that one server has.
+
+What a request is answered with when it gets no predictions.
+
+What decoding the images of a request takes, known from their headers before anything is decoded.
+"""
 
 from __future__ import annotations
 

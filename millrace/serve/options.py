@@ -1,4 +1,7 @@
-"""How much a server takes: in a batch, in a request, on a connection."""
+"""The options of a server.
+
+How much a server takes: in a batch, in a request, on a connection.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,13 @@
-"""JSON values of one input to an array for the model: NumPy does the work per value, and an error names the value.
+"""What a request asks for: its rows as arrays for the model, and how the answer is to look.
+
+JSON values of one input to an array for the model: NumPy does the work per value, and an error names the value.
 
 The array is float32 `[rows]` or `[rows, width]`, or objects of `bytes` `[rows]`. What is out of a float32's range
 becomes infinite, which the model's own checks answer with an error of that row.
+
+Serialized `tf.Example`s as the columns that they hold, by the rules of `tf.io.parse_example`.
+
+They are read here, before requests are batched, so that one that is broken fails its own request and no other's.
 """
 
 from __future__ import annotations

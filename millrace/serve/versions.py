@@ -1,8 +1,16 @@
-"""A newer export tried out in a process of its own, before a server that answers others loads it.
+"""The versions of a model in one server: the current one, the one before it, and those that were refused.
 
-Its graph only computes, but may do that without end, in all memory there is, or in an op that crashes. There it harms a
-process with nothing else to do: on the CPU, of low priority, watched by its resident memory and by time, and gone with
-the server, however that ends.
+All methods but `load_newer` belong to the event loop. A version takes over between two batches, because a batch takes
+the current version when it begins. The version before stays loaded, to answer requests that name it and for rolling
+back; the one before that is freed when the batches that it answers are done.
+
+A newer export tried out in a process of its own, before a server that answers others loads it.
+
+Its graph only computes, but may do that without end, in all memory there is, or in an op that crashes. There it harms
+a process with nothing else to do: on the CPU, of low priority, watched by its resident memory and by time, and gone
+with the server, however that ends.
+
+Waits for newer exports: told by the file system on local disk, by listing the folder on other stores.
 """
 
 from __future__ import annotations

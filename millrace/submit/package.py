@@ -1,4 +1,7 @@
-"""Names and labels that the platforms take, and the name of a job."""
+"""The code for other machines: this package as a source distribution, staged, and the command that installs it.
+
+Names and labels that the platforms take, and the name of a job.
+"""
 
 from __future__ import annotations
 

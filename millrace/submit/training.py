@@ -1,4 +1,7 @@
-"""The training that is submitted: its arguments, read by the trainer's own parser before anything is staged."""
+"""The training that is submitted: its arguments, read by the trainer's own parser before anything is staged.
+
+How many processes a training has, by role.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The trials of a study: what each was given, what it reported, and which is the best."""
+"""`--tune`: the study of a HyperparameterTuningJob, which trains by values that Vertex AI chooses, trial by trial.
+
+The trials of a study: what each was given, what it reported, and which is the best.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The trials of a study as a table, and as JSON."""
+"""The page of a study: one HTML file that loads nothing.
+
+The trials of a study as a table, and as JSON.
+
+The pictures of a study: values of the metric by trial, by each hyper-parameter, and by all of them at once.
+"""
 
 from __future__ import annotations
 

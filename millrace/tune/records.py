@@ -1,4 +1,10 @@
-"""How a study is searched."""
+"""The study in its file: which trials there were, what they were given and reported, and how they ended.
+
+It is an Optuna study in SQLite. What Optuna has told is on disk before anything depends on it, so a process may be
+killed anywhere: the trials that it had running are given again, and go on from their last checkpoints.
+
+How a study is searched.
+"""
 
 from __future__ import annotations
 

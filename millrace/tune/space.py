@@ -1,4 +1,9 @@
-"""The arguments of a trial's training: those that were given to the study, with the values of the trial."""
+"""The space of a search: hyper-parameters and flags of a training, and the values that trials may be given.
+
+Written as `NAME=KIND:VALUES`, or in a YAML file as `NAME: KIND:VALUES`. The kinds are those of Vertex AI.
+
+The arguments of a trial's training: those that were given to the study, with the values of the trial.
+"""
 
 from __future__ import annotations
 

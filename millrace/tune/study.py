@@ -1,4 +1,7 @@
-"""What a study says while it runs: a line when a trial begins and ends, and how far all of it is."""
+"""A study: trials one after another, or some at a time, until there are enough or the time is up.
+
+What a study says while it runs: a line when a trial begins and ends, and how far all of it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Files that are no CSV, known by how they begin: an image, a zip archive, JSON."""
+"""Opens a CSV file: detects its compression, encoding and header, and finds the position of each raw column.
+
+Files that are no CSV, known by how they begin: an image, a zip archive, JSON.
+
+Columns of a file whose cells are handed through as they stand there, whatever the schema reads of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Splits a single record into fields, with the rules of Python's csv module."""
+"""Parses records to columns of bytes: all at once where CSV readers agree on them, one by one where they do not.
+
+Splits a single record into fields, with the rules of Python's csv module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reads a range of a CSV file as blocks of complete records, for any sizes of ranges, blocks and records."""
+"""Reads ranges of CSV files as Arrow batches of raw columns, and accounts for every record.
+
+Reads a range of a CSV file as blocks of complete records, for any sizes of ranges, blocks and records.
+"""
 
 from __future__ import annotations
 

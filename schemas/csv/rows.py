@@ -1,4 +1,9 @@
-"""Decodes corrected records of a CSV file exactly as the file's own records, without the file."""
+"""CSV as a row format.
+
+Decodes corrected records of a CSV file exactly as the file's own records, without the file.
+
+Reads records of a CSV file again, by their offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Checks stored records: every feature is present, has its dtype and shape, and holds valid values.
 
 tfx_bsl decodes a batch of serialized `tf.Example`s to Arrow in C++, so that entire columns are checked at once.
+
+Reads a complete shard and checks its bytes against the manifest, and its records against checksums and schema.
 """
 
 from __future__ import annotations

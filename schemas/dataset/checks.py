@@ -1,4 +1,11 @@
-"""The issues that a verification finds, and its progress."""
+"""Checks the numbers of the inputs against each other, and the files that hold them against the manifest.
+
+The issues that a verification finds, and its progress.
+
+Checks the manifest's numbers and file names against each other, and against the run's rejects files.
+
+`open_dataset` raises the first issue in the manifest itself; `verify_dataset` reports all issues.
+"""
 
 from __future__ import annotations
 

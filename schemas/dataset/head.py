@@ -1,4 +1,7 @@
-"""Stored images side by side in one PNG, each with its class below it. Drawn by Pillow."""
+"""The first records of a split, for people: a table with a line for each feature, and images as a contact sheet.
+
+Stored images side by side in one PNG, each with its class below it. Drawn by Pillow.
+"""
 
 from __future__ import annotations
 

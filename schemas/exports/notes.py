@@ -1,4 +1,7 @@
-"""The notes of an exported model (`millrace.json`): where it comes from, and the checksums of its files."""
+"""The notes of an exported model (`millrace.json`): where it comes from, and the checksums of its files.
+
+What an export's output `error` says of rows that have no prediction.
+"""
 
 from __future__ import annotations
 

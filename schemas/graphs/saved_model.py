@@ -1,4 +1,10 @@
-"""Protobuf messages of other projects, declared with only the fields that are read or written here."""
+"""Reads the protobuf of a SavedModel without TensorFlow and without loading its graph.
+
+TensorFlow's messages are declared here with only the fields that show what runs and with which inputs. All other
+fields, such as constants and shapes, are not parsed.
+
+Protobuf messages of other projects, declared with only the fields that are read or written here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lists of image paths: CSV files in which every line is one record, and the paths that a line may contain."""
+"""The images of a dataset and their labels, from folder names or from a CSV file. No image is read.
+
+Lists of image paths: CSV files in which every line is one record, and the paths that a line may contain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One image file as the job and `trainer.predict` read it: the same limits, the same reasons for rejects."""
+"""Reads the files of images to predict on, checks them, and puts them in batches that memory holds.
+
+One image file as the job and `trainer.predict` read it: the same limits, the same reasons for rejects.
+"""
 
 from __future__ import annotations
 

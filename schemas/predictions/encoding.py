@@ -1,4 +1,11 @@
-"""The columns of predictions, the same in every format that they are written in."""
+"""JSON lines from the columns of predictions.
+
+The columns of predictions, the same in every format that they are written in.
+
+CSV from the columns of predictions: one column for each class's probability.
+
+JSON lines from columns: Arrow writes the values of a batch and joins them, and Python joins no row.
+"""
 
 from __future__ import annotations
 

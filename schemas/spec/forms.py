@@ -1,4 +1,9 @@
-"""What all models of a file are made of: frozen, strictly checked values, and the types that their keys share."""
+"""The forms that a feature takes: as a raw column, as a vocabulary, and transformed, as a model reads it.
+
+What all models of a file are made of: frozen, strictly checked values, and the types that their keys share.
+
+Why a cell cannot be taken.
+"""
 
 from __future__ import annotations
 

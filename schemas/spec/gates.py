@@ -1,4 +1,7 @@
-"""Thresholds of drift: how far a feature's values may be from those that a model is trained on."""
+"""The key `promote` of a schema file: what a model must reach before it is put in service.
+
+Thresholds of drift: how far a feature's values may be from those that a model is trained on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The schemas that ship, by name, so that `--schema covertype` works wherever the package is installed."""
+"""The schemas that ship, by name, so that `--schema covertype` works wherever the package is installed.
+
+`python -m schemas.spec [NAME]`: prints a schema that ships, to be copied, or lists all of them.
+"""
 
 from __future__ import annotations
 

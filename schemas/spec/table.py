@@ -1,4 +1,9 @@
-"""A dataset's schema: the value that one YAML file declares, and what follows from it alone."""
+"""A dataset's schema: the value that one YAML file declares, and what follows from it alone.
+
+The raw columns of a dataset: what a decoded batch holds and what a serving request sends.
+
+The reason that the job and predictions give for a row whose transform gives a number that is not finite.
+"""
 
 from __future__ import annotations
 

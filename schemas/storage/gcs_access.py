@@ -1,4 +1,6 @@
-"""Checks Google's credentials for TensorFlow, whose gs:// client supports fewer kinds than Google's Python libraries.
+"""Where a bucket lies, and whether a region reads it without leaving that place.
+
+Checks Google's credentials for TensorFlow, whose gs:// client supports fewer kinds than Google's Python libraries.
 
 TensorFlow reads the same file as they do, or else asks the metadata server of the machine. If it does not support the
 credentials, it only logs a line and continues without any; requests are then refused without naming the cause.

@@ -1,4 +1,7 @@
-"""What the errors of Google's client libraries mean, and what to do. They are identified by name, without an import."""
+"""The client of Google's library: one per process, with bounded waits, retries and a pool of connections.
+
+What the errors of Google's client libraries mean, and what to do. They are identified by name, without an import.
+"""
 
 from __future__ import annotations
 

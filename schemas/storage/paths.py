@@ -1,4 +1,7 @@
-"""Paths that TensorFlow cannot use, as it takes some characters for a pattern even where it is given a file's path."""
+"""Reads and writes files by path, on any store. All other code uses these functions.
+
+Paths that TensorFlow cannot use, as it takes some characters for a pattern even where it is given a file's path.
+"""
 
 from __future__ import annotations
 

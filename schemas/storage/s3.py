@@ -1,4 +1,9 @@
-"""What the errors of Amazon's client libraries mean, and what to do. They are identified by name, without an import."""
+"""Amazon S3, and servers with its API: a folder is a common prefix of keys, and an object's version is its ETag.
+
+Commits depend on conditional writes and deletes (If-Match, If-None-Match), which the server must support.
+
+What the errors of Amazon's client libraries mean, and what to do. They are identified by name, without an import.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Removes secrets from messages of other libraries, such as keys in the addresses of failed requests."""
+"""The interface of a store of files, and what all stores share.
+
+Removes secrets from messages of other libraries, such as keys in the addresses of failed requests.
+
+A file that is read by requests for ranges of its bytes, several of them at once.
+"""
 
 from __future__ import annotations
 

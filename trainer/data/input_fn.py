@@ -1,4 +1,17 @@
-"""`--data_service`: other machines read the shards and prepare the batches (tf.data service).
+"""Reads a dataset's records: shards in, batches of (features, label) out.
+
+Transformed records of a CSV dataset are parsed in blocks, in C++; parsing them one by one is ten times slower. In
+training the shards are opened in random order and read in parallel, in blocks. The thread that reads a block also
+parses it. Windows of many blocks are then shuffled completely (`trainer.data.window_shuffle`): a stage that handles
+records one by one would limit the rate. (The job has distributed the records among the shards at random, and shuffled
+each shard.) A split of moderate size is read once and cached in memory, which leaves more of the cores to the model.
+Evaluation and prediction read the shards one after the other, so that every run sees the same records in the same
+order.
+
+Images are decoded, and in training cropped and augmented, one by one on every core (`trainer.images.inputs`). Each
+open shard has a shuffle buffer of its own, so that images are shuffled in parallel.
+
+`--data_service`: other machines read the shards and prepare the batches (tf.data service).
 
 The dispatcher hands out epochs, since that is what the input begins with: a worker prepares whole epochs, several
 workers different ones, and what they have ready comes in any order. So each record is read once in each epoch.

@@ -1,4 +1,9 @@
-"""A place in the endless sequence of epochs that a training reads. Importing this imports no TensorFlow."""
+"""The options of `input_fn`.
+
+A place in the endless sequence of epochs that a training reads. Importing this imports no TensorFlow.
+
+How a training reads its splits: the `InputOptions` that follow from the dataset and from what was asked.
+"""
 
 from __future__ import annotations
 

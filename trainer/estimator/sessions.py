@@ -1,4 +1,10 @@
-"""An Estimator's steps check for a signal whose exception was dropped (`schemas.interrupts`)."""
+"""`--inter_op_threads` and `--intra_op_threads`: how many threads run a model's operations.
+
+The threads of single operations belong to the process, and TensorFlow starts them once, before anything else runs. The
+threads on which operations run side by side belong to the sessions.
+
+An Estimator's steps check for a signal whose exception was dropped (`schemas.interrupts`).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,17 @@
-"""Isolates the images of a request from each other, so that an invalid image does not fail the others.
+"""The image inputs of an exported model: files pass through the dataset's ingest graph, then as in evaluation.
+
+The ingest graph's output is encoded and decoded again, like a stored image, since training saw the pixels of the
+stored JPEG.
+
+Isolates the images of a request from each other, so that an invalid image does not fail the others.
 
 The only way in TensorFlow to continue after a failing op is a `tf.data` pipeline that drops the element. It prepares
-its function again for every request, which takes 0.2 s for an ingest graph, but only milliseconds for a small graph. So
-a small graph looks at the images first. JPEGs and PNGs of ordinary sizes that decode cannot fail: the ingest graph is
-called directly. What has the first bytes of no format is not looked at. Only the rest goes through the slow pipeline,
-if there is any: GIFs, BMPs, unusual sizes, and damaged files, of which ingest graphs accept some.
+its function again for every request, which takes 0.2 s for an ingest graph, but only milliseconds for a small graph.
+So a small graph looks at the images first. JPEGs and PNGs of ordinary sizes that decode cannot fail: the ingest graph
+is called directly. What has the first bytes of no format is not looked at. Only the rest goes through the slow
+pipeline, if there is any: GIFs, BMPs, unusual sizes, and damaged files, of which ingest graphs accept some.
+
+Checks that raw image files, ingested again, equal the stored records byte for byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Evaluates a small graph on serialized records, in a session of its own."""
+"""The warm-up requests of an export: real records as requests, and what the trained model predicted for them.
+
+TensorFlow Serving runs the requests of `assets.extra/tf_serving_warmup_requests` before a version takes traffic, so
+that no client waits for what a graph does once. The file holds `PredictionLog`s in TFRecords. Each holds the response,
+too, which TensorFlow Serving does not read: `millrace serve` compares it with what the loaded graph answers.
+
+Evaluates a small graph on serialized records, in a session of its own.
+"""
 
 from __future__ import annotations
 

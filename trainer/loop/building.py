@@ -1,4 +1,7 @@
-"""A training that resumes: where its input begins, and with which learning rate it goes on."""
+"""The Estimator that the options of a training name.
+
+A training that resumes: where its input begins, and with which learning rate it goes on.
+"""
 
 from __future__ import annotations
 

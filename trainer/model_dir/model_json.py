@@ -1,4 +1,7 @@
-"""`evaluations.json`: all evaluations of a training. Early stopping and studies read it, here without TensorFlow."""
+"""`model.json`: the model in a model directory, and the data that it was trained on.
+
+`evaluations.json`: all evaluations of a training. Early stopping and studies read it, here without TensorFlow.
+"""
 
 from __future__ import annotations
 

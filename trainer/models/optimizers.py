@@ -1,4 +1,9 @@
-"""Learning rates by step."""
+"""Adam with a learning rate that decays to 0 along a cosine, where the end of training is known.
+
+Learning rates by step.
+
+The TRAIN path that the image models share: the train op, what is written along the way, and where weights start.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,14 @@
-"""SqueezeNext's building blocks: convolution with batch norm and ReLU, and the unit of five of them with a shortcut.
+"""`squeezenext`: images to classes by SqueezeNext (Gholami et al., arXiv 1803.10615).
+
+SqueezeNext's building blocks: convolution with batch norm and ReLU, and the unit of five of them with a shortcut.
 
 Layers for a TF1 graph, such as an Estimator's `model_fn` builds: variables by `tf.compat.v1.get_variable` under the
 caller's variable scope, L2 terms in REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, NHWC throughout.
+
+SqueezeNext (Gholami et al., arXiv 1803.10615): images in, embeddings or logits out, in a TF1 graph.
+
+`trainer.models.squeezenext_variants.VARIANTS` names the published ones. Variables lie under `squeezenext/`; those of
+the last layer under `CLASSIFIER`, which a fine-tuning leaves out.
 """
 
 from __future__ import annotations

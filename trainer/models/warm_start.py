@@ -1,4 +1,7 @@
-"""`--warm_start_from`: a training that begins with the weights of another one, as far as they fit."""
+"""`--warm_start_from`: a training that begins with the weights of another one, as far as they fit.
+
+Starts a training from the weights of another one.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
 """The roles of a training's processes, and this process's own, as Vertex AI and TensorFlow tell them.
 
 Vertex AI sets CLUSTER_SPEC on every replica, whose roles are the places of worker pools, evaluators among them.
-Without it, TF_CONFIG says the same; unlike TensorFlow's own, it may name the evaluators, which TensorFlow does not take
-for part of the cluster.
+Without it, TF_CONFIG says the same; unlike TensorFlow's own, it may name the evaluators, which TensorFlow does not
+take for part of the cluster.
+
+How the processes of a training tell each other that they have ended: a small file each, in the model directory.
+
+A service ends all replicas with the chief, and so would end the evaluator before its last export. Parameter servers
+end by themselves never. Both wait for such files, which need no connection between the processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The arguments of a trial of Vertex AI's tuner, which appends the values that it tries to those of the training."""
+"""`python -m trainer.replica ARGS`: `python -m trainer.task ARGS` as one process of several, on any platform.
+
+The training runs in a process of its own with the TF_CONFIG of its role. This one, which imports no TensorFlow, ends a
+parameter server when all others have ended, and keeps the chief until the evaluator has exported.
+
+The arguments of a trial of Vertex AI's tuner, which appends the values that it tries to those of the training.
+"""
 
 from __future__ import annotations
 

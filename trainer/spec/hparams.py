@@ -1,4 +1,7 @@
-"""The random changes to images in training: `--augment`. Importing this imports no TensorFlow."""
+"""Parses hyper-parameters, `key=value` on the command line, into a model's frozen dataclass.
+
+The random changes to images in training: `--augment`. Importing this imports no TensorFlow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The task spec of an image model: its classes and the size of its input."""
+"""The task spec of a model: its inputs, label and example weight, derived from a dataset.
+
+The task spec of an image model: its classes and the size of its input.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A worker begins as soon as the chief has initialized the variables.
+"""All-reduce across machines: the chief and the workers take every step together, each with its share of the batch.
+
+No task goes on without the others. So they wait for each other at the beginning, agree on when to stop, and all end
+when one is lost; a training that is started again resumes from the last checkpoint.
+
+A worker begins as soon as the chief has initialized the variables.
 
 Estimator lets a worker wait some seconds for each worker before it. One that finds the variables uninitialized all the
 same looks again only after 30 s, in which the others may have done all the steps.

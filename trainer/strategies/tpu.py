@@ -1,4 +1,16 @@
-"""Whether a TPU can be reached from here, and why not."""
+"""Training by TPUEstimator: its steps on a TPU, everything else on the host. `--tpu cpu` takes the same way on the CPU.
+
+A TPU compiles a step, so batches have one size, and the host computes what cannot be compiled: see
+`trainer.data.host_features`. Evaluations, predictions and exports run on the host, from checkpoints, as without a TPU.
+
+Whether a TPU can be reached from here, and why not.
+
+What a model asks about a TPU: whether its step is compiled for one, and how many cores share a batch.
+
+Each core makes the step on its part of the batch, so the cores' gradients must be averaged before they are applied.
+
+What a TPU's step tells: its scalars go to the host, which writes them for TensorBoard.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The reader, the job and the trainer use these properties and do not look at an item's kind. Properties without a
 sensible default are abstract.
+
+What features share whose ids are those of words in a vocabulary of the train split.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""`kind: category`, of a feature and of a label."""
+"""`kind: category`, of a feature and of a label.
+
+`kind: cross`.
+
+`kind: text`.
+"""
 
 from __future__ import annotations
 
