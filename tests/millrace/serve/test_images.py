@@ -13,6 +13,8 @@ from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
 from tests.support.stored_requests import stored_rows
 
+pytestmark = pytest.mark.slow
+
 
 def b64(data: bytes) -> dict[str, str]:
     return {"b64": base64.b64encode(data).decode()}

@@ -12,6 +12,8 @@ from tests.millrace.serve.test_rest import GOOD
 from tests.support.model_server import Client, serving
 from tests.support.stored_requests import stored_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def client(people_export):

@@ -13,6 +13,8 @@ import tensorflow as tf
 from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
 
+pytestmark = pytest.mark.slow
+
 GOOD: dict[str, Any] = {
     "id": "k1",
     "age": 40.5,
