@@ -14,6 +14,7 @@ from schemas.storage import gcs_client, globs
 from schemas.storage.gcs_client import OUTAGE, client, pool
 from schemas.storage.store import (
     AHEAD,
+    DAMAGED,
     FileStat,
     ObjectStore,
     RangeReader,
@@ -68,7 +69,7 @@ class GcsStore(ObjectStore):
 
     def read(self, path: str) -> bytes:
         """One request, so that all bytes are of one generation; what is missing of a cut answer names it."""
-        return cast(bytes, _blob(path).download_as_bytes(raw_download=True, **_patience(path)))
+        return _whole(_blob(path), path)
 
     def write(self, path: str, data: bytes) -> None:
         _blob(path).upload_from_string(data, content_type=_BINARY, **_patience(path))
@@ -116,7 +117,7 @@ class GcsStore(ObjectStore):
     def look(self, path: str) -> Seen:
         blob = _blob(path)
         try:
-            data = blob.download_as_bytes(raw_download=True, **_patience(path))
+            data = _whole(blob, path)
         except _error("NotFound"):
             return Seen(None)
         return Seen(data, int(blob.generation))
@@ -151,6 +152,18 @@ def _existing(path: str) -> Any:
 
 def _listed(bucket: str, prefix: str, **how: Any) -> Any:
     return client().list_blobs(bucket, prefix=prefix, **how, **_patience(f"{PREFIX}{bucket}/{prefix}"))
+
+
+def _whole(blob: Any, path: str) -> bytes:
+    """An object's bytes. Those that arrive damaged are requested again."""
+    from google.cloud.storage.exceptions import DataCorruption
+
+    begun = time.monotonic()
+    while True:
+        try:
+            return cast(bytes, blob.download_as_bytes(raw_download=True, **_patience(path)))
+        except DataCorruption:
+            OUTAGE.failed(path, DAMAGED, begun)
 
 
 def _error(name: str) -> type[Exception]:

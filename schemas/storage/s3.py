@@ -19,6 +19,7 @@ from schemas import outage
 from schemas.errors import MillraceError, UsageError
 from schemas.outage import Outage
 from schemas.storage.store import (
+    DAMAGED,
     TRANSFERS,
     FileStat,
     ObjectStore,
@@ -69,6 +70,8 @@ def network_failure(error: Exception) -> str:
     """What the network did to a single request."""
     if "Timeout" in type(error).__name__:
         return f"nothing arrived for {outage.STALL_SECONDS:g} s"
+    if "Checksum" in type(error).__name__:
+        return DAMAGED
     return f"the connection could not be made, or was cut ({type(error).__name__})"
 
 
@@ -254,13 +257,13 @@ def _named(path: str) -> dict[str, str]:
 
 
 def _get(path: str, **condition: str) -> tuple[bytes, str]:
-    """An object's bytes and ETag. A body that is cut is requested again, as `_after` has everything else repeated."""
-    from botocore.exceptions import HTTPClientError, IncompleteReadError
+    """An object's bytes and ETag. A body that is cut or damaged is requested again, as everything is by `_after`."""
+    from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
     begun = time.monotonic()
     while True:
         answer = _client().get_object(**_named(path), **condition)
         try:
             return answer["Body"].read(), answer["ETag"]
-        except (HTTPClientError, IncompleteReadError) as error:
+        except (FlexibleChecksumError, HTTPClientError, IncompleteReadError) as error:
             OUTAGE.failed(path, network_failure(error), begun)

@@ -44,6 +44,9 @@ AHEAD = 8 << 20  # bytes that are requested ahead of a reader that goes on and o
 PEEK = 192 << 10  # bytes that are requested beyond the first read, for the rest of a record
 
 
+DAMAGED = "bytes arrived that differ from their checksum"
+
+
 class RangeReader(io.BufferedIOBase):
     """Reads a file of known size. Not for several threads at once.
 

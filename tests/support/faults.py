@@ -23,6 +23,7 @@ class Fault:
       stall: seconds for which the answer stands still after `cut` bytes, before its connection ends.
       cut_upload: the connection ends after this many bytes of a part of an upload; the server has kept a beginning.
       wait: seconds before the request is passed on.
+      flip: the first byte of the answer's body arrives changed.
     """
 
     where: str
@@ -33,6 +34,7 @@ class Fault:
     stall: float = 0.0
     cut_upload: int | None = None
     wait: float = 0.0
+    flip: bool = False
 
 
 class Faults:

@@ -263,11 +263,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, got: http.client.HTTPResponse, fault: Fault | None) -> None:
         """Passes on an answer while it arrives."""
+        if fault is not None and fault.flip:
+            first, *others = got.read()
+            self._answer(got.status, _headers(got), bytes([first ^ 1, *others]))
+            return
         if fault is not None and (fault.cut is not None or fault.stall):
             self._answer(got.status, _headers(got), got.read(), cut=fault.cut or 0, stall=fault.stall)
             return
         if got.length is None:
             self._answer(got.status, _headers(got), got.read())
+            return
+        if self.command == "HEAD":  # announces the length of a body that it has not
+            self._head(got.status, _headers(got), int(got.getheader("Content-Length", 0)))
             return
         self._head(got.status, _headers(got), got.length)
         while data := got.read(_CHUNK):
