@@ -92,15 +92,19 @@ class Client:
         self._headers = headers
         self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         self.headers: dict[str, str] = {}
+        self._latest = time.monotonic()
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """The status and the JSON of an answer; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in {**self._headers, **headers}.items()}
+        if time.monotonic() - self._latest > 5:  # the server closes connections that are idle
+            self.connection.close()
         self.connection.request(method, path, data, named)
         response = self.connection.getresponse()
         self.headers = {name.lower(): value for name, value in response.getheaders()}
         text = response.read()
+        self._latest = time.monotonic()
         return response.status, json.loads(text) if self.headers.get("content-type") == "application/json" else text
 
     def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
