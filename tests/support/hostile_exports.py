@@ -106,7 +106,10 @@ def write_in_restore(model: Hostile) -> None:
 
 
 def write_in_nested_functions(model: Hostile) -> None:
-    model.predict(called(tf.function(lambda: model.after_write(1))))
+    def inner() -> Any:  # the refusal says this name
+        return model.after_write(1)
+
+    model.predict(called(tf.function(inner)))
 
 
 def write_in_map(model: Hostile) -> None:
