@@ -1,5 +1,5 @@
 """The application. Predictions are answered here, without a framework, which would take as long as all else that is
-done for a row; everything else is in `trainer.serving.pages`.
+done for a row; everything else is in `millrace.serve.pages`.
 
 What Prometheus reads: counts and times, never a value of a request.
 """

@@ -8,7 +8,7 @@ so readers refuse every link. The folder itself may be reached through links.
 Compare and swap: replaces or removes a file only if it has not changed since it was read.
 
 Of two swaps that begin from the same `look`, one fails, however long a process is stopped between any two of its
-steps. Each store does this in its own way: see `schemas.storage.local_swap` and `schemas.storage.gcs`.
+steps. Each store does this in its own way: see `schemas.storage.local` and `schemas.storage.gcs`.
 """
 
 from __future__ import annotations

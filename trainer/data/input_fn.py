@@ -2,7 +2,7 @@
 
 Transformed records of a CSV dataset are parsed in blocks, in C++; parsing them one by one is ten times slower. In
 training the shards are opened in random order and read in parallel, in blocks. The thread that reads a block also
-parses it. Windows of many blocks are then shuffled completely (`trainer.data.window_shuffle`): a stage that handles
+parses it. Windows of many blocks are then shuffled completely (`trainer.data.epochs`): a stage that handles
 records one by one would limit the rate. (The job has distributed the records among the shards at random, and shuffled
 each shard.) A split of moderate size is read once and cached in memory, which leaves more of the cores to the model.
 Evaluation and prediction read the shards one after the other, so that every run sees the same records in the same

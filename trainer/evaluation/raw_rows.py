@@ -30,7 +30,6 @@ from schemas.formats import row_format
 from schemas.rows import RowFile, dense
 from schemas.spec.table import OFFSET, SPLIT, SPLITS, raw_columns
 from trainer.export.warmup import graph_values, opened_graph, strict_spec
-from trainer.spec.transform_graph import transformed
 
 TOLERANCE = 2e-6  # of a float, relative and absolute
 SHOWN = 5  # places of one record
@@ -360,6 +359,8 @@ def _search(
     import tensorflow as tf
     import tensorflow_transform as tft
     from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+    from trainer.spec.transform_graph import transformed
 
     output = tft.TFTransformOutput(dataset.graphs_dir)
     comparable = (tf.io.FixedLenFeature, tf.io.VarLenFeature)

@@ -202,7 +202,7 @@ def test_a_stopped_process_loses_its_lease_and_fails_when_it_continues(tmp_path:
 STOPS = """
 import os, signal, sys
 from schemas.dataset import lease
-from schemas.storage import compare_and_swap
+from schemas.storage import folders
 from schemas.errors import MillraceError
 replace = os.replace
 
@@ -214,7 +214,7 @@ def stop_before(name):
     os.replace = stop_first
 
 with lease.hold(sys.argv[1], run="theirs", beat_seconds=1000) as held:
-    seen = compare_and_swap.look(sys.argv[1] + "/manifest.json")
+    seen = folders.look(sys.argv[1] + "/manifest.json")
     stop_before(sys.argv[2])
     try:
         held.put("manifest.json", b"theirs", seen)
