@@ -135,7 +135,7 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
             "XLA": training("xla", "--model", "softmax", "--max_steps", "40", "--xla", *MIRRORED, *BRIEF),
             "uneven": [*training("uneven", *MIRRORED), "--batch_size", "33"],
             "more GPUs": training("gpus", *MIRRORED, "--num_gpus", "2"),
-            "examined": ["trainer.doctor", "--model", "softmax", *examined, *EXACT, *CPUS, *MIRRORED],
+            "examined": ["trainer.doctor.command", "--model", "softmax", *examined, *EXACT, *CPUS, *MIRRORED],
         }
         reports = dict(zip(commands, run_with_replicas([*commands.values()]), strict=True))
         (folder / "reports.json").write_text(json.dumps(reports))
