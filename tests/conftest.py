@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.built_once import built_once
+
 if TYPE_CHECKING:
+    from schemas.dataset import Dataset
     from tests.support.cloud import Cloud
     from tests.support.dataflow_service import DataflowService
     from tests.support.prism import Prism
@@ -80,6 +84,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def real_data() -> Path:
     """The folder of the real data; a test that asks for it runs only where MILLRACE_TEST_DATA names one."""
     return Path(os.environ[REAL_DATA]).resolve()
+
+
+@pytest.fixture(scope="session")
+def share(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`built_once` in this test run: `share(name, build)`."""
+    return functools.partial(built_once, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def share_dataset(share) -> Callable[[str, Callable[[Path], object]], Dataset]:
+    """The same of a dataset that `build(folder)` writes to `out`."""
+    from schemas.dataset import open_dataset
+
+    return lambda name, build: open_dataset(str(share(name, build) / "out"))
+
+
+@pytest.fixture(scope="session")
+def late(share_dataset) -> Dataset:
+    """A label of two classes, a key and three features: a training and an export take a third of what `people` does."""
+    from tests.support.csv_datasets import LATE, write_dataset
+
+    def write(folder: Path) -> None:
+        rows = (f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300))
+        (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *rows]) + "\n")
+        write_dataset(folder, schema=LATE, csv=folder / "late.csv")
+
+    return share_dataset("late", write)
 
 
 @contextlib.contextmanager

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.samples.tables import write_sample
-from tests.support.built_once import built_once
-from tests.support.csv_datasets import LATE, NUMBERS, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
+from tests.support.csv_datasets import NUMBERS, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
 from tests.support.training import TrainedModel, brief_config, train_own
 from trainer import task
@@ -41,18 +39,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def share(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
-    """`built_once` in this test run: `share(name, build)`."""
-    return functools.partial(built_once, tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def share_dataset(share) -> Callable[[str, Callable[[Path], object]], Dataset]:
-    """The same of a dataset that `build(folder)` writes to `out`."""
-    return lambda name, build: open_dataset(str(share(name, build) / "out"))
-
-
-@pytest.fixture(scope="session")
 def people_csv(share) -> Path:
     """600 rows of every kind of column."""
 
@@ -66,18 +52,6 @@ def people_csv(share) -> Path:
 def people(share_dataset, people_csv) -> Dataset:
     """Every kind of feature, a key, a weight, and a label of two classes."""
     return share_dataset("people", lambda folder: write_dataset(folder, schema=PEOPLE, csv=people_csv))
-
-
-@pytest.fixture(scope="session")
-def late(share_dataset) -> Dataset:
-    """A label of two classes, a key and three features: a training and an export take a third of what `people` does."""
-
-    def write(folder: Path) -> None:
-        rows = (f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300))
-        (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *rows]) + "\n")
-        write_dataset(folder, schema=LATE, csv=folder / "late.csv")
-
-    return share_dataset("late", write)
 
 
 @pytest.fixture(scope="session")

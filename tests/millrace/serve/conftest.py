@@ -8,8 +8,6 @@ from tests.trainer.conftest import (  # noqa: F401 - fixtures
     people_csv,
     people_estimator,
     people_export,
-    share,
-    share_dataset,
     stripes,
     stripes_model,
 )
