@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from schemas.dataset import command, layout, open_dataset
-from schemas.dataset.manifest import read_manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import leftovers
 from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
@@ -97,13 +97,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def listed(manifest: Manifest) -> set[str]:
+    return {file.path for file in manifest.files} | {s.path for split in manifest.splits.values() for s in split.shards}
+
+
 def named(folder: Path) -> dict[str, bytes]:
-    """The manifest, and all files of the runs that it names, without what only their commits read."""
+    """The manifest, and all files that it lists."""
     if not (folder / layout.MANIFEST).exists():
         return {}
-    tops = {layout.MANIFEST, *read_manifest(str(folder)).runs}
-    found = {name: (name.split("/"), data) for name, data in contents(folder).items()}
-    return {n: data for n, (parts, data) in found.items() if parts[0] in tops and layout.STAGING not in parts}
+    names = {layout.MANIFEST, *listed(read_manifest(str(folder)))}
+    return {name: data for name, data in contents(folder).items() if name in names}
 
 
 class Runs(RuleBasedStateMachine):
@@ -204,14 +207,20 @@ class Runs(RuleBasedStateMachine):
         self.check(self.held)
         self.submitted = Command("commit", days)
 
-    @rule(moment=st.integers(0, 1000))
+    @rule(moment=st.integers(0, 1000), other=st.none() | some_days)
     @precondition(lambda self: self.submitted is not None)
-    def its_commit_is_killed(self, moment: int) -> None:
-        """Behind the commit, too, the job may still hold its lease: the same command then ends what is left to do."""
+    def its_commit_is_killed(self, moment: int, other: frozenset[int] | None) -> None:
+        """If that was behind the commit, it may hold the lease still: it is ended by itself, or by any other job."""
         assert self.submitted is not None
+        before = named(self.output)
         self.check_kills(self.submitted, moment)
-        if not (self.output / layout.LEASE).exists():
-            self.submitted = None
+        if named(self.output) == before:
+            return
+        if other is None:
+            self.its_commit_succeeds()
+        self.submitted = None
+        if other is not None:
+            self.runs(Command("write", other))
 
     @rule(step=steps)
     @precondition(lambda self: self.submitted is not None)
@@ -347,8 +356,7 @@ class Runs(RuleBasedStateMachine):
         assert present - {layout.FAILED} == {layout.MANIFEST, *now.runs, *now.previous}
         after = contents(self.output)
         assert {name: data for name, data in before.items() if name != layout.MANIFEST}.items() <= after.items()
-        listed = {f.path for f in now.files} | {s.path for split in now.splits.values() for s in split.shards}
-        assert {name for name in after if name.startswith(now.run)} == {x for x in listed if x.startswith(now.run)}
+        assert {n for n in after if n.startswith(now.run)} == {n for n in listed(now) if n.startswith(now.run)}
 
     def check_kills(self, what: Command, moment: int) -> None:
         """Kills a command before each of its file operations, and goes on from one of these folders."""
