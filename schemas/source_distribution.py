@@ -43,10 +43,7 @@ dependencies = [
 include = [{packages}]
 
 [tool.setuptools.package-data]
-"*" = ["py.typed"]
-schemas = ["*.yaml"]
-"schemas.report" = ["*.html"]
-trainer = ["report/*.html"]
+"*" = ["py.typed", "*.yaml", "*.html"]
 """
 
 

@@ -6,6 +6,7 @@ import ast
 import configparser
 import email
 import importlib.metadata
+import io
 import os
 import re
 import subprocess
@@ -17,24 +18,34 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from schemas.source_distribution import source_distribution
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the source distribution, made without a network as Dataflow's --setup_file does."""
-    folder = tmp_path_factory.mktemp("dist")
+    """What is built of the checkout."""
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+def build(source: Path, folder: Path) -> Path:
+    """The folder, with the wheel and the source distribution: made without a network, as by Dataflow's --setup_file."""
     command = [sys.executable, "setup.py", "--quiet"]
     command += ["egg_info", "--egg-base", str(folder), "build", "--build-base", str(folder / "build")]
     command += ["sdist", "-d", str(folder), "bdist_wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=300)
     return folder
 
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> dict[str, bytes]:
     """The wheel's files by name."""
+    return files_of_wheel(built)
+
+
+def files_of_wheel(built: Path) -> dict[str, bytes]:
     (path,) = built.glob("millrace_ml-*.whl")
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -101,6 +112,16 @@ def test_a_source_distribution_holds_all_that_a_build_needs(built: Path) -> None
     wanted = {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CONTRIBUTING.md", "constraints.txt"}
     assert package_files() | wanted <= packed
     assert {name for name in packed if name.split("/")[0] in ("tests", "benchmarks", "tools", "docs")} == set()
+
+
+def test_what_another_machine_installs_holds_the_same_files(tmp_path: Path) -> None:
+    """A submitted training installs a distribution that is made of the modules that run here."""
+    with tarfile.open(fileobj=io.BytesIO(source_distribution())) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    (tmp_path / "dist").mkdir()
+    packed = files_of_wheel(build(source, tmp_path / "dist")).keys()
+    assert {name for name in packed if name.split("/")[0] in PACKAGES} == package_files()
 
 
 # Runs a command as if some distributions, and the modules of theirs, were not installed.
