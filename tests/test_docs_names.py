@@ -56,7 +56,7 @@ def test_the_map_has_every_room() -> None:
     named = set(DOTTED.findall((ROOT / "docs/architecture.md").read_text()))
     rooms = {
         f"{package}.{path.parent.name}"
-        for package in ("schemas", "beam_jobs", "trainer")
+        for package in ("schemas", "beam_jobs", "trainer", "millrace")
         for path in (ROOT / package).glob("*/__init__.py")
     }
     assert rooms - named == set()
