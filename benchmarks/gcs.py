@@ -27,7 +27,7 @@ from benchmarks.scale import repeat_lines
 from schemas.dataset import open_dataset
 from schemas.storage import folders, gcs_client
 from tests.support import cloud as clouds
-from tests.support.faults import Fault
+from tests.support.gateway_settings import Fault
 
 Figures = dict[str, float]
 ALWAYS = 10**9  # requests

@@ -18,9 +18,9 @@ from millrace.cli import main
 from millrace.submit import vertex_job
 from schemas import storage
 from schemas.storage import folders
+from tests.support.processes import until
 from tests.support.submitting import Ended, ended
 from tests.support.vertex_service import ENDED, VertexService
-from tests.support.waiting import until
 from trainer import verify
 
 ROOT = Path(__file__).parents[2]

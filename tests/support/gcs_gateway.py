@@ -32,9 +32,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.faults import Fault, Faults, Traffic
-from tests.support.logins import Logins
-from tests.support.loopback_certificate import Certificate
+from tests.support.gateway_settings import Fault, Faults, Logins, Traffic
+from tests.support.loopback_service import Certificate
 
 ROOT = Path(__file__).parents[2]
 CONTROL = "/control-of-the-gateway"

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.hostile_clients import CLIENTS, PATIENCE, converse, head, statuses
 from tests.support.model_server import started
-from tests.support.server_process import end_group
+from tests.support.processes import end_group
 from tools.attack.csv_bytes import tidy_row
 from tools.attack.ground import Failed
 from tools.attack.plans import Plan

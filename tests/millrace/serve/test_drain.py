@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from tests.support.exports import Flaw, write_export
 from tests.support.model_server import PATIENCE, started, trying_out, until
-from tests.support.small_exports import Flaw, write_export
 
 pytestmark = pytest.mark.long
 
