@@ -21,7 +21,7 @@ from schemas.csv.reader import read_range
 from schemas.rejects import Reject
 from schemas.spec.loader import load_schema
 from schemas.spec.table import OFFSET, Schema
-from tools.attack.oracle_records import Dialect, fields, records
+from tools.attack.oracle_rows import Dialect, fields, records
 
 FEATURE = "- {name: x, kind: numeric}"
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.attack import damage, kill, read_back
-from tools.attack.children import JOB, Answer, Ask, Children
+from tools.attack import damage, kill, oracle_dataset
 from tools.attack.fuzz_csv import Inputs
-from tools.attack.ground import Ground, ground, job_arguments
+from tools.attack.ground import JOB, Answer, Ask, Children, Ground, ground, job_arguments
 from tools.attack.oracle_dataset import check_dataset
 from tools.attack.rounds import Found
 
@@ -35,9 +34,9 @@ def account(whole):
     assert whole.plan is not None
     path = Path(whole.inputs[0])
     inputs = Inputs(whole.plan, whole.schema, ((path, tuple(path.read_text().split("\n", 1)[0].split(","))),))
-    told = read_back.manifest(whole.data)
-    rejects = read_back.rejects(*read_back.reject_files(whole.data))
-    return inputs.expected(), told, list(read_back.stored(whole.data, told)), list(rejects)
+    told = oracle_dataset.manifest(whole.data)
+    rejects = oracle_dataset.rejects(*oracle_dataset.reject_files(whole.data))
+    return inputs.expected(), told, list(oracle_dataset.stored(whole.data, told)), list(rejects)
 
 
 @pytest.mark.slow
@@ -96,7 +95,7 @@ def test_each_damage_changes_the_dataset(whole, tmp_path, what):
     for seed in range(3):
         data = tmp_path / str(seed) / "data"
         shutil.copytree(whole.data, data)
-        assert getattr(damage, what)(random.Random(seed), data, read_back.manifest(data)).what
+        assert getattr(damage, what)(random.Random(seed), data, oracle_dataset.manifest(data)).what
         assert state(data) != state(whole.data)
 
 

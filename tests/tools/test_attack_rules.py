@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tools.attack import answers, asking, fuzz_images, image_bytes, serve, serve_images
+from tools.attack import answers, fuzz_images, serve, serve_images
 from tools.attack.__main__ import KINDS, main
-from tools.attack.csv_bytes import csv_file, draw_shape
+from tools.attack.drawn_csv import Plan, csv_file, draw_plan, draw_shape
 from tools.attack.ground import every_kind
-from tools.attack.oracle_records import Record
-from tools.attack.oracle_rows import Judge
-from tools.attack.plans import Plan, draw_plan
-from tools.attack.read_back import Rejected
+from tools.attack.oracle_dataset import Rejected
+from tools.attack.oracle_rows import Judge, Record
 from tools.attack.rounds import KEPT, Found, Tally
 from tools.attack.serve_images import Row
 
@@ -107,7 +105,7 @@ def answered(*rows: tuple[float, ...] | str) -> dict[str, Any]:
     names = np.array([("cats", "dogs")[i].encode() if i >= 0 else b"" for i in ids], object)
     outputs = {"probabilities": numbers, "class": names, "class_id": np.array(ids, np.int64)}
     told = {**outputs, "error": np.array([error.encode() for error in errors], object)}
-    return {name: asking.written(value) for name, value in told.items()}
+    return {name: answers.written(value) for name, value in told.items()}
 
 
 TAKEN = answered((0.25, 0.75), "image: undecodable_image")
@@ -181,8 +179,8 @@ def test_wrong_predictions_are_a_fault(tmp_path, lines, rejects, expected):
 
 def test_every_damage_of_an_image_matches_its_description():
     draw = random.Random(1)
-    for fmt in image_bytes.FORMATS:
+    for fmt in fuzz_images.FORMATS:
         for _ in range(60):
-            content, done, good = image_bytes.hurt(draw, image_bytes.drawn(draw, fmt), fmt)
+            content, done, good = fuzz_images.hurt(draw, fuzz_images.drawn(draw, fmt), fmt)
             if good is not None and done != "huge header":
                 assert (fuzz_images.pixels(content) is not None) == good, (fmt, done)

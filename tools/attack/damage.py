@@ -1,4 +1,4 @@
-"""Whole datasets, damaged in every way: `verify` finds it, readers refuse what names, sizes and sums show."""
+"""Opens a dataset as its readers do: exit status 0 it opened, 1 refused with a message."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.attack import read_back
-from tools.attack.children import DATASET, Ask
+from tools.attack import oracle_dataset
+from tools.attack.ground import DATASET, Ask
 from tools.attack.rounds import Round
+
+
+def main(argv: Sequence[str]) -> int:
+    """Opens, and loads the graphs' checksums as a trainer would."""
+    from schemas.dataset import open_dataset
+    from schemas.errors import MillraceError
+
+    try:
+        _ = open_dataset(argv[0]).graphs_dir
+    except MillraceError as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 1
+    return 0
+
 
 DAMAGES_A_ROUND = 8
 
@@ -225,9 +240,9 @@ def play(now: Round) -> None:
         data = place / "data"
         shutil.copytree(whole.data, data)
         damage = now.draw.choice(DAMAGES)
-        done = damage(now.draw, data, read_back.manifest(data))
+        done = damage(now.draw, data, oracle_dataset.manifest(data))
         now.count(damage.__name__)
-        asks = Ask(DATASET, ("verify", str(data), "--quiet")), Ask("tools.attack.opening", (str(data),))
+        asks = Ask(DATASET, ("verify", str(data), "--quiet")), Ask("tools.attack.damage", (str(data),))
         verified, opened = now.children.run(*asks)
         now.told = {"done": done.what, "data": str(whole.data), "verify": verified.output, "open": opened.output}
         for answer, who in ((verified, "verify"), (opened, "open_dataset")):

@@ -10,8 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tools.attack.children import Answer, Ask, Children
-from tools.attack.ground import Ground, ground
+from tools.attack.ground import Answer, Ask, Children, Ground, ground
 
 KEPT = 3  # reproductions of one kind of fault; more are only counted
 EXAMPLES = 5  # of one kind of difference
