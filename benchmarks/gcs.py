@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.read:
         print(json.dumps(read(options.read, options.epochs, options.cache_dir)))
         return 0
-    with tempfile.TemporaryDirectory() as folder, clouds.running(Path(folder)) as cloud:
+    with tempfile.TemporaryDirectory() as folder, clouds.running_gcs(Path(folder)) as cloud:
         os.environ.update(cloud.environment)
         gcs_client.client.cache_clear()
         here, there = f"{folder}/work", cloud.new_bucket()

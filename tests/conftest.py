@@ -129,7 +129,7 @@ def running_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     from schemas.storage import gcs_client
     from tests.support import cloud
 
-    with cloud.running(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs_client.client):
+    with cloud.running_gcs(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs_client.client):
         yield running
 
 

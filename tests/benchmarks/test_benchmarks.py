@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench, goals, machine, report, results, scale_plan
-from benchmarks.check import check_written, compare
+from benchmarks import bench, machine, report, results, scale_plan
 from benchmarks.contests import CONTESTS, FLOOR, OURS, Contest, Entry
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
+from benchmarks.rounds import check_written, compare
 from benchmarks.sources import QUICK, Source, Sources
 from benchmarks.task import Task
 
@@ -42,8 +42,8 @@ def test_tables_and_goals_do_without_the_ways_that_failed():
         for entry in contest.entries:
             found = results.Results().with_contest(contest, {entry.name: [figures()]}, {}, load=0.0)
             assert entry.name in report.table_of(found, contest)
-            goals.table(found)
-            assert len(goals.summary(found).splitlines()) == 2
+            report.goals_table(found)
+            assert len(report.summary(found).splitlines()) == 2
             with_more = found.with_contest(contest, {}, {}, load=0.0, more=True)
             assert list(with_more.medians(contest.name)) == [entry.name]
 
