@@ -72,11 +72,11 @@ def written(array: np.ndarray) -> Any:
     return {"ids": [np.ravel(row).tolist() for row in array]}
 
 
-Outputs = dict[str, Any]  # as `asking` writes them
+Outputs = dict[str, Any]  # as `main` writes them
 
 
 def asked(folder: Path, saved_model: Path, way: str, requests: Sequence[dict[str, Any]]) -> Ask:
-    """Has a model asked; see `asking`."""
+    """Has a model asked; see `main`."""
     (folder / "asked.json").write_text(json.dumps(requests))
     return Ask("tools.attack.answers", (str(saved_model), way, f"{folder}/asked.json", f"{folder}/answered.json"))
 

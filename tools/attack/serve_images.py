@@ -85,7 +85,7 @@ def draw_list(
 
 
 def request(signature: str, rows: Sequence[Row], inputs: tuple[str, ...]) -> dict[str, Any]:
-    """What `asking` is to send."""
+    """A request, as `answers.main` takes it."""
     if signature == SIGNATURES[0]:
         sent = {n: [text(each.files[n].content) for each in rows] for n in inputs}
     else:
