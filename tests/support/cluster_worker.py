@@ -1,21 +1,14 @@
-"""A parameter-server cluster: a process for each role, forked from a process that has imported TensorFlow.
+"""A task of a parameter-server cluster, for `task_cluster`: MODEL_DIR REPORT_DIR.
 
-    python -m tests.support.cluster_worker MODEL_DIR REPORT_DIR TF_CONFIGS
-
-TF_CONFIGS is a JSON object: the TF_CONFIG of each role. The trainers (chief and worker) leave a JSON report in
-REPORT_DIR when they are done; the evaluator ends when it has evaluated the last checkpoint; the parameter server serves
-until it is killed, after the others have ended or one of them has failed. Each role writes to ROLE.log in REPORT_DIR.
-Prints the exit status of each role as JSON, null for a role that had to be killed.
+The trainers (chief and worker) leave a JSON report in REPORT_DIR when they are done; the evaluator ends when it has
+evaluated the last checkpoint; the parameter server serves until it is killed.
 """
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import signal
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.estimator_problem import LABELS, eval_input, features, logistic_model_fn, serving_input
-from tests.support.forking import fork
 from trainer.estimator import tf_estimator
 
 MAX_STEPS = 200
 MEET_SECONDS = 300.0
-SECONDS = 600.0  # only a hang reaches this limit
 
 
 def _wait_for_started(folder: Path, trainers: int) -> None:
@@ -80,11 +71,11 @@ def _train_input(config: Any) -> tf.data.Dataset:
     return rows.shard(config.num_worker_replicas, config.global_id_in_cluster).repeat().batch(32)
 
 
-def perform(tf_config: dict[str, Any], model_dir: Path, report_dir: Path) -> int:
+def main(argv: Sequence[str]) -> int:
     """Performs the role that TF_CONFIG names."""
-    os.environ["TF_CONFIG"] = json.dumps(tf_config)
+    model_dir, report_dir = argv[0], Path(argv[1])
     config = tf_estimator.RunConfig(
-        model_dir=str(model_dir), tf_random_seed=1, save_checkpoints_steps=50, experimental_max_worker_delay_secs=0
+        model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=50, experimental_max_worker_delay_secs=0
     )
     name = f"{config.task_type}-{config.task_id}"
     trainer = Trainer(name=name, trainers=config.num_worker_replicas, folder=report_dir)
@@ -105,26 +96,3 @@ def perform(tf_config: dict[str, Any], model_dir: Path, report_dir: Path) -> int
     if config.task_type != "evaluator":
         (report_dir / f"{name}.json").write_text(json.dumps(trainer.report()))
     return 0
-
-
-def main(model_dir: Path, report_dir: Path, tf_configs: dict[str, dict[str, Any]]) -> None:
-    deadline = time.monotonic() + SECONDS
-    children = {}
-    for role, tf_config in tf_configs.items():
-        log = os.open(report_dir / f"{role}.log", os.O_WRONLY | os.O_CREAT)
-        children[fork(functools.partial(perform, tf_config, model_dir, report_dir), out=log)] = role
-    ended: dict[str, int | None] = dict.fromkeys(tf_configs)
-    while set(children.values()) - {"ps"} and not any(ended.values()) and time.monotonic() < deadline:
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child:
-            ended[children.pop(child)] = os.waitstatus_to_exitcode(status)
-        else:
-            time.sleep(0.05)
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    print(json.dumps(ended))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]))
