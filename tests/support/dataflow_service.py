@@ -180,7 +180,7 @@ class Handler(JsonHandler):
         return service.status is not None
 
     def _answer(self, message: Any) -> None:
-        self.send_json(type(message).to_json(message).encode())
+        self.send(200, type(message).to_json(message).encode())
 
 
 def _described(job: Job) -> Any:

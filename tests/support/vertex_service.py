@@ -481,7 +481,7 @@ class Handler(JsonHandler):
         return status is not None
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:
-        self.send_json(json.dumps(body).encode(), status=status)
+        self.send(status, json.dumps(body).encode())
 
 
 @contextlib.contextmanager
