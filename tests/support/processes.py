@@ -75,7 +75,7 @@ def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path
 SECONDS = 600  # only a hang reaches this limit
 
 
-def until(true: Callable[[], bool], what: str) -> None:
+def until(true: Callable[[], object], what: str = "what is waited for") -> None:
     """Returns once `true()`; fails if that does not come, and names `what` was waited for."""
     deadline = time.monotonic() + SECONDS
     while not true():

@@ -10,7 +10,8 @@ import threading
 import pytest
 
 from tests.support.exports import Flaw, write_export
-from tests.support.model_server import PATIENCE, started, trying_out, until
+from tests.support.model_server import PATIENCE, started, trying_out
+from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

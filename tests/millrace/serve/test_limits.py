@@ -20,7 +20,8 @@ from schemas.errors import MillraceError
 from tests.support import hostile_clients
 from tests.support.exports import write_export
 from tests.support.hostile_clients import converse, read_all, statuses
-from tests.support.model_server import PATIENCE, Client, serving, until
+from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.processes import until
 
 
 class Gate:

@@ -16,7 +16,8 @@ import pytest
 from millrace.serve.server import Server
 from tests.support import hostile_clients, loopback_service, processes
 from tests.support.exports import write_export
-from tests.support.model_server import PATIENCE, Client, serving, until
+from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.processes import until
 
 pytestmark = pytest.mark.proxy
 
