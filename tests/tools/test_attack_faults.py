@@ -17,9 +17,8 @@ from tools.attack import answers, oracle_dataset
 from tools.attack.drawn_csv import Plan, csv_file, draw_plan, draw_shape
 from tools.attack.fuzz_csv import Inputs
 from tools.attack.ground import Children, Ground, ground
-from tools.attack.oracle_dataset import check_dataset
+from tools.attack.oracle_dataset import Found, check_dataset
 from tools.attack.oracle_rows import Judge, Record
-from tools.attack.rounds import Found
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tools.attack.ground import Ask
-from tools.attack.rounds import Found
+from tools.attack.oracle_dataset import Found
 
 Model = Callable[[str, dict[str, Any]], dict[str, Any]]  # a signature and its inputs -> its outputs
 WAYS = ("plain", "served")  # by plain TensorFlow, or in a session as a server does

@@ -11,9 +11,9 @@ from pathlib import Path
 from tools.attack import oracle_dataset
 from tools.attack.drawn_csv import Plan, csv_file, draw_plan, draw_shape
 from tools.attack.ground import JOB, PREDICT, Ask, job_arguments, predict_arguments
-from tools.attack.oracle_dataset import check_dataset, check_rejects
+from tools.attack.oracle_dataset import Found, check_dataset, check_rejects
 from tools.attack.oracle_rows import Expected, Judge
-from tools.attack.rounds import Found, Round
+from tools.attack.rounds import Round
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,22 @@ import google_crc32c
 
 from tools.attack.drawn_csv import Item, Plan
 from tools.attack.oracle_rows import HUGE, Expected, Why
-from tools.attack.rounds import Found
+
+EXAMPLES = 5  # of one kind of difference
+
+
+@dataclasses.dataclass
+class Found:
+    """What differs from what is expected: titles, each with some examples and how many there are."""
+
+    examples: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def add(self, title: str, example: str) -> None:
+        """Notes one."""
+        self.counts[title] += 1
+        if self.counts[title] <= EXAMPLES:
+            self.examples.setdefault(title, []).append(example)
 
 
 class Unreadable(Exception):

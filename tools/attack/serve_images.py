@@ -14,8 +14,8 @@ from tools.attack import oracle_dataset
 from tools.attack.answers import WAYS, Outputs, answered, asked, judge_batch, numbers, text
 from tools.attack.fuzz_images import File, draw_files, job
 from tools.attack.ground import PREDICT, Ask, Failed, must, predict_arguments
-from tools.attack.oracle_dataset import Rejected
-from tools.attack.rounds import Found, Round
+from tools.attack.oracle_dataset import Found, Rejected
+from tools.attack.rounds import Round
 
 INPUTS = {"softmax": ("image",), "pairs": ("left", "right")}  # of the grounds' models
 SIZES = (0, 1, 2, 2, 3, 17, 64)  # of the batches of a round
