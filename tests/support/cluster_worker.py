@@ -7,7 +7,6 @@ evaluated the last checkpoint; the parameter server serves until it is killed.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,15 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.estimator_problem import LABELS, eval_input, features, logistic_model_fn, serving_input
+from tests.support.processes import until
 from trainer.estimator import tf_estimator
 
 MAX_STEPS = 200
-MEET_SECONDS = 300.0
 
 
 def _wait_for_started(folder: Path, trainers: int) -> None:
     """Returns when this many trainers have taken their first step."""
-    deadline = time.monotonic() + MEET_SECONDS
-    while len(list(folder.glob("*.started"))) < trainers:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{trainers} trainers have not started within {MEET_SECONDS:.0f} s")
-        time.sleep(0.05)
+    until(lambda: len(list(folder.glob("*.started"))) >= trainers, f"the first steps of {trainers} trainers")
 
 
 class Trainer(tf_estimator.SessionRunHook):
