@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_worker import MAX_STEPS
-from tests.support.estimator_problem import ROWS, scalars
+from tests.support.estimator_problem import MAX_STEPS, ROWS, scalars
 from tests.support.task_cluster import task_cluster
 
 pytestmark = pytest.mark.slow
@@ -26,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a cluster has run to its end: `model` is its model directory, beside it are the trainers' reports."""
     folder = tmp_path_factory.mktemp("cluster")
     arguments = [folder / "model", folder]
-    with task_cluster(folder, arguments, module="tests.support.cluster_worker") as cluster:
+    with task_cluster(folder, arguments, module="tests.support.estimator_problem") as cluster:
         cluster.start("ps", *ENDING)
         assert [cluster.wait(role) for role in ENDING] == [0, 0, 0], _logs(folder)
     return folder
